@@ -120,6 +120,11 @@ async fn take(url: &str, what: What, locks: Locks, held: Option<(Guard, bool)>) 
     show("try_lock", stock.try_lock().await).await;
     show("within", stock.try_lock().within(PATIENCE).await).await;
     show("another", locks.mutex("shelf").try_lock().await).await;
+    // The one that renews while the runtime does not run has its name by the time that it runs.
+    while what == What::Own && threads()? == 0 {
+        sleep(Duration::from_millis(10)).await;
+    }
+    println!("child threads: {}", threads()?);
     if let Some((guard, by_release)) = held {
         // Another owner. It waits for the hold of this one, as far as the child knows.
         let other = tokio::spawn(stock.clone().lock().within(PATIENCE));
@@ -135,6 +140,15 @@ async fn take(url: &str, what: What, locks: Locks, held: Option<(Guard, bool)>) 
         sleep(Duration::from_millis(300)).await;
     }
     Ok(())
+}
+
+/// How many threads of this process renew while the runtime does not run.
+fn threads() -> Result<usize> {
+    let mut count = 0;
+    for task in std::fs::read_dir("/proc/self/task")? {
+        count += usize::from(std::fs::read_to_string(task?.path().join("comm"))?.trim() == "nestlock");
+    }
+    Ok(count)
 }
 
 async fn show(what: &str, asked: nestlock::Result<Option<Guard>>) {

@@ -56,6 +56,8 @@ async fn a_child_that_connects_is_a_stranger_with_ids_of_its_own() {
         assert_eq!((output.of("child try_lock:"), output.of("child within:")), ("busy", "busy"));
         let (parents, childs) = (output.of("parent has"), output.of("child another: has"));
         assert_ne!(instance(parents), instance(childs));
+        // Its parent's is not in this process.
+        assert_eq!(output.of("child threads:"), "1");
         assert_eq!(output.of("parent check:"), "Ok(())");
         assert_eq!(output.keys, [""; 0]);
     }
@@ -69,6 +71,7 @@ async fn locks_from_before_a_fork_take_nothing_in_the_child() {
         for what in ["try_lock", "within", "another"] {
             assert_eq!(output.of(&format!("child {what}:")), "Misuse", "{:?}", output.lines);
         }
+        assert_eq!(output.of("child threads:"), "0");
         assert_eq!(output.of("parent check:"), "Ok(())");
         assert_eq!(output.keys, [""; 0]);
     }
