@@ -16,6 +16,7 @@ use crate::config::master::{self, Master, MasterKind};
 use crate::config::server::Server;
 use crate::error::{Result, rejected};
 use crate::memory::Memory;
+use crate::table::WarnAfter;
 use crate::wire::Line;
 
 const DRIFT: Drift = Drift { factor: 0.01, slack: Duration::from_millis(2) };
@@ -156,8 +157,8 @@ pub(crate) struct Config {
     pub(crate) sharded_channels: bool,
     /// What stands before the id of each hold.
     pub(crate) label: Option<Arc<str>>,
-    /// How long a request waits before the log reports it, and then from report to report; `None`: it is never reported.
-    pub(crate) warn_after: Option<(Duration, Duration)>,
+    /// `None`: no wait is reported.
+    pub(crate) warn_after: Option<WarnAfter>,
     /// Which locks are counted together; `None`: all.
     pub(crate) grouping: Option<Grouping>,
     /// Whether locks that are taken in two orders are reported.
@@ -867,7 +868,7 @@ impl Config {
             replicas: None,
             sharded_channels: true,
             label: None,
-            warn_after: Some((Duration::from_secs(5), Lease::DEFAULT.duration())),
+            warn_after: Some(WarnAfter { first: Duration::from_secs(5), again: Lease::DEFAULT.duration() }),
             grouping: None,
             warn_lock_order: cfg!(debug_assertions),
             fair: true,
@@ -924,7 +925,10 @@ mod tests {
         assert_eq!(config.retry_delay, Duration::from_millis(50)..=Duration::from_millis(250));
         assert_eq!(config.token_ttl, Some(Lease::DAY));
         assert_eq!(config.local_handoff, Duration::from_millis(10));
-        assert_eq!(config.warn_after, Some((Duration::from_secs(5), Duration::from_secs(30))));
+        assert_eq!(
+            config.warn_after,
+            Some(WarnAfter { first: Duration::from_secs(5), again: Duration::from_secs(30) })
+        );
         assert!(!format!("{config:?}").contains("secret"));
     }
 
@@ -1145,7 +1149,8 @@ mod tests {
 
     #[test]
     fn waits_are_reported_soon_and_then_after_each_lease_or_as_asked_or_never() {
-        let warns = |builder: Builder| builder.check().unwrap().warn_after;
+        let warns =
+            |builder: Builder| builder.check().unwrap().warn_after.map(|warn| (warn.first, warn.again));
         let second = Duration::from_secs(1);
         assert_eq!(warns(good().lease(7 * second)), Some((5 * second, 7 * second)));
         assert_eq!(warns(good().lease(2 * second)), Some((2 * second, 2 * second)));

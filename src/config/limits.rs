@@ -7,6 +7,7 @@ use crate::base::{Drift, Lease};
 use crate::config::address_map::AddressMap;
 use crate::config::master::MasterKind;
 use crate::error::{Result, rejected, shown};
+use crate::table::WarnAfter;
 
 /// The most bytes that a prefix may have.
 const LONGEST_PREFIX: usize = 1024;
@@ -71,19 +72,19 @@ pub(super) fn replicas(
     Ok(Some(Replicas { count, wait }))
 }
 
-/// Returns how long a request waits before it is reported, and then from report to report, or `None` for never.
-pub(super) fn warn_after(asked: Option<Duration>, lease: Duration) -> Result<Option<(Duration, Duration)>> {
+/// Returns when a request that waits is reported, or `None` for never.
+pub(super) fn warn_after(asked: Option<Duration>, lease: Duration) -> Result<Option<WarnAfter>> {
     const SHORTEST: Duration = Duration::from_millis(1);
     /// Soon, for a request that waits for its own caller. A standby that waits for days must not fill the log: it is reported once a
     /// lease.
     const FIRST: Duration = Duration::from_secs(5);
-    let Some(time) = asked else { return Ok(Some((lease.min(FIRST), lease))) };
+    let Some(time) = asked else { return Ok(Some(WarnAfter { first: lease.min(FIRST), again: lease })) };
     if time < SHORTEST {
         return Err(rejected(format!(
             "warn_after of {time:?} would log without a pause; it must be at least {SHORTEST:?}"
         )));
     }
-    Ok((time < Duration::MAX).then_some((time, time)))
+    Ok((time < Duration::MAX).then_some(WarnAfter { first: time, again: time }))
 }
 
 /// Returns whether sharded channels are used, which only a cluster has.

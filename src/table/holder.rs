@@ -12,6 +12,7 @@ use crate::table::effects::LogEvent;
 use crate::table::entry::{LockEntry, is_of_tree};
 use crate::table::hold::Hold;
 use crate::table::seen::Owned;
+use crate::table::terms::WarnAfter;
 use crate::table::waits::{LongWait, Wait};
 use crate::wire::{Pending, Reply};
 
@@ -79,7 +80,7 @@ impl LockEntry {
 
     /// This request was refused, and waits from now on: the log reports it as `warn_after` allows, until it leaves its line.
     pub(crate) fn waits(&mut self, id: u64, place: Place, now: Instant) {
-        if let (Some((first, _)), Some(request)) = (self.terms.warn_after, self.queue.get(id)) {
+        if let (Some(WarnAfter { first, .. }), Some(request)) = (self.terms.warn_after, self.queue.get(id)) {
             let waited = request.waits(self.terms.epoch, now);
             let due = after(now, first.saturating_sub(waited));
             self.waits.begin(Wait { id, place, context: None, due });
@@ -103,7 +104,9 @@ impl LockEntry {
 
     /// Reports those that have waited for long.
     pub(super) fn report_waits(&mut self, at: Moment) {
-        let Some((_, again)) = self.terms.warn_after.filter(|_| !self.waits.is_empty()) else { return };
+        let Some(WarnAfter { again, .. }) = self.terms.warn_after.filter(|_| !self.waits.is_empty()) else {
+            return;
+        };
         let (by, waiting, epoch) = (self.holder(at), self.queue.len(), self.terms.epoch);
         self.waits.report(at.now, again, |wait| {
             let Some(request) = self.queue.get(wait.id) else { return };

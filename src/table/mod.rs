@@ -44,4 +44,4 @@ pub(crate) use queue::{Ambiguous, HEAD_PATIENCE, Waiter};
 pub(crate) use seen::Owned;
 pub(crate) use stand_in::StandIn;
 pub(crate) use table::{LockTable, VisitEffects};
-pub(crate) use terms::Terms;
+pub(crate) use terms::{Terms, WarnAfter};

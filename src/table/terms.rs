@@ -23,10 +23,19 @@ pub(crate) struct Terms {
     pub(crate) epoch: Instant,
     /// How long after its grant a hold may pass on to another owner; zero: never.
     pub(crate) handoff: Duration,
-    /// How long a request waits before the log reports it, and then from report to report; `None`: it is never reported.
-    pub(crate) warn_after: Option<(Duration, Duration)>,
+    /// `None`: no wait is reported.
+    pub(crate) warn_after: Option<WarnAfter>,
     /// What scripts need to know of the line on the server; `None`: there is none.
     pub(crate) line: Option<Line>,
+}
+
+/// When the log reports a request that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WarnAfter {
+    /// The wait before the first report.
+    pub(crate) first: Duration,
+    /// From report to report.
+    pub(crate) again: Duration,
 }
 
 impl Terms {

@@ -21,7 +21,7 @@ use crate::owner::OwnerEnds;
 use crate::table::admission::{AcquireParams, Admission, NewLevel, NotHeld, Pause};
 use crate::table::effects::{Effects, LogEvent};
 use crate::table::outcome::{LateAnswer, Meaning, ReleaseStep};
-use crate::table::terms::Terms;
+use crate::table::terms::{Terms, WarnAfter};
 use crate::wire::{Action, Call, Pending, Reply};
 
 const DRIFT: Drift = Drift { factor: 0.0, slack: Duration::ZERO };
@@ -133,7 +133,7 @@ impl World {
             retry,
             epoch: now,
             handoff,
-            warn_after: Some((LEASE, LEASE)),
+            warn_after: Some(WarnAfter { first: LEASE, again: LEASE }),
             line: None,
         };
         let roots = [Owner::new(), Owner::new()];
