@@ -58,7 +58,7 @@ pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Re
         entry.resumed(pending, &new, &owner, verdict.spread, at).then_some(level)
     });
     let Some(level) = granted else {
-        let message = "resumed, but the answer was read too late, and the hold is ended; take the lock anew";
+        let message = "resumed, but the answer was read too late, and the hold is ended; take the lock again";
         return Err(Error::new(ErrorKind::Unavailable, message).on(&keys.name));
     };
     let (hold, field) = (pending.hold, pending.call.field.clone());

@@ -76,6 +76,8 @@ enum Root {
 struct TreeNode {
     parent: Option<Owner>,
     depth: u32,
+    /// `None`: this node is the root. Kept in each node, since a recursion may be a thousand deep.
+    root: Option<Root>,
     scopes: Mutex<Scopes>,
 }
 
@@ -166,7 +168,8 @@ impl Owner {
 
     fn made(parent: Option<Owner>) -> Owner {
         let depth = parent.as_ref().map_or(0, |parent| parent.depth() + 1);
-        Owner(Kind::Made(Arc::new(TreeNode { parent, depth, scopes: Mutex::default() })))
+        let root = parent.as_ref().map(|parent| parent.tree().0);
+        Owner(Kind::Made(Arc::new(TreeNode { parent, depth, root, scopes: Mutex::default() })))
     }
 
     fn depth(&self) -> u32 {
@@ -197,14 +200,10 @@ impl Owner {
 
     /// Returns the tree of this owner. It is valid while any owner of the tree is kept.
     pub(crate) fn tree(&self) -> Tree {
-        let mut at = self;
-        while let Some(parent) = at.parent() {
-            at = parent;
-        }
-        Tree(match &at.0 {
+        Tree(match &self.0 {
             Kind::Task(id) => Root::Task(*id),
             Kind::Thread(id) => Root::Thread(*id),
-            Kind::Made(node) => Root::Made(Arc::as_ptr(node) as usize),
+            Kind::Made(node) => node.root.unwrap_or(Root::Made(Arc::as_ptr(node) as usize)),
         })
     }
 

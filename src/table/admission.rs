@@ -127,8 +127,9 @@ impl LockEntry {
         request.begin(self.terms.epoch);
         request.owner = request.owner.settle_at(&self.place);
         let owner = request.owner.clone();
-        let mut holds = self.has_level_of(&owner);
-        if holds && request.bare && began < u64::MAX {
+        // Only bare requests prove branches.
+        let mut holds = request.bare && self.has_level_of(&owner);
+        if holds && began < u64::MAX {
             holds = false;
             for level in self.holds.iter_mut().flat_map(|hold| &mut hold.levels) {
                 if level.owner == owner && level.id > began {

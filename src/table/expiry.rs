@@ -174,7 +174,7 @@ impl LockEntry {
     /// key's, this client ends the key.
     pub(crate) fn end_late(&mut self, id: u64, at: Moment) {
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) else { return };
-        let over = hold.levels.iter().filter(|level| level.max_hold.is_some_and(|end| end.at() <= at.now));
+        let over = hold.limited().iter().filter(|level| level.max_hold.is_some_and(|end| end.at() <= at.now));
         for level in over.filter(|level| level.fate.seal(Loss::MaxHold)) {
             self.out.resolve([level.fate.clone()]);
             self.out.log(LogEvent::Lost { field: hold.field.clone(), loss: Loss::MaxHold });
@@ -319,7 +319,7 @@ impl Hold {
             at(self.may_shorten(renews), self.retry_at);
             at(true, self.end());
         }
-        for level in self.levels.iter().filter(|level| level.fate.loss().is_none()) {
+        for level in self.limited().iter().filter(|level| level.fate.loss().is_none()) {
             level.max_hold.into_iter().for_each(|limit| at(true, limit.at()));
         }
         self.offered_until().into_iter().for_each(|until| at(true, until));

@@ -76,6 +76,8 @@ pub(crate) struct Hold {
     pub(super) terms: Arc<Terms>,
     /// In the order of their grants: each owner is within the one before it.
     pub(super) levels: Vec<Level>,
+    /// A level of it has, or had, a `max_hold`. Mostly none has, and nobody walks over a thousand levels for it.
+    limited: bool,
     pub(super) state: State,
     pub(super) command: Option<UnderWay>,
     /// The count on the server, as far as it is known.
@@ -129,6 +131,7 @@ impl Hold {
             field,
             terms: terms.into(),
             levels: Vec::with_capacity(1),
+            limited: false,
             state: State::Stands { unsettled: false },
             command: None,
             stands: 0,
@@ -280,9 +283,10 @@ impl Hold {
         u32::try_from(self.levels.len()).unwrap_or(u32::MAX)
     }
 
-    /// Whether some level is the owner's or an ancestor's. The first level's owner is an ancestor of all others'.
+    /// Whether some level is the owner's or an ancestor's. The first level's owner is an ancestor of all others'. The last one's is mostly
+    /// the owner's parent: in a deep recursion it is far nearer.
     pub(super) fn is_entered_by(&self, owner: &Owner) -> bool {
-        self.levels.first().is_some_and(|first| owner.is_within(&first.owner))
+        self.admits(owner) || self.levels.first().is_some_and(|first| owner.is_within(&first.owner))
     }
 
     /// The rule: everyone holding it is the owner or one of its ancestors.
@@ -298,6 +302,11 @@ impl Hold {
     /// How long its owner has had it. One that was resumed has not been granted to a request.
     pub(super) fn stands_for(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.offer.granted().unwrap_or(self.since))
+    }
+
+    /// The levels that may have a `max_hold`.
+    pub(super) fn limited(&self) -> &[Level] {
+        if self.limited { &self.levels } else { &[] }
     }
 
     pub(super) fn is_watched(&self) -> bool {
@@ -412,6 +421,7 @@ impl Hold {
     /// A level was granted. `stands`: the count that was asked for. It may be more than what is held now: a guard can go
     /// while a nested acquire is under way, and its release is sent behind that.
     pub(super) fn enter(&mut self, level: Level, stands: u32) {
+        self.limited |= level.max_hold.is_some();
         self.levels.push(level);
         self.stands = stands;
     }
