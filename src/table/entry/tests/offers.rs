@@ -305,9 +305,23 @@ fn a_hold_with_a_fixed_lease_or_for_one_does_not_pass_on() {
 /// Its level alone is over: it may have been taken for as long.
 #[test]
 fn a_release_behind_its_max_hold_does_not_pass_on() {
-    let (mut world, _) = one_holds(1);
-    world.entry.holds[0].levels[0].max_hold = Some(world.now.into());
-    assert!(!world.offers(true));
+    let moment = Duration::from_millis(1);
+    let is_offered = |passes: Duration| {
+        let mut world = World::new(1);
+        world.faults = false;
+        world.passes_on_for(LONGEST);
+        world.begin(
+            Owner::new(),
+            true,
+            Options { lease: LEASE, fixed: false, limit: Some(moment), once: false },
+        );
+        world.answer(0);
+        world.asks(&Owner::new(), true);
+        world.now += passes;
+        world.offers(true)
+    };
+    assert!(is_offered(Duration::ZERO));
+    assert!(!is_offered(moment));
 }
 
 #[test]
