@@ -294,9 +294,9 @@ impl Hold {
         self.levels.last().is_some_and(|last| owner.is_within(&last.owner))
     }
 
-    /// The live levels of the owner and its ancestors.
+    /// The live levels of the owner and its ancestors, the innermost first: it is the nearest one.
     pub(crate) fn levels_of<'a>(&'a self, owner: &'a Owner) -> impl Iterator<Item = &'a Level> {
-        self.levels.iter().filter(|level| level.fate.loss().is_none() && owner.is_within(&level.owner))
+        self.levels.iter().rev().filter(|level| level.fate.loss().is_none() && owner.is_within(&level.owner))
     }
 
     /// How long its owner has had it. One that was resumed has not been granted to a request.
