@@ -6,6 +6,7 @@ mod duration;
 mod exec;
 mod force;
 mod ls;
+mod manual;
 mod options;
 mod output;
 mod servers;
@@ -60,6 +61,8 @@ async fn call(options: Options) -> Result<u8, Failure> {
         Call::Ls(options) => ls::run(options, servers, json).await,
         Call::Show { name } => show::run(&name, servers, json).await,
         Call::Watch { name, interval } => watch::run(&name, interval, servers, json).await,
+        Call::Completions { shell } => manual::completions(shell),
+        Call::Man { subcommand } => manual::page(subcommand.as_deref()),
         Call::Release { name, force: _ } => force::run(&name, servers, json).await,
     }
 }

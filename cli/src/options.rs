@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueHint};
+use clap_complete::Shell;
 
 use crate::duration::{parse, positive};
 use crate::status::BUSY;
@@ -23,8 +24,8 @@ Exit status:
   1    show: the lock is free; release: it was free
 
 Environment:
-  REDIS_URL            the server, if the command line names none; several, separated by
-                       spaces, are a quorum
+  REDIS_URL            the server, if the command line names none;
+                       several, separated by spaces, are a quorum
   NESTLOCK_PASSWORD    the password for addresses that have none
   NESTLOCK_KEY_PREFIX  the same as --key-prefix
 ";
@@ -63,6 +64,18 @@ pub(crate) enum Call {
         /// How often to ask; a hold that is shorter may be missed
         #[arg(long, value_name = "DURATION", default_value = "500ms", value_parser = positive)]
         interval: Duration,
+    },
+    /// Prints completions for a shell
+    #[command(long_about = "Prints completions for a shell, for the folder from which it loads them.")]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Prints a man page
+    #[command(long_about = "Prints a man page in the format of man(7): of `nestlock`, or of a subcommand.")]
+    Man {
+        /// The subcommand
+        subcommand: Option<String>,
     },
     /// Frees a lock, whoever holds it
     #[command(
@@ -129,7 +142,7 @@ pub(crate) struct ExecOptions {
     #[arg(long)]
     pub(crate) keep_password: bool,
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
 }
 

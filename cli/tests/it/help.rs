@@ -32,6 +32,37 @@ async fn the_help_names_calls_statuses_and_variables_and_no_password() {
     }
 }
 
+#[tokio::test]
+async fn a_shell_takes_its_completions() {
+    for (shell, check) in [("bash", "bash"), ("zsh", "zsh"), ("fish", "fish")] {
+        let ended = end(nestlock(&["completions", shell])).await;
+        assert!(ended.status == Some(0) && ended.out.contains("at-least"), "{ended:?}");
+        assert!(!ended.out.contains("internal"), "{}", ended.out);
+        let mut parse = tokio::process::Command::new(check);
+        parse.args(["-n", "/dev/stdin"]).stdin(std::process::Stdio::piped()).kill_on_drop(true);
+        // A machine need not have all three.
+        let Ok(mut parse) = parse.spawn() else { continue };
+        let mut input = parse.stdin.take().unwrap();
+        tokio::io::AsyncWriteExt::write_all(&mut input, ended.out.as_bytes()).await.unwrap();
+        drop(input);
+        assert!(parse.wait().await.unwrap().success(), "{shell}");
+    }
+    assert_eq!(end(nestlock(&["completions", "cmd"])).await.status, Some(64));
+}
+
+#[tokio::test]
+async fn there_is_a_man_page_of_each_subcommand() {
+    let page = end(nestlock(&["man"])).await;
+    assert!(page.out.contains(".TH nestlock 1") && page.out.contains("NESTLOCK_PASSWORD"), "{page:?}");
+    for call in ["exec", "ls", "show", "watch", "release", "completions", "man"] {
+        let page = end(nestlock(&["man", call])).await;
+        assert_eq!(page.status, Some(0), "{page:?}");
+        assert!(page.out.contains(&format!(".TH nestlock-{call} 1")), "{}", page.out);
+        assert!(!page.out.contains(".SH EXTRA"), "{}", page.out);
+    }
+    assert_eq!(end(nestlock(&["man", "such"])).await.status, Some(78));
+}
+
 /// The guide has each option and each status.
 #[tokio::test]
 async fn the_guide_names_each_option() {
