@@ -37,9 +37,12 @@ fn run() -> ExitCode {
     let options = match Options::try_parse() {
         Ok(options) => options,
         Err(error) => {
+            let is_answer = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            if !is_answer && std::env::args_os().any(|arg| arg == "--json") {
+                return ExitCode::from(Failure::usage(error.to_string().trim_end()).report(true));
+            }
             // There is nothing left to do if its output is closed.
             let _ = error.print();
-            let is_answer = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
             return if is_answer { ExitCode::SUCCESS } else { ExitCode::from(USAGE) };
         }
     };

@@ -102,7 +102,7 @@ pub(crate) enum Call {
 /// A nested `nestlock exec` of the same lock re-enters. The command finds in its environment: NESTLOCK_NAME, NESTLOCK_HOLD (the
 /// field that proves the hold) and, with --fenced, NESTLOCK_TOKEN; of several locks, each has a line for each of them.
 #[derive(Args)]
-#[command(override_usage = "nestlock exec [OPTIONS] NAME [--] COMMAND [ARGUMENT]...", after_help = STATUSES)]
+#[command(override_usage = "nestlock exec [OPTIONS] NAME [--] COMMAND [ARGUMENT]...\n       nestlock exec [OPTIONS] NAME -c TEXT", after_help = STATUSES)]
 pub(crate) struct ExecOptions {
     /// The name of the lock
     pub(crate) name: String,
@@ -110,13 +110,13 @@ pub(crate) struct ExecOptions {
     #[arg(long, value_name = "NAME")]
     pub(crate) also: Vec<String>,
     /// How long to wait for the lock. Without it: for as long as it takes
-    #[arg(long, value_name = "DURATION", value_parser = parse, conflicts_with = "no_wait")]
+    #[arg(short = 'w', long, alias = "timeout", value_name = "DURATION", value_parser = parse, conflicts_with = "no_wait")]
     pub(crate) wait: Option<Duration>,
     /// Do not wait: the status is 75 at once if another has the lock
-    #[arg(short = 'n', long)]
+    #[arg(short = 'n', long, visible_alias = "nonblock", alias = "nb")]
     pub(crate) no_wait: bool,
     /// The exit status if another has the lock
-    #[arg(short = 'E', long, value_name = "STATUS", default_value_t = BUSY)]
+    #[arg(short = 'E', long, visible_alias = "conflict-exit-code", value_name = "STATUS", default_value_t = BUSY)]
     pub(crate) busy_status: u8,
     /// Do not report what it waits for
     #[arg(short = 'q', long)]
@@ -141,12 +141,22 @@ pub(crate) struct ExecOptions {
     /// Leaves NESTLOCK_PASSWORD in the environment of the command, for calls of `nestlock` in it
     #[arg(long)]
     pub(crate) keep_password: bool,
+    /// A text for the shell ($SHELL, or else /bin/sh) in place of a command
+    #[arg(short = 'c', long = "command", value_name = "TEXT", conflicts_with = "command")]
+    pub(crate) shell: Option<OsString>,
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    #[arg(required_unless_present = "shell", trailing_var_arg = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
 }
 
 impl ExecOptions {
+    /// Returns the command and its arguments.
+    pub(crate) fn words(&self) -> Vec<OsString> {
+        let Some(text) = &self.shell else { return self.command.clone() };
+        let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty());
+        vec![shell.unwrap_or_else(|| "/bin/sh".into()), "-c".into(), text.clone()]
+    }
+
     /// Returns the names of all locks, each once.
     pub(crate) fn names(&self) -> Vec<&str> {
         let mut names = vec![&*self.name];
@@ -240,6 +250,9 @@ mod tests {
         use clap::error::ErrorKind::{ArgumentConflict, MissingRequiredArgument, UnknownArgument};
         assert_eq!(kind("nestlock exec -n a -- true"), None);
         assert_eq!(kind("nestlock exec a -- true --no-wait -n"), None);
+        assert_eq!(kind("nestlock exec a -c true"), None);
+        assert_eq!(kind("nestlock exec a -c true true"), Some(ArgumentConflict));
+        assert_eq!(kind("nestlock exec -w 0.5 --nb --conflict-exit-code 1 a true"), Some(ArgumentConflict));
         assert_eq!(kind("nestlock exec -n --wait 1s a -- true"), Some(ArgumentConflict));
         assert_eq!(kind("nestlock --url a --cluster b show c"), Some(ArgumentConflict));
         assert_eq!(kind("nestlock --sentinel a --cluster b show c"), Some(ArgumentConflict));

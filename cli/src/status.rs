@@ -42,6 +42,18 @@ impl Failure {
         Failure::new(CONFIG, "config", message)
     }
 
+    pub(crate) fn usage(message: impl Into<String>) -> Failure {
+        Failure::new(USAGE, "usage", message)
+    }
+
+    pub(crate) fn not_executable(message: impl Into<String>) -> Failure {
+        Failure::new(NOT_EXECUTABLE, "not_executable", message)
+    }
+
+    pub(crate) fn not_found(message: impl Into<String>) -> Failure {
+        Failure::new(NOT_FOUND, "not_found", message)
+    }
+
     pub(crate) fn lost(message: impl Into<String>) -> Failure {
         Failure::new(LOST, "lost", message)
     }

@@ -15,7 +15,6 @@ mod waiting;
 mod watchdog;
 mod work;
 
-use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -50,7 +49,7 @@ pub(crate) async fn run(options: ExecOptions, servers: ServerOptions, json: bool
         )));
     }
     let mut signals = Signals::new()?;
-    let label = options.label.clone().unwrap_or_else(|| label(options.command.first().map(|name| &**name)));
+    let label = options.label.clone().unwrap_or_else(|| label(&options));
     let builder = servers.builder().label(label);
     let locks = tokio::select! {
         locks = builder.connect() => locks?,
@@ -195,8 +194,13 @@ fn kill_after(options: &ExecOptions, lease: Duration) -> Result<Duration, Failur
 }
 
 /// Returns the label under which others see the holder, such as `backup.sh@web-7`.
-fn label(command: Option<&OsStr>) -> String {
-    let name = command.and_then(|command| Path::new(command).file_name()).unwrap_or_default();
+fn label(options: &ExecOptions) -> String {
+    let command = match &options.shell {
+        // What it is about comes first, most often.
+        Some(text) => text.to_string_lossy().split_whitespace().next().unwrap_or_default().into(),
+        None => options.command.first().cloned().unwrap_or_default(),
+    };
+    let name = Path::new(&command).file_name().unwrap_or_default();
     let host = rustix::system::uname();
     let part = |text: &str, most: usize| -> String {
         let plain =
@@ -208,12 +212,22 @@ fn label(command: Option<&OsStr>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+    use crate::options::{Call, Options};
+
+    fn label_of(words: &[&str]) -> String {
+        let options = Options::try_parse_from([&["nestlock", "exec", "a"], words].concat()).unwrap();
+        let Call::Exec(options) = options.call else { panic!("{words:?}") };
+        label(&options)
+    }
 
     #[test]
     fn a_label_is_short_and_plain() {
-        let label = label(Some(OsStr::new("/usr/bin/a b:c\u{fc}-a-very-long-name-of-a-command")));
+        let label = label_of(&["/usr/bin/a b:c\u{fc}-a-very-long-name-of-a-command"]);
         assert!(label.starts_with("a_b_c_-a-very-long-name-@"), "{label}");
         assert!(label.len() <= 64 && !label.contains(':'), "{label}");
+        assert!(label_of(&["-c", "/usr/bin/pg_dump app | gzip"]).starts_with("pg_dump@"));
     }
 }

@@ -17,7 +17,7 @@ use crate::exec::ended_by;
 use crate::exec::hold::{End, Hold};
 use crate::exec::nest::{Gate, Nest, Outer, mark};
 use crate::exec::signals::{Signals, ends};
-use crate::exec::start::START;
+use crate::exec::start::{JSON, START, TEXT};
 use crate::exec::targets::{Reach, Targets};
 use crate::exec::terminal::Terminal;
 use crate::exec::watchdog::{Watchdog, this_program};
@@ -205,7 +205,8 @@ async fn begin(
     };
     let terminal = Terminal::open();
     let mut command = Command::new(this_program()?);
-    command.arg0("nestlock").arg(START).arg(std::process::id().to_string()).args(&work.options.command);
+    command.arg0("nestlock").arg(START).arg(std::process::id().to_string());
+    command.arg(if work.json { JSON } else { TEXT }).args(work.options.words());
     for (name, value) in nest.env(&outers, &names) {
         match value {
             Some(value) => command.env(name, value),

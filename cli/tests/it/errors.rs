@@ -90,10 +90,18 @@ async fn a_name_or_an_option_that_cannot_work_is_a_mistake() {
         &["exec", "a"][..],
         &["exec", "a", "--such", "true"],
         &["release", "a"],
-        &["exec", "--wait", "10", "a", "--", "true"],
+        &["exec", "--wait", "ten", "a", "--", "true"],
         &[],
     ] {
         assert_eq!(status(&server, wrong).await, Some(64), "{wrong:?}");
+        let ended = end(on(&server, &[&["--json"], wrong].concat())).await;
+        let error: serde_json::Value = serde_json::from_str(&ended.err).unwrap();
+        assert_eq!((&error["error"], &error["status"]), (&"usage".into(), &64.into()));
+    }
+    for (command, code) in [("/no/such/command", 127), ("/etc/passwd", 126)] {
+        let ended = end(on(&server, &["exec", "--json", "a", command])).await;
+        let error: serde_json::Value = serde_json::from_str(&ended.err).unwrap();
+        assert_eq!((ended.status, &error["status"]), (Some(code), &code.into()));
     }
 }
 

@@ -115,6 +115,22 @@ async fn several_locks_are_held_together_or_not_at_all() {
     assert_eq!(server.ask::<i64>(&["EXISTS", "a"]).await, 0);
 }
 
+/// As `flock` has them.
+#[tokio::test]
+async fn options_of_flock_mean_the_same() {
+    let server = Server::start().await;
+    let mut command = on(&server, &["exec", "a", "-c", "echo \"$0 $NESTLOCK_NAME\" | tr a b; exit 3"]);
+    command.env("SHELL", "/bin/sh");
+    let ended = end(command).await;
+    assert_eq!((ended.status, ended.out.as_str()), (Some(3), "/bin/sh b\n"));
+    let mut holder = start(on(&server, &["exec", "a", "-c", "echo; sleep 1000"]));
+    holder.line().await;
+    for args in [&["-n"][..], &["--nonblock"], &["-w", "0.1"], &["--timeout", "0.1"]] {
+        let args = [&["exec", "--conflict-exit-code", "1"], args, &["a", "true"]].concat();
+        assert_eq!(status(&server, &args).await, Some(1), "{args:?}");
+    }
+}
+
 #[tokio::test]
 async fn the_password_stays_with_the_command() {
     let server = Server::with(&["--requirepass", "right"]).await;
