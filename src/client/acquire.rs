@@ -26,7 +26,8 @@ use crate::holder::Shown;
 use crate::owner::Owner;
 use crate::session::{Handle, Session, clock};
 use crate::table::{
-    AcquireParams, Admission, Ambiguous, LockEntry, Meaning, NewLevel, NotHeld, Owned, Pause, Taken, Waiter,
+    AcquireParams, Admission, Ambiguous, LockEntry, Meaning, NewLevel, NotHeld, Owned, Pause, Polled, Taken,
+    Waiter,
 };
 use crate::wire::keys::{self, Keys};
 use crate::wire::{Fence, Pending, Reply, Token};
@@ -470,6 +471,7 @@ impl Attempts {
         let is_local = !config.confirm_reentry && (!bare || config.bare_reentry == BareReentry::Local);
         let nests = is_local.then_some(&connected as &dyn Fn() -> bool);
         let refuses = config.bare_reentry == BareReentry::Refused;
+        let polled = if bare && self.id.is_none() { Polled::first(waker) } else { Polled::default() };
         let (once, lease, fixed) = (self.once, self.lease, self.options.times.fixed_lease().is_some());
         let ask = AcquireParams { once, lease, fixed, uuid, fence, takes, nests, refuses, names, line: None };
         let (patience, limit) = (session.terms.patience, session.config.unavailable_after);
@@ -485,7 +487,7 @@ impl Attempts {
                     None => {
                         let (id, owner) =
                             (number(), self.options.owner.clone().unwrap_or_else(Owner::current));
-                        let request = Waiter::new(id, owner, self.options.bare, at.now);
+                        let request = Waiter::new(id, owner, bare, at.now).polled_by(polled);
                         let entered = entry.enter_again(request.taking(self.takes()), self.options.began());
                         entered.map_err(|Ambiguous| Error::new(ErrorKind::Ambiguous, AMBIGUOUS))?;
                         id

@@ -221,7 +221,8 @@ macro_rules! options {
 /// answer for `unavailable_after`, or until `within` was over; of several masters, no majority that has a vote; too few replicas have
 /// acknowledged the grant; the grant was read only after its lease was over. [`Denied`](ErrorKind::Denied): a right is missing.
 /// [`NotALock`](ErrorKind::NotALock): the key holds something else. [`Lost`](ErrorKind::Lost): the hold that it would re-enter is
-/// lost. [`Ambiguous`](ErrorKind::Ambiguous): the owner was seen to ask from several branches. [`Config`](ErrorKind::Config): a bad
+/// lost. [`Ambiguous`](ErrorKind::Ambiguous): the owner was seen to ask from several branches, and has a guard of the lock; use
+/// [`run`](crate::Mutex::run), or a [`scope`](crate::scope()) for each branch. [`Config`](ErrorKind::Config): a bad
 /// name or option; nothing was sent. [`Misuse`](ErrorKind::Misuse): the future was polled after it was ready, or outside a tokio
 /// runtime. [`Closed`](ErrorKind::Closed): the `Locks` was closed, or the runtime that it was connected on has ended.
 ///

@@ -103,7 +103,8 @@ pub struct Builder {
 /// How a bare request re-enters a hold of its owner: see [`Builder::bare_reentry`].
 ///
 /// Two bare requests of one owner may be nested calls, which have to enter, or branches of one task, as those of a `join!`, which have to
-/// exclude each other. They look the same unless both are under way at once.
+/// exclude each other. They look the same unless both are under way at once, or the branches are polled through [wakers of their
+/// own](crate::guide::owners#branches-of-one-task), as those of `for_each_concurrent` are.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -123,7 +124,7 @@ pub enum BareReentry {
     #[default]
     Asked,
     /// Without a command, where the hold is certain. For code that takes no lock in branches of one owner: only those that ask in one
-    /// poll of their task are noticed.
+    /// poll of their task, or through wakers of their own, are noticed.
     Local,
     /// Where the owner itself has a bare guard of the lock, the request fails with [`Ambiguous`](crate::ErrorKind::Ambiguous). For code
     /// that may have branches: what nests is a [`run`](crate::Mutex::run).

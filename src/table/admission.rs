@@ -13,7 +13,7 @@ use crate::owner::Owner;
 use crate::table::effects::LogEvent;
 use crate::table::entry::{LockEntry, is_of_tree, may_enter};
 use crate::table::hold::{Hold, Sender};
-use crate::table::level::Level;
+use crate::table::level::{Level, Polled};
 use crate::table::queue::{Ambiguous, Waiter, WaiterState};
 use crate::wire::{self, Action, Fence, Line, Pending};
 
@@ -95,7 +95,18 @@ impl NewLevel {
     /// A watched one without a request.
     pub(super) fn level_of(&self, owner: Owner) -> Level {
         let (until, max_hold, bare, branch, watched) = (None, None, true, false, true);
-        Level { id: self.level, owner, bare, branch, watched, until, max_hold, fate: self.fate.clone() }
+        let polled = Polled::default();
+        Level {
+            id: self.level,
+            owner,
+            bare,
+            polled,
+            branch,
+            watched,
+            until,
+            max_hold,
+            fate: self.fate.clone(),
+        }
     }
 
     /// Of this request. `ends`: when a fixed lease is over; `from`: from when its time counts.
@@ -104,6 +115,7 @@ impl NewLevel {
             id: self.level,
             owner: request.owner.clone(),
             bare: request.bare,
+            polled: request.through,
             branch: request.branch,
             watched: !self.fixed,
             until: self.fixed.then(|| ends.into()),
@@ -237,8 +249,10 @@ impl LockEntry {
         if ask.fence.is_some() && hold.fence.is_none() {
             return Admission::Unfenced;
         }
-        let beside = |level: &Level| level.bare && level.owner == request.owner;
-        if ask.refuses && request.bare && hold.levels.iter().any(beside) {
+        let own = |level: &&Level| level.bare && level.owner == request.owner;
+        let beside =
+            |level: &Level| ask.refuses || !request.branch && request.through.is_beside(level.polled);
+        if request.bare && hold.levels.iter().filter(own).any(beside) {
             return Admission::Ambiguous;
         }
         // A fixed one may have to live for longer than the hold.

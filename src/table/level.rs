@@ -1,9 +1,49 @@
 //! One level of a hold.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::task::Waker;
+
+use tokio::task;
 
 use crate::base::{Fate, Stamp};
 use crate::owner::Owner;
+
+/// Where a bare request was polled first: by which code, and through which waker. `Default`: it is not known.
+///
+/// A stream of futures and a `join_all` of many poll each of their futures through a waker of its own, of one kind for all of them. So two
+/// requests of one task that the same code polls through two wakers of one kind stand in two branches, though they were never in the line
+/// together: 1. One branch is granted the lock. 2. Another one begins, and looks nested in that.
+///
+/// Each part rules out nested calls which are none. Below a guard, they may be polled through a waker:
+///
+/// - of another kind: that of a stream which has one future after the other, of a `Shared`, or of a `block_on`;
+/// - of the same kind, from deeper in the stack, because the call that has the guard is below it there: the recursion of a stream of boxed
+///   futures, a `Shared` in a `Shared`, a race in a race;
+/// - of the same kind, on another thread, and so on another stack: two calls of `block_on` between which the task has moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Polled {
+    /// The task, the kind of the waker and the place on the stack, as a hash. Zero: not known.
+    by: u64,
+    /// The waker, among those of its kind.
+    waker: usize,
+}
+
+impl Polled {
+    /// Of a request's first poll, called at one place for all of them: so the same calls around it have the same place on the stack.
+    pub(crate) fn first(waker: &Waker) -> Polled {
+        let here = 0_u8;
+        let mut by = DefaultHasher::new();
+        let stack = std::hint::black_box(&raw const here).addr();
+        (task::try_id(), std::ptr::from_ref(waker.vtable()).addr(), stack).hash(&mut by);
+        Polled { by: by.finish(), waker: waker.data().addr() }
+    }
+
+    /// Whether the two are branches of one task.
+    pub(super) fn is_beside(self, other: Polled) -> bool {
+        self.by != 0 && self.by == other.by && self.waker != other.waker
+    }
+}
 
 /// One acquisition inside a hold: what one guard stands for.
 #[derive(Debug)]
@@ -12,6 +52,8 @@ pub(crate) struct Level {
     pub(crate) owner: Owner,
     /// Taken by a bare request: its owner may have branches.
     pub(super) bare: bool,
+    /// How its request was polled, if that was bare.
+    pub(super) polled: Polled,
     /// Taken by a bare request that was proven to be one of several branches of its owner.
     pub(super) branch: bool,
     /// Renewed by the watchdog: it has no end of its own.

@@ -37,7 +37,7 @@ pub(crate) use expiry::retry_pause;
 pub(crate) use handoff::Taken;
 pub(crate) use hold::Hold;
 pub(crate) use holder::Usage;
-pub(crate) use level::Level;
+pub(crate) use level::{Level, Polled};
 pub(crate) use order::{Inversion, LockOrder, Named};
 pub(crate) use outcome::{LateAnswer, Meaning, ReleaseStep};
 pub(crate) use queue::{Ambiguous, HEAD_PATIENCE, Waiter};

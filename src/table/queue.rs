@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use crate::base::after;
 use crate::error::Loss;
 use crate::owner::{Owner, Tree};
+use crate::table::level::Polled;
 
 /// How long a woken head may stay unpolled before the next one gets its turn.
 pub(crate) const HEAD_PATIENCE: Duration = Duration::from_millis(50);
@@ -47,6 +48,8 @@ pub(crate) struct Waiter {
     /// Something happened while it asked: it must ask once more before it sleeps.
     pub(super) again: bool,
     waker: Option<Waker>,
+    /// How it was polled, if it is bare.
+    pub(super) through: Polled,
     /// When it entered, in milliseconds of its entry: with an `Instant` a request would be moved by a call, each time.
     pub(super) began: u64,
     polled: Instant,
@@ -110,6 +113,7 @@ impl Waiter {
             phase: WaiterState::Waiting,
             again: false,
             waker: None,
+            through: Polled::default(),
             began: 0,
             polled: now,
             woken: None,
@@ -123,6 +127,11 @@ impl Waiter {
     /// Has it take over a hold of this process that is offered, if `takes`.
     pub(crate) fn taking(self, takes: bool) -> Waiter {
         Waiter { takes, ..self }
+    }
+
+    /// It is polled for the first time, like that.
+    pub(crate) fn polled_by(self, through: Polled) -> Waiter {
+        Waiter { through, ..self }
     }
 
     /// It enters its line. `epoch`: from when its entry counts.
@@ -152,7 +161,12 @@ impl Waiter {
         }
         match &self.waker {
             Some(known) if known.will_wake(waker) => None,
-            _ => self.waker.replace(waker.clone()),
+            Some(_) => {
+                // It was moved to another place since, or is polled by different wakers there.
+                self.through = Polled::default();
+                self.waker.replace(waker.clone())
+            }
+            None => self.waker.replace(waker.clone()),
         }
     }
 

@@ -27,7 +27,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use nestlock::{ErrorKind, Guard, Locks, OwnerLayer};
+use nestlock::{BareReentry, ErrorKind, Guard, Locks, Memory, OwnerLayer};
 use tokio::net::TcpListener;
 
 use crate::shelf::Shelf;
@@ -150,9 +150,11 @@ async fn serve(
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
+    // What nests here is a `run`. A guard that somebody adds below a guard, in a branch maybe, fails instead of getting in.
+    let builder = Locks::builder().bare_reentry(BareReentry::Refused);
     let locks = match std::env::var("REDIS_URL") {
-        Ok(url) => Locks::connect(url).await?,
-        Err(_) => Locks::in_memory(),
+        Ok(url) => builder.server(url).connect().await?,
+        Err(_) => builder.memory(&Memory::new()).connect().await?,
     };
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;

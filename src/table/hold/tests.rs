@@ -1,5 +1,6 @@
 use super::*;
 use crate::base::{Drift, Moment};
+use crate::table::level::Polled;
 use crate::wire::Rule;
 
 const DRIFT: Drift = Drift { factor: 0.01, slack: Duration::from_millis(2) };
@@ -46,7 +47,17 @@ fn hold(now: Instant, asked: u64) -> Hold {
 fn level(id: u64, until: Option<Instant>) -> Level {
     let (owner, fate) = (Owner::new(), Arc::default());
     let (watched, until) = (until.is_none(), until.map(Stamp::from));
-    Level { id, owner, bare: true, branch: false, watched, until, max_hold: None, fate }
+    Level {
+        id,
+        owner,
+        bare: true,
+        polled: Polled::default(),
+        branch: false,
+        watched,
+        until,
+        max_hold: None,
+        fate,
+    }
 }
 
 #[test]

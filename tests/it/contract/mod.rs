@@ -36,6 +36,7 @@ mod several;
 mod tokens;
 mod trouble;
 mod waits;
+mod wakers;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
