@@ -44,7 +44,18 @@ fn held(now: Instant, level: Level) -> Hold {
 
 fn watched() -> Level {
     let (owner, fate) = (Owner::new(), Arc::default());
-    Level { id: 2, owner, bare: true, branch: false, watched: true, until: None, max_hold: None, fate }
+    let polled = Default::default();
+    Level {
+        id: 2,
+        owner,
+        bare: true,
+        branch: false,
+        watched: true,
+        until: None,
+        max_hold: None,
+        fate,
+        polled,
+    }
 }
 
 #[test]
