@@ -36,11 +36,11 @@ Environment:
 #[derive(Parser)]
 #[command(name = "nestlock", version, after_help = STATUSES, max_term_width = 100)]
 pub(crate) struct Options {
-    #[command(flatten)]
-    pub(crate) servers: ServerOptions,
     /// Results as JSON, one object on each line of the standard output. Errors too, on the standard error
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) servers: ServerOptions,
     #[command(subcommand)]
     pub(crate) call: Call,
 }
@@ -65,18 +65,6 @@ pub(crate) enum Call {
         #[arg(long, value_name = "DURATION", default_value = "500ms", value_parser = positive)]
         interval: Duration,
     },
-    /// Prints completions for a shell
-    #[command(long_about = "Prints completions for a shell, for the folder from which it loads them.")]
-    Completions {
-        /// The shell
-        shell: Shell,
-    },
-    /// Prints a man page
-    #[command(long_about = "Prints a man page in the format of man(7): of `nestlock`, or of a subcommand.")]
-    Man {
-        /// The subcommand
-        subcommand: Option<String>,
-    },
     /// Frees a lock, whoever holds it
     #[command(
         long_about = "Frees a lock, whoever holds it. For a lock whose holder is known to be gone. A holder that \
@@ -88,6 +76,18 @@ pub(crate) enum Call {
         /// Required: only the holder itself releases otherwise
         #[arg(long, required = true)]
         force: bool,
+    },
+    /// Prints completions for a shell
+    #[command(long_about = "Prints completions for a shell, for the folder from which it loads them.")]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Prints a man page
+    #[command(long_about = "Prints a man page in the format of man(7): of `nestlock`, or of a subcommand.")]
+    Man {
+        /// The subcommand
+        subcommand: Option<String>,
     },
 }
 

@@ -78,9 +78,7 @@ impl Failure {
         Failure::new(
             status,
             "busy",
-            format!(
-                "lock `{name}`: {holder}; try again later, give --wait more time, or see `nestlock show`"
-            ),
+            format!("lock `{name}`: {holder}; try again later, or wait longer with --wait"),
         )
     }
 

@@ -72,7 +72,7 @@ pub(crate) async fn run(options: ExecOptions, servers: ServerOptions, json: bool
             work::run(work, nest, hold, &mut signals).await
         }
         Ok(Err(signal)) => {
-            warn(json, &format!("ended by signal {} before the lock was taken", signal.as_raw()));
+            warn(json, &format!("ended by {} before the lock was taken", signals::name(signal)));
             Ok(ended_by(signal))
         }
         Err(failure) => Err(failure),
@@ -197,7 +197,10 @@ fn kill_after(options: &ExecOptions, lease: Duration) -> Result<Duration, Failur
 fn label(options: &ExecOptions) -> String {
     let command = match &options.shell {
         // What it is about comes first, most often.
-        Some(text) => text.to_string_lossy().split_whitespace().next().unwrap_or_default().into(),
+        Some(text) => {
+            let ends = |char: char| char.is_whitespace() || ";|&()<>".contains(char);
+            text.to_string_lossy().split(ends).find(|word| !word.is_empty()).unwrap_or_default().into()
+        }
         None => options.command.first().cloned().unwrap_or_default(),
     };
     let name = Path::new(&command).file_name().unwrap_or_default();
@@ -228,6 +231,6 @@ mod tests {
         let label = label_of(&["/usr/bin/a b:c\u{fc}-a-very-long-name-of-a-command"]);
         assert!(label.starts_with("a_b_c_-a-very-long-name-@"), "{label}");
         assert!(label.len() <= 64 && !label.contains(':'), "{label}");
-        assert!(label_of(&["-c", "/usr/bin/pg_dump app | gzip"]).starts_with("pg_dump@"));
+        assert!(label_of(&["-c", "(/usr/bin/pg_dump;date) | gzip"]).starts_with("pg_dump@"));
     }
 }

@@ -61,6 +61,18 @@ pub(super) fn ends(signal: Signal) -> bool {
     !matches!(signal, Signal::USR1 | Signal::USR2)
 }
 
+/// Returns the name of one of these signals.
+pub(super) fn name(signal: Signal) -> &'static str {
+    match signal {
+        Signal::INT => "INT",
+        Signal::TERM => "TERM",
+        Signal::HUP => "HUP",
+        Signal::QUIT => "QUIT",
+        Signal::USR1 => "USR1",
+        _ => "USR2",
+    }
+}
+
 /// Returns one bit for each signal that was ignored when this process was started. Works on Linux only; elsewhere none is known.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

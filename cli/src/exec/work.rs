@@ -16,7 +16,7 @@ use crate::duration::shown;
 use crate::exec::ended_by;
 use crate::exec::hold::{End, Hold};
 use crate::exec::nest::{Gate, Nest, Outer, mark};
-use crate::exec::signals::{Signals, ends};
+use crate::exec::signals::{Signals, ends, name};
 use crate::exec::start::{JSON, START, TEXT};
 use crate::exec::targets::{Reach, Targets};
 use crate::exec::terminal::Terminal;
@@ -85,7 +85,7 @@ pub(super) async fn run(
         Ok(Ok(running)) => running,
         Ok(Err(signal)) => {
             let _ = hold.release().await;
-            warn(json, &format!("ended by signal {} before the command was started", signal.as_raw()));
+            warn(json, &format!("ended by {} before the command was started", name(signal)));
             return Ok(ended_by(signal));
         }
         Err(error) => {
