@@ -182,6 +182,7 @@ pub mod guide {
     pub mod cancellation {}
 
     /// [fencing tokens]: crate::guide::fencing
+    /// [stand-in]: crate::guide::leases#work-without-an-await
     /// [the end of a program]: crate::guide::cancellation#the-end-of-a-program
     #[doc = include_str!("../docs/services.md")]
     pub mod services {}

@@ -50,6 +50,11 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Whether a connection has answers that the task which reads them has not read. While that runs, it is so for a moment only.
+    fn is_unread(&self) -> bool {
+        false
+    }
+
     /// Returns how to connect once more to the server that keeps this lock, on another runtime. `None`: that can't be done now.
     fn spare(&self, _: &Keys) -> Option<Spare> {
         None

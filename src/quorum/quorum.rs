@@ -120,6 +120,11 @@ impl Quorum {
         Stragglers(asked.map(begin).collect())
     }
 
+    /// Whether the answers of a master lie unread.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.masters.iter().any(|master| master.is_unread())
+    }
+
     /// Returns how to connect once more to the servers that keep this lock, with the numbers of their masters.
     pub(crate) fn spares(&self, keys: &Keys) -> impl Iterator<Item = (usize, Spare)> {
         // In the child of a `fork` it would renew its parent's holds.

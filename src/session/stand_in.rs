@@ -99,6 +99,8 @@ async fn run(mut sessions: UnboundedReceiver<Weak<Session>>) {
 struct Watch {
     /// The watchdog's beats at the last look, and when they last changed.
     beats: Option<(u64, Instant)>,
+    /// At the last look answers lay unread.
+    unread: bool,
     /// How often in a row there was nothing.
     idle: u32,
     /// What was logged since the runtime has run last.
@@ -119,12 +121,19 @@ impl Watch {
         // Long enough that a watchdog which runs has looked in between.
         let pause = (session.config.lease.duration() / 6).max(SHORTEST);
         let (now, beats) = (Instant::now(), session.pulse.beats.load(Relaxed));
-        let since = self.beats.filter(|(before, _)| *before == beats).map(|(_, since)| since);
-        match since {
-            Some(since) => {
-                self.stand_in(&session, now.saturating_duration_since(since), after(now, pause)).await
+        // 1. A task makes the one that reads answers run next in its worker, and blocks. 2. No other worker may run that, and the watchdog
+        // runs in one of them. Twice in a row it may be so by chance, but not where a renewal is late too.
+        let unread = session.quorum.is_unread();
+        let stuck = std::mem::replace(&mut self.unread, unread) && unread;
+        let lease = session.config.lease.duration();
+        match self.beats {
+            Some((before, since)) if before == beats || stuck => {
+                let left = if before == beats { lease * 2 / 3 } else { lease / 2 };
+                self.beats = Some((beats, since));
+                let silent = now.saturating_duration_since(since);
+                self.stand_in(&session, left, silent, after(now, pause)).await
             }
-            None => {
+            _ => {
                 (self.beats, self.logged) = (Some((beats, now)), None);
                 self.links.clear();
             }
@@ -143,8 +152,8 @@ impl Watch {
         Some(pause.saturating_sub(now.elapsed()))
     }
 
-    /// The watchdog has not looked for that time, though it was asked to.
-    async fn stand_in(&mut self, session: &Arc<Session>, silent: Duration, until: Instant) {
+    /// The watchdog has not looked for that time, though it was asked to. Renews what is good for no longer than `left`.
+    async fn stand_in(&mut self, session: &Arc<Session>, left: Duration, silent: Duration, until: Instant) {
         if session.pulse.paused.load(Relaxed) {
             return;
         }
@@ -158,7 +167,7 @@ impl Watch {
         }
         let at = session.moment();
         let longest = until.saturating_duration_since(Instant::now());
-        let due = lock(&session.table).stand_in(longest, at.now);
+        let due = lock(&session.table).stand_in(left, longest, at.now);
         if due.is_empty() {
             return;
         }

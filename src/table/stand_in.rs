@@ -21,11 +21,11 @@ pub(crate) struct StandIn {
 }
 
 impl LockTable {
-    /// The renewals of all holds that were last confirmed a third of their lease ago, or before. `longest`: they are sent and have run within
-    /// that time, or not at all.
-    pub(crate) fn stand_in(&mut self, longest: Duration, now: Instant) -> Vec<StandIn> {
+    /// The renewals of all holds that are good for no longer than `left`. `longest`: they are sent and have run within that time, or not at
+    /// all.
+    pub(crate) fn stand_in(&mut self, left: Duration, longest: Duration, now: Instant) -> Vec<StandIn> {
         let holds = self.entries_mut().flat_map(|entry| &mut entry.holds);
-        holds.filter_map(|hold| hold.stand_in(longest, now)).collect()
+        holds.filter_map(|hold| hold.stand_in(left, longest, now)).collect()
     }
 
     /// Whether a lock has a hold that is renewed.
@@ -55,9 +55,9 @@ impl Hold {
         self.lives() && now < self.end() && self.levels.iter().any(counts)
     }
 
-    fn stand_in(&mut self, longest: Duration, now: Instant) -> Option<StandIn> {
+    fn stand_in(&mut self, left: Duration, longest: Duration, now: Instant) -> Option<StandIn> {
         let lease = self.terms.lease;
-        if !self.is_renewed_at(now) || after(now, lease.duration() * 2 / 3) < self.sure_until {
+        if !self.is_renewed_at(now) || after(now, left) < self.sure_until {
             return None;
         }
         // Without an answer it may run all the same.

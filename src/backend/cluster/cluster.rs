@@ -114,6 +114,10 @@ impl Backend for Cluster {
         })
     }
 
+    fn is_unread(&self) -> bool {
+        self.nodes.all().0.iter().any(|node| node.server.is_unread())
+    }
+
     fn spare(&self, keys: &Keys) -> Option<Spare> {
         self.nodes.standing(keys)?.server.spare(keys)
     }

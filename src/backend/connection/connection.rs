@@ -388,6 +388,11 @@ impl Line {
         }
     }
 
+    /// Whether there is a connection with answers that were not read.
+    pub(crate) fn is_unread(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Up(link) if link.connection.is_unread())
+    }
+
     /// Whether there is a connection, with no command under way.
     pub(crate) fn is_unused(&self) -> bool {
         matches!(&*self.state.borrow(), State::Up(link) if link.connection.is_unused())

@@ -400,6 +400,10 @@ impl Backend for RedisServer {
         }))
     }
 
+    fn is_unread(&self) -> bool {
+        self.line.is_unread()
+    }
+
     fn spare(&self, _: &Keys) -> Option<Spare> {
         let endpoint = self.target.borrow().clone();
         Spare::new(&self.line, endpoint, self.sentinels.clone(), self.limit, self.renews_together)

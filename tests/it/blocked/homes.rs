@@ -37,6 +37,13 @@ async fn a_task_that_computes_for_three_leases_keeps_all_locks_of_its_process() 
     }
 }
 
+#[tokio::test]
+async fn a_task_that_keeps_the_reader_of_answers_from_running_keeps_all_locks_too() {
+    let server = Server::start().await;
+    let strangers = strangers(builder(&server.url())).await;
+    Blocked::behind_a_reader(builder(&server.url()).lease(LEASE)).await.keeps_all(&strangers).await;
+}
+
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 #[tokio::test]
 async fn over_tls_too() {

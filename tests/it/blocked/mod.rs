@@ -45,6 +45,40 @@ impl Blocked {
         .await
     }
 
+    /// The task that blocks has made the one that reads answers the next of its worker, which no other one may run.
+    async fn behind_a_reader(builder: Builder) -> Blocked {
+        let goes_on = Arc::<AtomicBool>::default();
+        let (taken, guards) = oneshot::channel();
+        let signal = goes_on.clone();
+        let thread = thread::spawn(move || {
+            let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+            runtime.unwrap().block_on(async {
+                let locks = builder.connect().await.unwrap();
+                let guards = [locks.mutex("stock").lock().await, locks.mutex("neighbour").lock().await];
+                let guards = guards.map(|guard| Arc::new(guard.unwrap()));
+                assert!(taken.send(guards.clone()).is_ok());
+                let asks = locks.clone();
+                let blocks = tokio::spawn(async move {
+                    // The first is written here, and the second is left to the task.
+                    let [one, other] = ["one", "other"].map(|name| asks.mutex(name).lock());
+                    let block = async {
+                        while !signal.load(SeqCst) {
+                            thread::sleep(Duration::from_millis(5));
+                        }
+                    };
+                    let (one, other, ()) = tokio::join!(biased; one, other, block);
+                    let _ends = (one.unwrap(), other.unwrap());
+                });
+                blocks.await.unwrap();
+                for guard in guards {
+                    let _ = guard.check().await;
+                }
+                locks.close().await.unwrap();
+            });
+        });
+        Blocked { guards: guards.await.unwrap(), goes_on, thread: Some(thread) }
+    }
+
     async fn with(
         builder: Builder,
         kind: Runtime,
