@@ -23,8 +23,8 @@
 -- First because it distinguishes free from held and is the answer where the lock is busy.
 local ttl = redis.call('PTTL', KEYS[1])
 if ttl == -2 and ARGV[#ARGV] == 'again' and redis.pcall('PTTL', KEYS[2]) ~= -2 then
-  local term, _, wakes = string.match(ARGV[#ARGV - 1], '^(%d+) (%d+) (.*)$')
-  local served = serve(wakes, term, ARGV[3], ARGV[1])
+  local sharded, term, _, wakes = string.match(ARGV[#ARGV - 1], '^(S?)(%d+) (%d+) (.*)$')
+  local served = serve(sharded .. 'PUBLISH', wakes, term, ARGV[3], ARGV[1])
   if not served then
     -- It is granted, wherever it stood behind those who are gone.
     redis.pcall('ZREM', KEYS[2], wakes .. ARGV[1])

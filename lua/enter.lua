@@ -10,7 +10,7 @@
 
 if KEYS[2] then
   local told = ARGV[#ARGV] == 'again' and ARGV[#ARGV - 1] or ARGV[#ARGV]
-  local _, stays, wakes = string.match(told, '^(%d+) (%d+) (.*)$')
+  local _, _, stays, wakes = string.match(told, '^(S?)(%d+) (%d+) (.*)$')
   local member = wakes .. ARGV[1]
   -- Not by the time, which may be set back: those who come later would pass.
   local last = redis.pcall('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')

@@ -10,13 +10,14 @@
 --          else      as who.lua, but never a list
 
 redis.call('DEL', KEYS[1])
+local sharded = ARGV[2] == 'SPUBLISH'
+local publish = sharded and 'SPUBLISH' or 'PUBLISH'
 if KEYS[2] then
-  local term, _, wakes = string.match(ARGV[#ARGV], '^(%d+) (%d+) (.*)$')
-  serve(wakes, term)
+  local _, term, _, wakes = string.match(ARGV[#ARGV], '^(S?)(%d+) (%d+) (.*)$')
+  serve(publish, wakes, term)
 end
 -- Published even if the lock was handed on, since its former holder has to notice.
-local sharded = ARGV[2] == 'SPUBLISH'
-local sent = redis.pcall(sharded and 'SPUBLISH' or 'PUBLISH', ARGV[1], '0')
+local sent = redis.pcall(publish, ARGV[1], '0')
 if type(sent) == 'table' and sharded then
   redis.pcall('PUBLISH', ARGV[1], '0')
 end

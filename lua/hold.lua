@@ -10,10 +10,13 @@
 -- `serve`  serve.lua; nothing: the line is left alone
 -- ARGV[last] what is told of the line, if `serve` and KEYS[2] (serve.lua)
 
+local sharded = ARGV[4] == 'SPUBLISH'
+local publish = sharded and 'SPUBLISH' or 'PUBLISH'
+
 -- Returns how many clients wait that know no line, and for how many ms a free lock is left to them: now and then for long enough that
 -- clients far away can take it. Clients that know of lines are subscribed to a second channel beside the release channel.
 local function others(wakes)
-  local heard = redis.pcall('PUBSUB', 'NUMSUB', ARGV[3], wakes .. ARGV[3])
+  local heard = redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', ARGV[3], wakes .. ARGV[3])
   local count = heard.err and 0 or heard[2] - heard[4]
   return count, count > 0 and (redis.sha1hex(ARGV[1]) < '1' and 25 or 1)
 end
@@ -24,7 +27,7 @@ if ARGV[2] == '0' then
   local ended = redis.pcall('HDEL', KEYS[1], ARGV[1])
   local line, handed, pause = serve and KEYS[2]
   if line and redis.pcall('PTTL', line) ~= -2 then
-    local term, _, wakes = string.match(ARGV[#ARGV], '^(%d+) (%d+) (.*)$')
+    local _, term, _, wakes = string.match(ARGV[#ARGV], '^(S?)(%d+) (%d+) (.*)$')
     -- Whoever ends a hold asks for nothing any more. First, so that nothing is handed to it.
     local left = redis.pcall('ZREM', line, wakes .. ARGV[1])
     local ttl = redis.pcall('PTTL', KEYS[1])
@@ -44,14 +47,14 @@ if ARGV[2] == '0' then
         end
         -- The first gives way once: afterwards its score is no multiple of anything.
         if first[2] % every == 0 and type(redis.pcall('ZADD', line, first[2] + 0.5, first[1])) == 'number' then
-          local sent = redis.pcall('PUBLISH', ARGV[3], '00')
+          local sent = redis.pcall(publish, ARGV[3], '00')
           pause = type(sent) == 'number' and sent > 0 and time
         end
       end
-      handed = serve(wakes, term, pause, nil, pause)
+      handed = serve(publish, wakes, term, pause, nil, pause)
     elseif left == 1 and type(ttl) == 'number' and ttl >= 0 then
       -- It may have been the only one who knew when to ask.
-      serve(wakes, nil, ttl)
+      serve(publish, wakes, nil, ttl)
     end
   end
   if pause then
@@ -59,15 +62,14 @@ if ARGV[2] == '0' then
   end
   if ended == 1 then
     -- An error here (no right to the channel) must not hide that the lock is free.
-    local sharded = ARGV[4] == 'SPUBLISH'
-    local sent = handed and 0 or redis.pcall(sharded and 'SPUBLISH' or 'PUBLISH', ARGV[3], '0')
+    local sent = handed and 0 or redis.pcall(publish, ARGV[3], '0')
     if type(sent) == 'table' and sharded then
       -- The node knows no sharded channels (Redis 6), or the user may not use them: those who wait were refused them too.
       redis.pcall('PUBLISH', ARGV[3], '0')
     end
     if line then
       if type(sent) == 'number' and sent > 0 then
-        local _, time = others(string.match(ARGV[#ARGV], '^%d+ %d+ (.*)$'))
+        local _, time = others(string.match(ARGV[#ARGV], '^S?%d+ %d+ (.*)$'))
         if time then
           return {time}
         end

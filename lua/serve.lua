@@ -6,8 +6,10 @@
 --
 -- What a script needs to know of the line is one argument, since each argument costs all those who never wait:
 -- `<for how long the lock is kept for whom it is handed to, in ms> <for how long the line stays where nobody asks, in ms> <what the channels
--- of processes begin with>`.
+-- of processes begin with>`. On a Cluster an `S` is put before it: all messages are sharded, and each process has a channel for each lock,
+-- in the lock's slot.
 --
+-- publish  the command that publishes
 -- wakes    what the channels begin with
 -- term     for how long the lock is kept for whom it is handed to, in ms; nothing: it is not free, and the first is only told when to ask
 -- wait     when to ask, in ms, where nobody gets a message that the lock was handed to it
@@ -19,13 +21,13 @@
 -- A message is `number wait key`; `-` for `wait`: ask at once. It decides nothing: whoever gets it asks. So nothing here may fail: where a
 -- right is missing or the server is full, the lock is free, as without a line.
 
-local function serve(wakes, term, wait, me, shared)
+local function serve(publish, wakes, term, wait, me, shared)
   local function send(member, when)
     local channel, number = string.match(member, '^(.*):(%d+)$')
     if not channel or string.sub(member, 1, #wakes) ~= wakes then
       return 0
     end
-    return redis.pcall('PUBLISH', channel, number .. ' ' .. when .. ' ' .. KEYS[1])
+    return redis.pcall(publish, channel, number .. ' ' .. when .. ' ' .. KEYS[1])
   end
 
   -- Tells the waiter at this place when to ask. A waiter that is gone is removed.

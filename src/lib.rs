@@ -220,6 +220,7 @@ pub mod guide {
     /// [failover]: crate::guide::failover#what-a-failover-changes
     /// [cluster]: crate::guide::failover#what-a-cluster-changes
     /// [migrating]: crate::guide::migrating#on-a-cluster
+    /// [line]: crate::guide::leases#first-come-first-served
     #[doc = include_str!("../docs/deployments.md")]
     pub mod deployments {}
 

@@ -1,5 +1,6 @@
 //! Processes that contend for one lock, with the line and without it: how many scripts a grant takes, how the grants are shared, and how long
-//! the longest wait is. `scripts/bench --contest` runs it on a server of its own, and it prints a table.
+//! the longest wait is. `scripts/bench --contest` runs it on a server of its own, and it prints a table. With `CLUSTER` it runs on the Cluster
+//! whose nodes are named there, apart by spaces.
 
 #[path = "../shared/server.rs"]
 mod server;
@@ -76,8 +77,22 @@ fn clock() -> Result<u64> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64)
 }
 
-/// How many scripts the server has run.
-async fn scripts(server: &mut MultiplexedConnection) -> Result<u64> {
+/// The nodes of the Cluster, if it is one.
+fn nodes() -> Vec<String> {
+    let nodes = std::env::var("CLUSTER").unwrap_or_default();
+    nodes.split_whitespace().map(str::to_owned).collect()
+}
+
+/// How many scripts the servers have run.
+async fn scripts(servers: &mut [MultiplexedConnection]) -> Result<u64> {
+    let mut sum = 0;
+    for server in servers {
+        sum += scripts_of(server).await?;
+    }
+    Ok(sum)
+}
+
+async fn scripts_of(server: &mut MultiplexedConnection) -> Result<u64> {
     let info: InfoDict = redis::cmd("INFO").arg("commandstats").query_async(server).await?;
     let calls = |name: &str| -> Option<u64> {
         let line: String = info.get(&format!("cmdstat_{name}"))?;
@@ -89,8 +104,11 @@ async fn scripts(server: &mut MultiplexedConnection) -> Result<u64> {
 /// One contest, as a row of the table.
 async fn contend(contest: [u64; 4], fair: bool, seconds: u64) -> Result<()> {
     let [processes, tasks, work, between] = contest;
-    let mut server = connection_to(&url()).await?;
-    let before = scripts(&mut server).await?;
+    let mut servers = Vec::new();
+    for url in if nodes().is_empty() { vec![url()] } else { nodes() } {
+        servers.push(connection_to(&url).await?);
+    }
+    let before = scripts(&mut servers).await?;
     // All have connected by then.
     let begin = clock()? + 1500 + 20 * processes;
     let end = begin + 1000 * seconds;
@@ -107,7 +125,7 @@ async fn contend(contest: [u64; 4], fair: bool, seconds: u64) -> Result<()> {
         let (grants, longest) = text.trim().split_once(' ').ok_or("a process has failed")?;
         shares.push(Share { grants: grants.parse()?, longest: Duration::from_micros(longest.parse()?) });
     }
-    let scripts = scripts(&mut server).await? - before;
+    let scripts = scripts(&mut servers).await? - before;
     let each = || shares.iter().map(|share| share.grants);
     let (grants, least, most) = (each().sum::<u64>(), each().min().unwrap_or(0), each().max().unwrap_or(0));
     let longest = shares.iter().map(|share| share.longest).max().unwrap_or_default();
@@ -126,7 +144,8 @@ async fn contend(contest: [u64; 4], fair: bool, seconds: u64) -> Result<()> {
 /// The tasks of one process take the lock again and again.
 async fn process(fair: bool, tasks: u64, times: [u64; 2], [begin, end]: [u64; 2]) -> Result<Share> {
     let [work, between] = times.map(Duration::from_micros);
-    let locks = patient().fair(fair).connect().await?;
+    let options = if nodes().is_empty() { patient() } else { patient().cluster(nodes()) };
+    let locks = options.fair(fair).connect().await?;
     tokio::time::sleep(Duration::from_millis(begin.saturating_sub(clock()?))).await;
     let end = Instant::now() + Duration::from_millis(end.saturating_sub(clock()?));
     let mut running = tokio::task::JoinSet::new();

@@ -495,7 +495,7 @@ impl Attempts {
                 };
                 let spent = entry.polled(id, waker, at.now);
                 // Read in the visit: a request that asks without a line while hints begin asks once more, which a later visit notes.
-                let line = session.hints.line().filter(|_| in_line);
+                let line = session.hints.line(entry).filter(|_| in_line);
                 let turn = entry.admit(id, number(), AcquireParams { line, ..ask }, at);
                 if self.once && matches!(turn, Admission::Wait { refused: false, .. }) {
                     // It may not be the head, and only the head is woken when the command that it waits for is answered.
@@ -758,9 +758,10 @@ impl Attempts {
         // end of a lease.
         let lease_end = after(pending.sent, left + Duration::from_millis(1));
         // A request in the server's line is sent a hint.
-        let in_line = matches!(reply, Reply::InLine(..)) && session.hints.line().is_some();
+        let in_line = matches!(reply, Reply::InLine(..));
         let (polls_at, paused) = self.visit(|entry, _, at| {
-            let (pause, subscribed) = (after(at.now, pause), entry.is_subscribed() || in_line);
+            let is_hinted = in_line && session.hints.line(entry).is_some();
+            let (pause, subscribed) = (after(at.now, pause), entry.is_subscribed() || is_hinted);
             let poll = after(at.now, session.config.poll_interval);
             let latest = lease_end.min(poll);
             let soon = latest.min(pause);

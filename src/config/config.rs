@@ -460,8 +460,8 @@ impl Builder {
     /// Sets whether processes get a lock in the order in which they began to wait for it. Default: true.
     ///
     /// With it the server keeps a line of the processes that wait, and a release hands the lock to the first of them: none starves,
-    /// and a release wakes one process, not all. It works with one master: a server, fixed or named by sentinels, or a [`Memory`],
-    /// without [`replicas`](Builder::replicas); elsewhere it changes nothing. Clients that know no line, such as Redisson and
+    /// and a release wakes one process, not all. It works with one master: a server, fixed or named by sentinels, a [`Memory`], or
+    /// a Cluster with [`sharded_channels`](Builder::sharded_channels), without [`replicas`](Builder::replicas); elsewhere it changes nothing. Clients that know no line, such as Redisson and
     /// processes without this option, have their turns among those who wait in it, if they subscribe. [`guide::operations`](crate::guide::operations) lists the rights that it needs; a user who lacks
     /// them has locks without it. Inside a process a lock may first pass on for [`local_handoff`](Builder::local_handoff).
     pub fn fair(mut self, fair: bool) -> Self {
@@ -847,18 +847,18 @@ impl Config {
 
     /// Returns what scripts need to know of the line, or `None` if there is none.
     pub(crate) fn line(&self) -> Option<Line> {
-        let alone = match &*self.masters {
-            [MasterKind::Server(_) | MasterKind::Sentinel(_) | MasterKind::Memory(_)] => {
-                self.replicas.is_none()
-            }
-            _ => false,
+        let sharded = match &*self.masters {
+            [MasterKind::Server(_) | MasterKind::Sentinel(_) | MasterKind::Memory(_)] => false,
+            [MasterKind::Cluster(_)] if self.sharded_channels => true,
+            _ => return None,
         };
         let term = self.node_timeout.saturating_mul(2).max(Duration::from_secs(1));
         let stays = self.poll_interval.saturating_mul(3).saturating_add(term);
-        (self.fair && alone).then(|| Line {
+        (self.fair && self.replicas.is_none()).then(|| Line {
             term: Lease::rest(term),
             stays: Lease::rest(stays),
             again: false,
+            sharded,
         })
     }
 

@@ -44,6 +44,13 @@ impl EventRelay {
         session.is_some_and(|session| session.hints.set(channel, on))
     }
 
+    /// Returns whether this is the channel of the hints about one lock; if so, visits the lock.
+    fn hears_of_lock(&self, channel: &str, visit: impl Fn(&mut LockEntry, Moment)) -> bool {
+        let session = self.0.get().and_then(Weak::upgrade);
+        let lock = session.and_then(|session| session.hints.lock_of(channel));
+        lock.inspect(|lock| self.notify(lock, visit)).is_some()
+    }
+
     /// Hints begin to arrive: makes this process known as one that knows of lines, for the locks that it waits for already.
     fn is_known(&self) {
         let Some(session) = self.0.get().and_then(Weak::upgrade) else { return };
@@ -90,7 +97,9 @@ impl Events for MasterEvents {
             self.relay.is_known();
             return self.relay.notify_all(|entry, at| entry.hints_begin(at.now));
         }
-        self.relay.notify(channel, |entry, at| entry.subscribed(self.master, at));
+        if !self.relay.hears_of_lock(channel, |entry, at| entry.hints_of_lock(true, at.now)) {
+            self.relay.notify(channel, |entry, at| entry.subscribed(self.master, at));
+        }
     }
 
     fn message(&self, channel: &str, text: &str) {
@@ -103,7 +112,9 @@ impl Events for MasterEvents {
     }
 
     fn not_subscribed(&self, channel: &str) {
-        if self.relay.hears(channel, false) {
+        if self.relay.hears(channel, false)
+            || self.relay.hears_of_lock(channel, |entry, at| entry.hints_of_lock(false, at.now))
+        {
             return;
         }
         self.relay.notify(channel, |entry, at| entry.unsubscribed(self.master, at));

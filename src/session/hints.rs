@@ -1,17 +1,24 @@
-//! `Hints`: the channel on which this process gets the hints about the lines in which it waits.
+//! `Hints`: the channels on which this process gets the hints about the lines in which it waits.
 
 use std::sync::Arc;
 
 use crate::base::atomic::{AtomicBool, Ordering::SeqCst};
+use crate::table::LockEntry;
 use crate::wire::Line;
-use crate::wire::keys;
+use crate::wire::keys::{self, Keys};
 
-/// The subscription begins with the first wait and is kept for good. Otherwise a process that waits for a lock now and then, with one
-/// request at a time, would have to subscribe before each wait could begin in the line.
+/// There is one channel for all locks. Its subscription begins with the first wait and is kept for good. Otherwise a process that waits for
+/// a lock now and then, with one request at a time, would have to subscribe before each wait could begin in the line.
+///
+/// On a Cluster each lock has a channel of its own, in its slot, since only the node of that slot can send hints. It is subscribed to with
+/// the channel of the lock's releases.
 pub(crate) struct Hints {
     /// What scripts need to know of a lock's line. `None`: these locks have no line.
     line: Option<Line>,
+    /// The channel for all locks.
     channel: Arc<str>,
+    /// What all holds of this session begin with.
+    session: Box<str>,
     /// The beginning of the channels of all processes.
     wakes: String,
     wanted: AtomicBool,
@@ -22,15 +29,21 @@ impl Hints {
     pub(super) fn new(prefix: &str, uuid: &str, line: Option<Line>) -> Hints {
         let wakes = keys::wakes(prefix);
         let channel = [&wakes, uuid].concat().into();
-        Hints { line, channel, wakes, wanted: AtomicBool::new(false), on: AtomicBool::new(false) }
+        let [wanted, on] = [false, false].map(AtomicBool::new);
+        Hints { line, channel, session: uuid.into(), wakes, wanted, on }
     }
 
-    /// Returns the channel if it has to be subscribed to now.
+    fn are_sharded(&self) -> bool {
+        self.line.is_some_and(|line| line.sharded)
+    }
+
+    /// Returns the channel for all locks if it has to be subscribed to now.
     pub(super) fn begin(&self) -> Option<&str> {
-        (self.line.is_some() && !self.wanted.swap(true, SeqCst)).then_some(&*self.channel)
+        let has_one = self.line.is_some_and(|line| !line.sharded);
+        (has_one && !self.wanted.swap(true, SeqCst)).then_some(&*self.channel)
     }
 
-    /// Returns whether this is the channel; if so, notes whether its messages arrive from now on.
+    /// Returns whether this is the channel for all locks; if so, notes whether its messages arrive from now on.
     pub(super) fn set(&self, channel: &str, on: bool) -> bool {
         let is_this = *self.channel == *channel;
         if is_this {
@@ -39,23 +52,36 @@ impl Hints {
         is_this
     }
 
+    /// Returns the channel of the releases of the lock whose hints come on this channel, if it is one of a single lock.
+    pub(super) fn lock_of(&self, channel: &str) -> Option<String> {
+        let sharded = self.are_sharded();
+        sharded.then(|| keys::channel_of_hints(channel, &self.wakes, &self.session)).flatten()
+    }
+
     /// Returns the second channel to subscribe to, or to leave, with this channel of a lock's releases: it shows the scripts that this
     /// process knows of lines. `None` where no hints arrive: the user may lack the right, which is the same.
     pub(super) fn beside(&self, channel: &str, on: bool) -> Option<String> {
-        (self.line.is_some() && (!on || self.on.load(SeqCst))).then(|| [&self.wakes, channel].concat())
+        let arrive = self.line.is_some_and(|line| !line.sharded) && (!on || self.on.load(SeqCst));
+        arrive.then(|| [&self.wakes, channel].concat())
+    }
+
+    /// Returns the same of a lock on a Cluster, and the channel of its hints. Both are refused to a user that lacks the right.
+    pub(super) fn of_lock(&self, keys: &Keys) -> Option<[String; 2]> {
+        let line = self.are_sharded().then(|| keys.sharded_line()).flatten()?;
+        Some([&self.session, &**keys.channel()].map(|rest| [&*line.wakes, rest].concat()))
     }
 
     pub(super) fn lost(&self) {
         self.on.store(false, SeqCst);
     }
 
-    /// Returns what a request passes to the script to enter a line. `None`: no hint would reach this process.
-    pub(crate) fn line(&self) -> Option<Line> {
-        self.line.filter(|_| self.on.load(SeqCst))
+    /// Returns what a request passes to the script to enter the line of this lock. `None`: no hint would reach this process.
+    pub(crate) fn line(&self, entry: &LockEntry) -> Option<Line> {
+        self.line.filter(|line| if line.sharded { entry.gets_hints() } else { self.on.load(SeqCst) })
     }
 
-    /// Whether this is the channel.
+    /// Whether hints come on this channel.
     pub(super) fn are_of(&self, channel: &str) -> bool {
-        *self.channel == *channel
+        *self.channel == *channel || self.lock_of(channel).is_some()
     }
 }

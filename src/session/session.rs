@@ -211,10 +211,12 @@ impl Session {
                 }
                 if on {
                     self.is_known_beside(keys.channel(), on);
+                    self.hints_of_lock(keys, on);
                 }
                 self.quorum.subscribe(keys.channel(), on);
                 if !on {
                     self.is_known_beside(keys.channel(), on);
+                    self.hints_of_lock(keys, on);
                 }
             }
             if self.pulse.is_wanted() {
@@ -263,6 +265,11 @@ impl Session {
         if let Some(beside) = self.hints.beside(channel, on) {
             self.quorum.subscribe(&beside, on);
         }
+    }
+
+    /// Subscribes to the channels on a Cluster that a lock with a line has, or leaves them. Called while the table is locked.
+    fn hints_of_lock(&self, keys: &Keys, on: bool) {
+        self.hints.of_lock(keys).iter().flatten().for_each(|channel| self.quorum.subscribe(channel, on));
     }
 
     /// Returns a number greater than all before it; requests, levels and commands are numbered so.

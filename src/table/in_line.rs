@@ -91,13 +91,31 @@ impl LockEntry {
         }
     }
 
+    /// Hints about this lock, which have a channel of their own, begin to reach this process, or don't reach it any more. The channel of the
+    /// lock's releases is confirmed behind it, and the head asks then.
+    pub(crate) fn hints_of_lock(&mut self, on: bool, now: Instant) {
+        let Some(asked) = self.subscription.asked() else { return };
+        if std::mem::replace(&mut asked.hints, on) != on && !asked.confirmed.is_empty() {
+            self.hints_begin(now);
+        }
+    }
+
+    /// Whether hints about this lock, which have a channel of their own, reach this process.
+    pub(crate) fn gets_hints(&self) -> bool {
+        self.subscription.gets_hints()
+    }
+
     /// A hint came: see [`Hint`]. It decides nothing.
     pub(crate) fn hinted(&mut self, hint: Hint, now: Instant) {
         // By the field, which stays what it was. 1. It stood in the line, and the lock is handed over to another process since, as a claim.
         // 2. The hint comes late. An end of it here would end that claim: so what nobody here knows is left to its time.
         let number =
             |hold: &&mut Hold| hold.field.rsplit_once(':').and_then(|(_, number)| number.parse().ok());
-        let Some(hold) = self.holds.iter_mut().find(|hold| number(hold) == Some(hint.number)) else { return };
+        let Some(hold) = self.holds.iter_mut().find(|hold| number(hold) == Some(hint.number)) else {
+            // Whoever waits here now has to know for how long that is.
+            let at = hint.wait.map_or(now, |wait| after(now, past(wait)));
+            return self.asks_by(at, now);
+        };
         let (waits, is_held) = (hold.in_line || hold.is_asked(), hold.lives() || hold.is_offered());
         match hint.wait {
             Some(wait) if waits => self.asks_by(after(now, past(wait)), now),

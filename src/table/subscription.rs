@@ -15,6 +15,8 @@ pub(super) struct Asked {
     pub(super) reported: MasterSet,
     /// Such a message came while the request asked, which may have been too early.
     pub(super) missed: bool,
+    /// Hints about this lock arrive, on a channel of its own.
+    pub(super) hints: bool,
     /// Releases of our own whose message has not come back yet, for each master: it is no news.
     pub(super) echoes: Vec<u32>,
 }
@@ -50,6 +52,11 @@ impl Subscription {
     /// The masters whose messages arrive.
     pub(super) fn confirmed(&self) -> MasterSet {
         self.0.as_ref().map_or(MasterSet::NONE, |asked| asked.confirmed)
+    }
+
+    /// Hints about the lock arrive, on a channel of its own.
+    pub(super) fn gets_hints(&self) -> bool {
+        self.0.as_ref().is_some_and(|asked| asked.hints)
     }
 
     /// What was asked for, if this master's messages arrive.

@@ -14,7 +14,7 @@ const CHANNEL: &str = "redisson_lock__channel:";
 /// Begins the key of a lock's line, in which the server keeps the processes that wait for the lock.
 const LINE: &str = "nestlock_line:";
 
-/// Begins the channel of a session's hints; what all holds of the session begin with follows.
+/// Begins the channel of a session's hints; what all holds of the session begin with follows. On a Cluster the lock stands before that.
 const WAKE: &str = "nestlock_wake:";
 
 const COUNTER: &str = "redisson_lock_token:";
@@ -71,6 +71,24 @@ pub(crate) fn wakes(prefix: &str) -> String {
     [prefix, WAKE].concat()
 }
 
+/// Returns whether a process gets hints on this channel.
+pub(crate) fn is_for_hints(channel: &str) -> bool {
+    channel.contains(WAKE) && keys_of(channel).next().is_none()
+}
+
+/// Returns the channel of the releases of the lock that a channel of sharded hints is about. `wakes`: what the channels of hints begin with;
+/// `session`: what all holds of the session begin with.
+pub(crate) fn channel_of_hints(channel: &str, wakes: &str, session: &str) -> Option<String> {
+    let names = channel.strip_prefix(wakes)?.strip_suffix(session)?.strip_suffix(':')?;
+    Some([wakes.strip_suffix(WAKE)?, CHANNEL, names].concat())
+}
+
+/// Returns the part of a key that decides on its slot in a Cluster: the text between the first braces, if there is any.
+pub(crate) fn tag(key: &str) -> &str {
+    let tagged = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
+    tagged.filter(|tag| !tag.is_empty()).unwrap_or(key)
+}
+
 fn beside(what: &str, prefix: &str, name: &str) -> String {
     if prefix.contains('{') || name.contains('{') {
         // The name has a hash tag of its own.
@@ -88,6 +106,7 @@ pub(crate) struct Keys {
     /// Made when it is first needed: a lock that is only held needs none.
     pub(super) channel: OnceLock<Arc<str>>,
     pub(super) line: OnceLock<LineKeys>,
+    pub(super) sharded_line: OnceLock<Option<Box<LineKeys>>>,
     pub(crate) place: Place,
 }
 
@@ -104,8 +123,10 @@ pub(crate) struct LineKeys {
 impl LineKeys {
     /// Returns the parameters of the line, which the scripts get as one argument. It is the same for all calls of a session.
     pub(super) fn told(&self, line: Line) -> &str {
-        self.told
-            .get_or_init(|| format!("{} {} {}", line.term.millis(), line.stays.millis(), self.wakes).into())
+        self.told.get_or_init(|| {
+            let sharded = if line.sharded { "S" } else { "" };
+            format!("{sharded}{} {} {}", line.term.millis(), line.stays.millis(), self.wakes).into()
+        })
     }
 }
 
@@ -130,9 +151,9 @@ impl Keys {
     pub(crate) fn new(prefix: &str, name: &str) -> Keys {
         let shown = Arc::from(name);
         let key = if prefix.is_empty() { Arc::clone(&shown) } else { key(prefix, name).into() };
-        let (channel, line) = (OnceLock::new(), OnceLock::new());
+        let (channel, line, sharded_line) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
         let place = Place(AtomicUsize::new(Place::UNKNOWN));
-        Keys { name: shown, key, channel, line, place }
+        Keys { name: shown, key, channel, line, sharded_line, place }
     }
 
     /// Returns the channel on which the lock's releases are published.
@@ -142,11 +163,27 @@ impl Keys {
 
     /// Returns the names of the lock's line.
     pub(crate) fn line(&self) -> &LineKeys {
-        self.line.get_or_init(|| {
-            let prefix = self.prefix();
-            let (line, wakes) = (beside(LINE, prefix, &self.name).into(), wakes(prefix).into());
-            LineKeys { line, wakes, told: OnceLock::new() }
-        })
+        self.line.get_or_init(|| self.made_line(wakes(self.prefix())))
+    }
+
+    /// Returns the names of the lock's line on a Cluster, where its messages are sharded. `None`: the line or the lock's channel would be in
+    /// another slot than the lock, and no script could use both.
+    pub(crate) fn sharded_line(&self) -> Option<&LineKeys> {
+        let made = self.sharded_line.get_or_init(|| {
+            let made = self.made_line(beside(WAKE, self.prefix(), &self.name) + ":");
+            // The channel may be that of several locks.
+            let differs = |key| tag(&made.line) != tag(key);
+            (!differs(&*self.key) && !keys_of(self.channel()).any(differs)).then(|| made.into())
+        });
+        made.as_deref()
+    }
+
+    fn made_line(&self, wakes: String) -> LineKeys {
+        LineKeys {
+            line: beside(LINE, self.prefix(), &self.name).into(),
+            wakes: wakes.into(),
+            told: OnceLock::new(),
+        }
     }
 
     fn prefix(&self) -> &str {
@@ -191,6 +228,36 @@ mod tests {
         }
         assert_eq!(keys_of("redisson_lock__channel:{a}").collect::<Vec<_>>(), ["a", "{a}"]);
         assert_eq!(keys_of("another").count(), 0);
+    }
+
+    #[test]
+    fn on_a_cluster_a_line_and_its_hints_are_in_the_slot_of_their_lock_or_there_are_none() {
+        for (prefix, name, expected) in [
+            ("", "order:1", Some(("nestlock_line:{order:1}", "nestlock_wake:{order:1}:"))),
+            ("app:", "a", Some(("app:nestlock_line:{app:a}", "app:nestlock_wake:{app:a}:"))),
+            ("", "{x}:y", Some(("nestlock_line:{x}:y", "nestlock_wake:{x}:y:"))),
+            ("{app}:", "a", Some(("{app}:nestlock_line:{app}:a", "{app}:nestlock_wake:{app}:a:"))),
+            ("", "a}b", None),
+            ("", "{}x", None),
+            ("", "un{paired", None),
+            ("a{b", "c}d", None),
+            // Its channel is that of `a}b` too.
+            ("", "{a}b}", None),
+        ] {
+            let keys = Keys::new(prefix, name);
+            let line = keys.sharded_line();
+            assert_eq!(line.map(|line| (&*line.line, &*line.wakes)), expected, "{prefix} {name}");
+            let Some(line) = line else { continue };
+            for label in ["", "web-7:", "{web}:"] {
+                let session = [label, "4be5fd9c"].concat();
+                let hints = [&*line.wakes, &session].concat();
+                assert_eq!(tag(&hints), tag(&keys.key));
+                assert!(is_for_hints(&hints) && !is_for_hints(keys.channel()));
+                let about = channel_of_hints(&hints, &wakes(prefix), &session);
+                assert_eq!(about.as_deref(), Some(&**keys.channel()));
+            }
+            assert_eq!(channel_of_hints(keys.channel(), &wakes(prefix), "4be5fd9c"), None);
+        }
     }
 
     #[test]

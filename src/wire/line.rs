@@ -13,6 +13,8 @@ pub(crate) struct Line {
     pub(crate) stays: Lease,
     /// Whether the field has asked before: it may be in the line, and a free lock goes to the first there. Only an acquire uses it.
     pub(crate) again: bool,
+    /// Whether the messages are sharded, as on a Cluster. A process has a channel for each lock then.
+    pub(crate) sharded: bool,
 }
 
 /// A message to one process. It only makes the process ask again.

@@ -529,7 +529,14 @@ impl Call {
     /// Returns what the script gets to know about the lock's line.
     fn line(&self) -> Option<(&LineKeys, Line)> {
         let told = matches!(self.action, Action::Acquire { count: 1, .. } | Action::END | Action::Force);
-        self.line.filter(|_| told).map(|line| (self.keys.line(), line))
+        let line = self.line.filter(|_| told)?;
+        let keys = if line.sharded { self.keys.sharded_line()? } else { self.keys.line() };
+        Some((keys, line))
+    }
+
+    /// Whether the line is one of its keys.
+    pub(crate) fn has_line(&self) -> bool {
+        self.line().is_some()
     }
 
     /// Writes all arguments after the script.
@@ -907,7 +914,7 @@ mod tests {
             let [term, stays] = [1000, 90_000].map(Duration::from_millis);
             let drift = Drift { factor: 0.0, slack: Duration::ZERO };
             let [term, stays] = [term, stays].map(|time| Lease::new("time", time, drift).unwrap());
-            Some(Line { term, stays, again })
+            Some(Line { term, stays, again, sharded: false })
         };
         let ask = |action| Call { line: line(false), names: true, ..Call::of("app:k", "f:1", action) };
         let (count, lease) = (1, lease());
@@ -948,7 +955,7 @@ mod tests {
     fn that_a_field_is_in_the_line_is_answered_to_those_who_are_told_of_one() {
         let drift = Drift { factor: 0.0, slack: Duration::ZERO };
         let time = Lease::new("time", Duration::from_secs(1), drift).unwrap();
-        let line = Some(Line { term: time, stays: time, again: false });
+        let line = Some(Line { term: time, stays: time, again: false, sharded: false });
         let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         let list = |last| Value::Array(vec![Value::Int(7), bulk("f:7"), bulk("0"), Value::Int(last)]);
         let acquire = Call::of("k", "f:1", Action::Acquire { count: 1, lease: lease() });

@@ -1,6 +1,7 @@
 //! Runs fenced calls while their slot migrates from node to node. The lock and its counter are two keys, and a node that lacks
 //! one of them refuses a script over both (`TRYAGAIN`). A free lock has no key at all: both nodes refuse it during the whole
-//! migration. So the call is split into calls with one key, which run one after the other, each where its key is.
+//! migration. So the call is split into calls with one key, which run one after the other, each where its key is. The same goes for a lock
+//! and its line, which is left alone meanwhile.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,17 +18,32 @@ use crate::wire::{Action, Call, Count, Fence, Reply};
 pub(super) fn needs_split(call: &Call, failure: &Failure) -> bool {
     let error =
         std::error::Error::source(&failure.error).and_then(|error| error.downcast_ref::<RedisError>());
-    call.alone().is_some() && error.is_some_and(|error| error.code() == Some("TRYAGAIN"))
+    let is_split = error.is_some_and(|error| error.code() == Some("TRYAGAIN"));
+    is_split && (call.has_line() || call.alone().is_some())
 }
 
 impl Nodes {
-    /// Runs a call for its lock and its counter separately.
+    /// Runs a call for its lock and its counter separately, without a line.
     pub(super) async fn answer_apart(&self, call: &Call, limit: Limit) -> Option<CallResult> {
+        if call.has_line() {
+            return Some(self.answer_without_line(call, limit).await);
+        }
         let (alone, fence) = call.alone()?;
         Some(match alone.action {
             Action::Acquire { .. } => self.acquire_apart(&alone, fence, limit).await,
             _ => self.raise_apart(&alone, fence, limit).await,
         })
+    }
+
+    /// Whoever stood in the line stands there still, as far as is known: otherwise it would leave, and what nobody waits for would be left
+    /// behind, where the line can't be used now. It is notified of releases on the lock's channel, and enters again if it has to.
+    async fn answer_without_line(&self, call: &Call, limit: Limit) -> CallResult {
+        let again = call.line.is_some_and(|line| line.again);
+        let alone = Call { line: None, ..call.clone() };
+        match self.run_one_key(&alone, limit).await? {
+            Reply::Busy(left, Some(holder)) if again => Ok(Reply::InLine(left, holder)),
+            reply => Ok(reply),
+        }
     }
 
     /// Acquires in three steps: 1. The lock is acquired. 2. Its token is made. 3. The hold is confirmed: it was live all the time, since
@@ -72,7 +88,7 @@ impl Nodes {
         })
     }
 
-    /// Runs a call with one key, but not after the limit: if this future is polled that late, its hold may have been given up and ended.
+    /// Runs a part of a call, but not after the limit: if this future is polled that late, its hold may have been given up and ended.
     fn run_one_key<'a>(
         &'a self,
         call: &'a Call,

@@ -90,9 +90,9 @@ impl Cluster {
     }
 }
 
-/// Hides the number of subscribers: a node counts its own clients only, and others receive what it publishes too.
-fn uncounted(reply: Reply) -> Reply {
-    if let Reply::Ended(_) = reply { Reply::Done } else { reply }
+/// Hides the number of subscribers to a plain channel: a node counts its own clients only, and others receive what it publishes too.
+fn uncounted(reply: Reply, sharded: bool) -> Reply {
+    if let (Reply::Ended(_), false) = (&reply, sharded) { Reply::Done } else { reply }
 }
 
 impl Backend for Cluster {
@@ -102,7 +102,7 @@ impl Backend for Cluster {
         Box::pin(async move {
             let answer = self.nodes.answer(&call).await;
             self.name_right.learn(&answer);
-            answer.map(uncounted)
+            answer.map(|reply| uncounted(reply, call.sharded))
         })
     }
 
@@ -110,7 +110,8 @@ impl Backend for Cluster {
         calls.iter_mut().for_each(|call| self.publish(call));
         Box::pin(async move {
             let answers = self.nodes.answer_all(&calls).await;
-            answers.into_iter().map(|answer| answer.map(uncounted)).collect()
+            let each = answers.into_iter().zip(&calls);
+            each.map(|(answer, call)| answer.map(|reply| uncounted(reply, call.sharded))).collect()
         })
     }
 
@@ -135,7 +136,7 @@ impl Backend for Cluster {
         Some(Box::pin(async move {
             let answer = self.nodes.answer_behind(&call, node, answer).await;
             self.name_right.learn(&answer);
-            answer.map(uncounted)
+            answer.map(|reply| uncounted(reply, call.sharded))
         }))
     }
 

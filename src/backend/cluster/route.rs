@@ -172,7 +172,7 @@ impl Nodes {
     async fn send(&self, call: &Call, slot: u16, route: Route, limit: Limit) -> Result<Reply, FailedCall> {
         let asking = route != Route::Owner;
         let node = self.node_on(route, slot).map_err(|failure| FailedCall { failure, at: None })?;
-        let answer = node.server.answer(call, asking, limit.answer_by).await;
+        let answer = node.server.answer_as_allowed(call, asking, limit.answer_by).await;
         answer.map_err(|failure| FailedCall { failure, at: Some(node.node_address) })
     }
 
@@ -219,11 +219,12 @@ impl Nodes {
         let (answers, node_address) = match node {
             Ok(Node { node_address, server }) => {
                 let server = &server;
+                let answer = |&at: &usize| server.answer_as_allowed(&calls[at], asking, limit.answer_by);
                 let answers = if asking || at.len() == 1 {
-                    join_all(at.iter().map(|&at| server.answer(&calls[at], asking, limit.answer_by))).await
+                    join_all(at.iter().map(answer)).await
                 } else {
                     let calls: Vec<Call> = at.iter().map(|&at| calls[at].clone()).collect();
-                    server.answer_all(&calls).await
+                    server.answer_all_as_allowed(calls).await
                 };
                 (answers, Some(node_address))
             }
@@ -232,8 +233,12 @@ impl Nodes {
         for (at, answer) in at.into_iter().zip(answers) {
             match answer {
                 Ok(reply) => {
-                    if asking && calls[at].sharded && reply == Reply::Done {
+                    // Nobody who waits is subscribed at a node that a slot migrates to.
+                    let ended = matches!(reply, Reply::Done | Reply::Ended(_) | Reply::LeftToOthers(_));
+                    if asking && calls[at].sharded && ended {
                         self.publish_at_owner(&calls[at]);
+                        done.push((at, Ok(Reply::Done)));
+                        continue;
                     }
                     done.push((at, Ok(reply)));
                 }

@@ -1,5 +1,6 @@
 //! Passes the reports of a cluster's subscribers to the one task that forwards them.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use tokio::sync::mpsc;
@@ -8,6 +9,7 @@ use crate::backend::cluster::slots::{NodeAddress, slot};
 use crate::backend::server::RedisServer;
 use crate::base::Events;
 use crate::config::AddressMap;
+use crate::wire::keys::is_for_hints;
 
 /// What the task is notified of, in order.
 pub(super) enum Note {
@@ -25,7 +27,7 @@ pub(super) enum Source {
 
 pub(super) enum Report {
     Subscribed(Arc<str>),
-    Message(Arc<str>),
+    Message(Arc<str>, Arc<str>),
     NotSubscribed(Arc<str>),
     Lost,
     /// Another node serves the slot.
@@ -42,6 +44,8 @@ pub(super) struct NodeReports {
     server: Weak<RedisServer>,
     node_address: NodeAddress,
     address_map: AddressMap,
+    /// That hints are denied was logged, which it is once for all locks.
+    logged: AtomicBool,
 }
 
 impl NodeReports {
@@ -51,7 +55,7 @@ impl NodeReports {
         node_address: NodeAddress,
         address_map: AddressMap,
     ) -> NodeReports {
-        NodeReports { inbox, server, node_address, address_map }
+        NodeReports { inbox, server, node_address, address_map, logged: AtomicBool::new(false) }
     }
 
     fn send(&self, report: Report) {
@@ -67,8 +71,8 @@ impl Events for NodeReports {
         self.send(Report::Subscribed(channel.into()));
     }
 
-    fn message(&self, channel: &str, _: &str) {
-        self.send(Report::Message(channel.into()));
+    fn message(&self, channel: &str, text: &str) {
+        self.send(Report::Message(channel.into(), text.into()));
     }
 
     fn not_subscribed(&self, channel: &str) {
@@ -86,11 +90,12 @@ impl Events for NodeReports {
                 true
             });
         }
-        let not_sharded = why.starts_with("NOPERM") || why.contains("unknown command");
+        let denied = why.starts_with("NOPERM");
+        let not_sharded = denied || why.contains("unknown command");
         if not_sharded {
             self.send(Report::NotSharded(channel.into()));
         }
-        not_sharded
+        not_sharded && !(denied && is_for_hints(channel) && !self.logged.swap(true, Relaxed))
     }
 
     fn subscriptions_lost(&self) {
@@ -114,8 +119,8 @@ impl Events for PlainReports {
         self.send(Report::Subscribed(channel.into()));
     }
 
-    fn message(&self, channel: &str, _: &str) {
-        self.send(Report::Message(channel.into()));
+    fn message(&self, channel: &str, text: &str) {
+        self.send(Report::Message(channel.into(), text.into()));
     }
 
     fn not_subscribed(&self, channel: &str) {

@@ -13,18 +13,18 @@ use crate::backend::cluster::slots::slot;
 use crate::backend::connection::Subscriber;
 use crate::backend::server::RedisServer;
 use crate::base::Events;
-use crate::wire::keys::keys_of;
-
-/// The text of the only message that is published on a lock's channel.
-const RELEASED: &str = "0";
+use crate::wire::keys::{is_for_hints, keys_of};
 
 /// How many redirections of a subscription are followed without a pause. Two nodes that redirect to each other may both be about to
 /// learn of a change.
 const HOPS: u32 = 4;
 
-/// Returns whether the releases of the locks with this channel are published on a sharded channel: not if it is in another slot than
-/// their keys, since no script may publish to it then.
+/// Returns whether the messages on a channel are sharded. Those of releases are not if the channel is in another slot than the keys of the
+/// locks, since no script may publish to it then. Hints always are.
 pub(super) fn is_sharded(channel: &str) -> bool {
+    if is_for_hints(channel) {
+        return true;
+    }
     let at = slot(channel);
     let mut keys = keys_of(channel).peekable();
     keys.peek().is_some() && keys.all(|key| slot(key) == at)
@@ -203,6 +203,10 @@ impl Task {
             server.unsubscribe(channel);
         }
         known.is_on = false;
+        if is_for_hints(channel) {
+            // There are no plain ones: the lock has no line here.
+            return self.with_events(|events| events.not_subscribed(channel));
+        }
         if !std::mem::replace(&mut known.plain, true) {
             self.plain.subscribe(channel);
         }
@@ -226,9 +230,9 @@ impl Task {
                     events.subscribed(&channel);
                 });
             }
-            Report::Message(channel) => {
+            Report::Message(channel, text) => {
                 if self.at(&channel, server).is_some() {
-                    self.with_events(|events| events.message(&channel, RELEASED));
+                    self.with_events(|events| events.message(&channel, &text));
                 }
             }
             Report::NotSubscribed(channel) => {
@@ -275,9 +279,9 @@ impl Task {
                     self.with_events(|events| events.subscribed(&channel));
                 }
             }
-            Report::Message(channel) => {
+            Report::Message(channel, text) => {
                 if self.channels.get(&channel).is_some_and(|known| known.plain) {
-                    self.with_events(|events| events.message(&channel, RELEASED));
+                    self.with_events(|events| events.message(&channel, &text));
                 }
             }
             Report::NotSubscribed(channel) => {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use redis::ConnectionAddr;
 
 use crate::config::{AddressMap, Destination};
+use crate::wire::keys::tag;
 
 /// The number of slots of a cluster.
 const COUNT: u16 = 16_384;
@@ -58,8 +59,7 @@ impl fmt::Display for NodeAddress {
 
 /// Returns the slot of a key: the checksum of the key, or of its hash tag, the text between its first braces.
 pub(super) fn slot(key: &str) -> u16 {
-    let tagged = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
-    crc16(tagged.filter(|tag| !tag.is_empty()).unwrap_or(key).as_bytes()) % COUNT
+    crc16(tag(key).as_bytes()) % COUNT
 }
 
 /// Returns the CRC-16/XMODEM checksum.

@@ -206,6 +206,29 @@ impl RedisServer {
         self.name_right.apply_to_line(call, || self.line.id());
     }
 
+    /// Like [`answer`](RedisServer::answer), without the line if that is what this user was denied.
+    pub(crate) async fn answer_as_allowed(
+        &self,
+        call: &Call,
+        asking: bool,
+        deadline: Instant,
+    ) -> Result<Reply, Failure> {
+        if call.line.is_none() {
+            return self.answer(call, asking, deadline).await;
+        }
+        let mut call = call.clone();
+        self.name_right.apply_to_line(&mut call, || self.line.id());
+        let answer = self.answer(&call, asking, deadline).await;
+        if !NameRight::may_lack_lines(&call, &answer) {
+            return answer;
+        }
+        call.line = None;
+        // Boxed, since it is rare.
+        let answer = Box::pin(self.answer(&call, asking, deadline)).await;
+        self.name_right.learn_of_lines(&answer, self.line.id(), &self.line.address);
+        answer
+    }
+
     /// Runs one call, until the deadline. `asking` means that its slot may still be migrating to this node.
     pub(crate) async fn answer(
         &self,
@@ -309,6 +332,21 @@ impl RedisServer {
         replies
     }
 
+    /// Like [`answer_all`](RedisServer::answer_all), without what this user was denied.
+    pub(crate) async fn answer_all_as_allowed(&self, mut calls: Vec<Call>) -> Vec<Result<Reply, Failure>> {
+        calls.iter_mut().for_each(|call| self.apply_rights(call));
+        let mut answers = self.answer_all(&calls).await;
+        for (call, answer) in calls.iter_mut().zip(&mut answers) {
+            if NameRight::may_lack_lines(call, answer) {
+                call.line = None;
+                let again = Box::pin(self.answer(call, false, after(Instant::now(), self.node_timeout)));
+                *answer = again.await;
+                self.name_right.learn_of_lines(answer, self.line.id(), &self.line.address);
+            }
+        }
+        answers
+    }
+
     /// Sends one chunk and returns whether the answers were read in time.
     async fn answer_chunk(&self, calls: &[Call], replies: &mut Vec<Result<Reply, Failure>>) -> bool {
         let deadline = after(Instant::now(), self.node_timeout);
@@ -360,20 +398,8 @@ impl Backend for RedisServer {
         })
     }
 
-    fn run_all(self: Arc<Self>, mut calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>> {
-        calls.iter_mut().for_each(|call| self.apply_rights(call));
-        Box::pin(async move {
-            let mut answers = self.answer_all(&calls).await;
-            for (call, answer) in calls.iter_mut().zip(&mut answers) {
-                if NameRight::may_lack_lines(call, answer) {
-                    call.line = None;
-                    let again = Box::pin(self.answer(call, false, after(Instant::now(), self.node_timeout)));
-                    *answer = again.await;
-                    self.name_right.learn_of_lines(answer, self.line.id(), &self.line.address);
-                }
-            }
-            answers
-        })
+    fn run_all(self: Arc<Self>, calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>> {
+        Box::pin(async move { self.answer_all_as_allowed(calls).await })
     }
 
     /// Where replicas acknowledge grants, only with no acquire under way: it is on another connection.

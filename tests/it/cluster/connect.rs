@@ -125,7 +125,7 @@ async fn nothing_is_left_after_close() {
 
 #[tokio::test]
 async fn the_rights_that_the_guide_names_are_enough() {
-    const MORE: &str = "+cluster|slots +asking +spublish +ssubscribe +sunsubscribe";
+    const MORE: &str = "+cluster|slots +asking +spublish +ssubscribe +sunsubscribe +pubsub|shardnumsub";
     let guide = include_str!("../../../docs/operations.md");
     let words = guide.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains(&format!("A cluster: add `{MORE}`")), "the guide does not name these");

@@ -2,6 +2,7 @@
 
 mod connect;
 mod failover;
+mod fair;
 mod locks;
 mod moves;
 mod outage;

@@ -51,7 +51,7 @@ async fn a_waiter_listens_at_the_node_of_its_slot_and_is_woken_by_one_message_th
         let name = cluster.name_on(at, "lamp").await;
         let (guard, waiting) = pair(&cluster, &name).await;
         assert_eq!(channels(&cluster, &name).await, [at]);
-        assert_eq!(cluster.node(at).sharded_channels().await.len(), 1);
+        assert_eq!(cluster.node(at).channels().await.len(), 1);
         let before = published(&cluster).await;
         guard.release().await.unwrap();
         let next = soon("the waiter", waiting).await.unwrap().unwrap();

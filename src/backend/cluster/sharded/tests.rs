@@ -160,7 +160,8 @@ async fn what_a_node_reports_that_a_channel_has_left_is_ignored() {
     let other = server(&mut task, 2);
     task.follow();
     assert_eq!(events.next().await, Event::NotSubscribed(CHANNEL.into()));
-    for late in [Report::Subscribed, Report::Message, Report::NotSubscribed, Report::NotSharded] {
+    let message = |channel| Report::Message(channel, "0".into());
+    for late in [Report::Subscribed, message, Report::NotSubscribed, Report::NotSharded] {
         task.node_reports(&one, late(channel.clone()));
     }
     task.node_reports(&one, Report::Moved(channel.clone(), address(3)));
@@ -240,7 +241,7 @@ async fn what_a_subscriber_reports_is_brought_to_the_task_with_its_source() {
             _ => panic!("it is no report"),
         };
         assert!(matches!(next(), Report::Subscribed(channel) if &*channel == "s"));
-        assert!(matches!(next(), Report::Message(channel) if &*channel == "m"));
+        assert!(matches!(next(), Report::Message(channel, _) if &*channel == "m"));
         assert!(matches!(next(), Report::NotSubscribed(channel) if &*channel == "n"));
         assert!(matches!(next(), Report::Lost));
         assert!(notes.try_recv().is_err());
@@ -272,7 +273,10 @@ async fn what_is_reported_of_a_channel_depends_on_what_else_it_is_subscribed_as(
             (&by_node(Report::NotSubscribed), (!plain_is_on).then(|| not.clone())),
             (&by_node(|_| Report::Lost), is_on.then(|| not.clone())),
             (&by_plain(Report::Subscribed), (plain && !is_on).then(|| Event::Subscribed(CHANNEL.into()))),
-            (&by_plain(Report::Message), plain.then(|| Event::Message(CHANNEL.into()))),
+            (
+                &by_plain(|channel| Report::Message(channel, "0".into())),
+                plain.then(|| Event::Message(CHANNEL.into())),
+            ),
             (&by_plain(Report::NotSubscribed), (plain && !is_on).then(|| not.clone())),
             (&by_plain(|_| Report::Lost), plain_is_on.then(|| not.clone())),
         ];

@@ -112,7 +112,8 @@ impl Op {
         let from = Some(field((self.field + 1) % 3).into()).filter(|_| matches!(action, Action::Move { .. }));
         let names = self.stays > 1;
         let stays = Lease::new("line", STEP * (self.stays + 1), drift).unwrap();
-        let line = (self.line > 0).then_some(Line { term: lease, stays, again: self.line > 1 });
+        let line =
+            (self.line > 0).then_some(Line { term: lease, stays, again: self.line > 1, sharded: false });
         let line = line.filter(|_| {
             matches!(action, Action::Acquire { count: 1, .. } | Action::Force) || action == Action::END
         });

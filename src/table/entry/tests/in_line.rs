@@ -11,7 +11,7 @@ impl World {
     fn fair() -> World {
         let mut world = World::new(1);
         let term = Lease::new("term", TERM, DRIFT).unwrap();
-        world.terms.line = Some(Line { term, stays: term, again: false });
+        world.terms.line = Some(Line { term, stays: term, again: false, sharded: false });
         world.entry.terms = Arc::new(world.terms);
         world.entry.contended = true;
         world
@@ -213,6 +213,23 @@ fn a_hint_for_what_nobody_here_knows_ends_nothing() {
         world.hint(7, wait);
         assert!(world.background().is_empty() && world.entry.is_empty());
     }
+}
+
+/// What nobody waits for any more may be the holder for a time, and nobody else would be notified of that.
+#[test]
+fn whoever_waits_asks_behind_a_hint_for_what_nobody_here_knows() {
+    let mut world = World::fair();
+    let id = world.asks(&Owner::new(), true);
+    let number = world.waits_in_line(id);
+    world.hint(number + 1, Some(TERM));
+    assert!(world.askers[world.asker(id)].asking.is_none(), "not before that time");
+    world.now += TERM + Duration::from_millis(20);
+    world.poll(world.asker(id));
+    assert!(world.is_of(id, number));
+    world.waits_in_line(id);
+    world.hint(number + 1, None);
+    world.poll(world.asker(id));
+    assert!(world.is_of(id, number));
 }
 
 /// In this order: 1. The request asks, and is dropped. 2. Its end runs, and then its acquire, which enters the line. 3. The lock is handed to
