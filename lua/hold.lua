@@ -65,7 +65,9 @@ if ARGV[2] == '0' then
     local sent = handed and 0 or redis.pcall(publish, ARGV[3], '0')
     if type(sent) == 'table' and sharded then
       -- The node knows no sharded channels (Redis 6), or the user may not use them: those who wait were refused them too.
+      -- Nobody knows how many got it, since the nodes forward it to each other.
       redis.pcall('PUBLISH', ARGV[3], '0')
+      return -1
     end
     if line then
       if type(sent) == 'number' and sent > 0 then

@@ -94,10 +94,13 @@ async fn processes_get_it_in_the_order_in_which_they_began_to_wait_by_one_hint_e
     let (node, all) = (cluster.node(1), processes(cluster, 5).await);
     let mut guard = all[4].mutex(&name).lock().await.unwrap();
     let waiters = all_wait(node, &name, &all[..4]).await;
-    for (waiter, first) in waiters.into_iter().zip(line(node, &name).await) {
+    let order = line(node, &name).await;
+    for (at, waiter) in waiters.into_iter().enumerate() {
         guard.release().await.unwrap();
         guard = granted(waiter).await;
-        assert_eq!(session(&guard), first);
+        assert_eq!(session(&guard), order[at]);
+        // The others were left alone.
+        assert_eq!(line(node, &name).await, order[at + 1..]);
     }
     guard.release().await.unwrap();
     tidy(cluster, &name).await;
