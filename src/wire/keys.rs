@@ -14,6 +14,9 @@ const CHANNEL: &str = "redisson_lock__channel:";
 /// Begins the key of a lock's line, in which the server keeps the processes that wait for the lock.
 const LINE: &str = "nestlock_line:";
 
+/// The same, for a key that has a hash tag of its own.
+const TAGGED_LINE: &str = "nestlock_line::";
+
 /// Begins the channel of a session's hints; what all holds of the session begin with follows. On a Cluster the lock stands before that.
 const WAKE: &str = "nestlock_wake:";
 
@@ -89,9 +92,19 @@ pub(crate) fn tag(key: &str) -> &str {
     tagged.filter(|tag| !tag.is_empty()).unwrap_or(key)
 }
 
+/// Returns the key of the lock's line: under the prefix, in the slot of the key, and of no other lock. Redisson gives `x` and `{x}` one
+/// channel and one counter, which does no harm. In one line the lock `x` would be handed to who waits for `{x}`.
+fn line(prefix: &str, name: &str) -> String {
+    beside(if has_tag(prefix, name) { TAGGED_LINE } else { LINE }, prefix, name)
+}
+
+/// Whether the key has a hash tag of its own.
+fn has_tag(prefix: &str, name: &str) -> bool {
+    prefix.contains('{') || name.contains('{')
+}
+
 fn beside(what: &str, prefix: &str, name: &str) -> String {
-    if prefix.contains('{') || name.contains('{') {
-        // The name has a hash tag of its own.
+    if has_tag(prefix, name) {
         [prefix, what, prefix, name].concat()
     } else {
         [prefix, what, "{", prefix, name, "}"].concat()
@@ -179,11 +192,7 @@ impl Keys {
     }
 
     fn made_line(&self, wakes: String) -> LineKeys {
-        LineKeys {
-            line: beside(LINE, self.prefix(), &self.name).into(),
-            wakes: wakes.into(),
-            told: OnceLock::new(),
-        }
+        LineKeys { line: line(self.prefix(), &self.name).into(), wakes: wakes.into(), told: OnceLock::new() }
     }
 
     fn prefix(&self) -> &str {
@@ -220,6 +229,23 @@ mod tests {
     }
 
     #[test]
+    fn no_two_locks_have_one_line() {
+        for prefix in ["", "app:", "{app}:"] {
+            let keys = ["x", "{x}", "{{x}}", "x}", "{x", ":{x}", "{x}:y"].map(|name| Keys::new(prefix, name));
+            for (at, one) in keys.iter().enumerate() {
+                for other in &keys[..at] {
+                    assert_ne!(one.line().line, other.line().line, "{} and {}", one.key, other.key);
+                }
+            }
+        }
+        // In the slot of the key.
+        let line = |prefix, name| Keys::new(prefix, name).line().line.to_string();
+        assert_eq!(line("app:", "order:1"), "app:nestlock_line:{app:order:1}");
+        assert_eq!(line("", "{x}:y"), "nestlock_line::{x}:y");
+        assert_eq!(line("{app}:", "order:1"), "{app}:nestlock_line::{app}:order:1");
+    }
+
+    #[test]
     fn the_key_of_a_lock_is_among_those_of_its_channel() {
         for (prefix, name) in [("", "a"), ("app:", "a}b"), ("", "{x}:y"), ("{app}:", "a"), ("app:", "a{b}c")]
         {
@@ -235,8 +261,8 @@ mod tests {
         for (prefix, name, expected) in [
             ("", "order:1", Some(("nestlock_line:{order:1}", "nestlock_wake:{order:1}:"))),
             ("app:", "a", Some(("app:nestlock_line:{app:a}", "app:nestlock_wake:{app:a}:"))),
-            ("", "{x}:y", Some(("nestlock_line:{x}:y", "nestlock_wake:{x}:y:"))),
-            ("{app}:", "a", Some(("{app}:nestlock_line:{app}:a", "{app}:nestlock_wake:{app}:a:"))),
+            ("", "{x}:y", Some(("nestlock_line::{x}:y", "nestlock_wake:{x}:y:"))),
+            ("{app}:", "a", Some(("{app}:nestlock_line::{app}:a", "{app}:nestlock_wake:{app}:a:"))),
             ("", "a}b", None),
             ("", "{}x", None),
             ("", "un{paired", None),

@@ -164,6 +164,28 @@ async fn several_names_wait_in_one_line_at_a_time() {
 }
 
 #[tokio::test]
+async fn locks_that_have_one_channel_have_each_their_line() {
+    let server = Server::start().await;
+    let (holds, waiter) = (process(&server.url()).await, process(&server.url()).await);
+    let (plain, braced) = (["stock", "{stock}"], ["{stock}", "stock"]);
+    for [freed, held] in [plain, braced] {
+        let guards = (holds.mutex(freed).lock().await.unwrap(), holds.mutex(held).lock().await.unwrap());
+        // Behind one who waits for the lock that stays held.
+        let other = tokio::spawn(waiter.mutex(held).lock());
+        let lines = async || server.all_keys().await.iter().filter(|key| key.contains("_line:")).count();
+        eventually("the first line", async || lines().await == 1).await;
+        let request = tokio::spawn(waiter.mutex(freed).lock());
+        eventually("the second line", async || lines().await == 2).await;
+        guards.0.release().await.unwrap();
+        soon("the lock that was freed", request).await.unwrap().unwrap().release().await.unwrap();
+        assert!(!other.is_finished());
+        guards.1.release().await.unwrap();
+        soon("the other one", other).await.unwrap().unwrap().release().await.unwrap();
+    }
+    tidy(&server).await;
+}
+
+#[tokio::test]
 async fn a_lock_that_is_freed_by_force_is_the_first_ones() {
     let server = Server::start().await;
     let holds = process(&server.url()).await;
