@@ -16,7 +16,7 @@
 --          -2        lost: a re-entry found its hold gone
 --          0 or more busy: the TTL in ms of another's hold
 --          a list    busy, if `whose` or with a line: this TTL, the field, its count as text; the TTL alone where the user may not read them;
---                    behind it 1 where the field is in the line
+--                    behind it how many fields are in the line, where this one is
 --          a status  not a lock: the key's type (a hash or a string has no TTL); there also `fields` or `rwlock`
 --          an error  `…, nothing written`: its first write was refused; after any other it may have written
 

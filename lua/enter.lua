@@ -5,24 +5,28 @@
 -- ARGV[1]     the field
 -- ARGV[last], or before `again`: what is told of the line (serve.lua)
 --
--- Replies  a list    as whose.lua, and behind it 1: the field is in the line
+-- Replies  a list    as whose.lua, and behind it how many fields are in the line, with this one
 --          an error  a right is missing: the client has to remember that, since a server counts and logs what it denies
 
 if KEYS[2] then
   local told = ARGV[#ARGV] == 'again' and ARGV[#ARGV - 1] or ARGV[#ARGV]
   local _, _, stays, wakes = string.match(told, '^(S?)(%d+) (%d+) (.*)$')
   local member = wakes .. ARGV[1]
-  -- Not by the time, which may be set back: those who come later would pass.
-  local last = redis.pcall('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')
-  -- A whole number: an entry that gave way has a half added to its score (hold.lua).
-  local score = math.floor(tonumber(last[2]) or 0) + 1
-  -- A full server refuses it: the answer is that without a line.
-  local entered = last.err and last or redis.pcall('ZADD', KEYS[2], 'NX', score, member)
+  local last, now = redis.pcall('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES'), redis.pcall('TIME')
+  local entered = last.err and last or now
+  if not entered.err then
+    -- Above 20 bits that count the entries is the second, for those who look at the line. The order is not by the time, which may be set
+    -- back: those who come later would pass. A whole number: an entry that gave way has a half added to its score (hold.lua).
+    local score = math.floor(tonumber(last[2]) or 0) + 1
+    score = math.max(score, now[1] * 2 ^ 20 + score % 2 ^ 20)
+    -- A full server refuses it: the answer is that without a line.
+    entered = redis.pcall('ZADD', KEYS[2], 'NX', string.format('%.0f', score), member)
+  end
   if type(entered) == 'number' then
     local left = redis.pcall('PTTL', KEYS[2])
     -- Only ever longer: others may ask less often.
     if type(left) == 'number' and (left >= tonumber(stays) or redis.pcall('PEXPIRE', KEYS[2], stays) == 1) then
-      return {ttl, fields[1], fields[2], 1}
+      return {ttl, fields[1], fields[2], tonumber(redis.pcall('ZCARD', KEYS[2])) or 1}
     end
     redis.pcall('ZREM', KEYS[2], member)
   elseif string.find(entered.err, 'permission', 1, true) or string.find(entered.err, 'executing the script', 1, true) then

@@ -14,6 +14,13 @@ local sharded = ARGV[2] == 'SPUBLISH'
 local publish = sharded and 'SPUBLISH' or 'PUBLISH'
 if KEYS[2] then
   local _, term, _, wakes = string.match(ARGV[#ARGV], '^(S?)(%d+) (%d+) (.*)$')
+  for at = 1, #fields, 2 do
+    -- A hint for who has lost it, which asks whether it still has it. Nobody who waits there may be subscribed to the release channel.
+    local session, number = string.match(fields[at], '^(.*):(%d+)$')
+    if session then
+      redis.pcall(publish, wakes .. session, number .. ' - ' .. KEYS[1])
+    end
+  end
   serve(publish, wakes, term)
 end
 -- Published even if the lock was handed on, since its former holder has to notice.

@@ -40,7 +40,8 @@ if ARGV[2] == '0' then
       local first = count > 0 and redis.pcall('ZRANGE', line, 0, 0, 'WITHSCORES')
       if first and first[2] then
         -- They have their turns among the processes in the line: otherwise the lock would never be free for them. `every` is a power of two,
-        -- so that each multiple of the largest one gives way, however the two counts change from one release to the next.
+        -- so that each multiple of the largest one gives way, however the two counts change from one release to the next. Of a score only
+        -- its 20 lowest bits count the entries, which is enough for that.
         local length, every = tonumber(redis.pcall('ZCARD', line)) or 0, 1
         while every * count < length do
           every = 2 * every

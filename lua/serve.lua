@@ -2,7 +2,7 @@
 -- may end a hold or find the lock free.
 --
 -- KEYS[2]  the lock's line: a sorted set. A member is a field that asks for the lock, behind what the channels of processes begin with.
---          Without its last colon and number it is the channel of its process.
+--          Without its last colon and number it is the channel of its process. Scores: see enter.lua.
 --
 -- What a script needs to know of the line is one argument, since each argument costs all those who never wait:
 -- `<for how long the lock is kept for whom it is handed to, in ms> <for how long the line stays where nobody asks, in ms> <what the channels

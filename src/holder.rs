@@ -1,4 +1,4 @@
-//! `Holder`: who has a lock.
+//! `Holder` and `WaitingProcess`: who has a lock, and who waits for it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -81,6 +81,47 @@ impl Holder {
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} for another {}", self.name(), Shown(self.left))
+    }
+}
+
+/// A process that waits for a lock, in the line that the server keeps: an element of [`Mutex::waiters`](crate::Mutex::waiters).
+///
+/// `Display` shows it in one line, for logs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitingProcess {
+    field: Arc<str>,
+    waiting_for: Duration,
+}
+
+impl WaitingProcess {
+    pub(crate) fn new(field: impl Into<Arc<str>>, waiting_for: Duration) -> WaitingProcess {
+        WaitingProcess { field: field.into(), waiting_for }
+    }
+
+    /// Returns the [label](crate::Builder::label) of the `Locks` that waits. `None`: it has no label.
+    #[must_use]
+    pub fn label(&self) -> Option<&str> {
+        label_of(&self.field)
+    }
+
+    /// Returns the field that stands for the hold once the lock is granted: see [`Holder::field`].
+    #[must_use]
+    pub fn field(&self) -> &str {
+        &self.field
+    }
+
+    /// Returns how long the process has been in the line, in whole seconds by the server's clock.
+    ///
+    /// A process has one place, however many of its requests wait: its next request keeps that, or goes behind the others.
+    #[must_use]
+    pub fn waiting_for(&self) -> Duration {
+        self.waiting_for
+    }
+}
+
+impl fmt::Display for WaitingProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} for {} s", Name(self.field.clone()), self.waiting_for.as_secs())
     }
 }
 

@@ -58,7 +58,7 @@
 //!   one of its ancestors. By default the owner is the current tokio task. Bare guards in branches of one task, and servers that run
 //!   several requests in one task, need [some care](guide::owners).
 //! - [`Error`], [`ErrorKind`], [`Loss`]: what went wrong.
-//! - [`Holder`], [`LockStatus`]: who holds a lock, and what this process holds.
+//! - [`Holder`], [`WaitingProcess`], [`LockStatus`]: who holds a lock, who waits for it, and what this process holds.
 //!
 //! # How do I …
 //!
@@ -111,7 +111,7 @@ pub use config::Master;
 pub use config::{BareReentry, Builder};
 pub use config::{Server, Tls};
 pub use error::{Error, ErrorKind, Loss, Result};
-pub use holder::Holder;
+pub use holder::{Holder, WaitingProcess};
 pub use memory::Memory;
 pub use owner::Owner;
 pub use owner::scope;

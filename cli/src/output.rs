@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Write};
 
-use nestlock::Holder;
+use nestlock::{Holder, WaitingProcess};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
@@ -53,6 +53,19 @@ pub(crate) fn as_text(name: &str, holder: Option<&Holder>) -> String {
         text += &format!(", count {}", holder.count());
     }
     text
+}
+
+pub(crate) fn waiter_as_json(waiter: &WaitingProcess) -> Value {
+    json!({
+        "label": waiter.label(),
+        "hold": waiter.field(),
+        "waiting_ms": u64::try_from(waiter.waiting_for().as_millis()).unwrap_or(u64::MAX),
+    })
+}
+
+pub(crate) fn waiter_as_text(waiter: &WaitingProcess) -> String {
+    let field = waiter.label().map(|_| format!(", hold {}", waiter.field().escape_debug()));
+    format!("{waiter}{}", field.unwrap_or_default())
 }
 
 /// Returns the columns of a list.

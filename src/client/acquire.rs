@@ -601,7 +601,7 @@ impl Attempts {
             sent.is_open = false;
             let pending = &sent.pending;
             match verdict.result {
-                Ok(ref reply @ (Reply::Busy(left, _) | Reply::InLine(left, _))) => {
+                Ok(ref reply @ (Reply::Busy(left, _) | Reply::InLine(left, ..))) => {
                     self.busy(pending, (reply, left), verdict.spread, verdict.split);
                     Ok(self.again())
                 }

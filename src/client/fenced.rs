@@ -8,7 +8,7 @@ use crate::client::mutex::Mutex;
 use crate::client::request::{FencedLock, FencedTryLock};
 use crate::client::run::FencedRun;
 use crate::error::Result;
-use crate::holder::Holder;
+use crate::holder::{Holder, WaitingProcess};
 
 /// A lock whose holds have fencing tokens. [`Mutex::fenced`] creates it.
 ///
@@ -177,6 +177,15 @@ impl FencedMutex {
     /// Same as [`Mutex::holder`].
     pub async fn holder(&self) -> Result<Option<Holder>> {
         self.0.holder().await
+    }
+
+    /// Same as [`Mutex::waiters`].
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Mutex::waiters`].
+    pub async fn waiters(&self) -> Result<Vec<WaitingProcess>> {
+        self.0.waiters().await
     }
 
     /// Same as [`Mutex::force_release`].

@@ -13,7 +13,7 @@ use crate::client::request::{Lock, Request, TryLock};
 use crate::client::resume::resume;
 use crate::client::run::Run;
 use crate::error::{Error, ErrorKind, Result, shown};
-use crate::holder::Holder;
+use crate::holder::{Holder, WaitingProcess};
 use crate::owner::Owner;
 use crate::session::Handle;
 use crate::table::{Hold, Level};
@@ -244,10 +244,57 @@ impl Mutex {
         }
     }
 
+    /// Returns which processes wait for the lock, in the order in which they get it; of a very long line the first 1,000. Asks Redis.
+    ///
+    /// It is the [line](crate::guide::waiting) that one master keeps. Where there is none, nobody is in it: with several masters,
+    /// with [`Builder::fair`](crate::Builder::fair) off, and without the [rights](crate::guide::operations#rights-of-a-least-privilege-user)
+    /// for it. Also clients that know no line, such as Redisson, are not in it. A process that has ended in the meantime stays until its
+    /// turn comes. What waits in this process is in [`Locks::held`](crate::Locks::held).
+    ///
+    /// The answer may be out of date when it arrives. Use it for logs and for people.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// use nestlock::{Locks, Memory};
+    /// let memory = Memory::new();
+    /// let process = async |label| Locks::builder().memory(&memory).label(label).connect().await;
+    /// let (ours, theirs) = (process("web-1").await?, process("web-2").await?);
+    /// let guard = ours.mutex("stock:42").lock().await?;
+    /// let waits = tokio::spawn(theirs.mutex("stock:42").lock().into_future());
+    /// let stock = ours.mutex("stock:42");
+    /// while stock.waiters().await?.is_empty() {
+    ///     tokio::task::yield_now().await;
+    /// }
+    /// for process in stock.waiters().await? {
+    ///     println!("waits: {process}"); // waits: web-2 for 0 s
+    /// #   assert_eq!(process.to_string(), "web-2 for 0 s");
+    /// }
+    /// guard.release().await?;
+    /// # waits.await.unwrap()?.release().await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Same as [`is_locked`](Mutex::is_locked).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn waiters(&self) -> Result<Vec<WaitingProcess>> {
+        self.check()?;
+        let Some(line) = self.handle.terms.line else { return Ok(Vec::new()) };
+        match self.reply(self.handle.quorum.waiters(&self.keys, line).await)? {
+            Reply::Waiters(waiters) => Ok(waiters),
+            _ => Ok(Vec::new()),
+        }
+    }
+
     /// Frees the lock, whoever holds it. Returns `false` if it was free already.
     ///
     /// Use it if the holder is known to be gone and its lease is too long to wait for. Waiters are woken, and the holder's guard is
-    /// lost. A key that is no lock, or a lock of another kind (a plain string, a read-write lock of Redisson), is left alone, and the
+    /// lost. A holder that is still alive notices at once if somebody waits for the lock in its process or, on one server, if that process
+    /// has waited for any lock before; otherwise at its next renewal. A key that is no lock, or a lock of another kind (a plain string, a read-write lock of Redisson), is left alone, and the
     /// call fails. To tell them apart the Redis user needs [a right](crate::guide::operations#rights-of-a-least-privilege-user),
     /// `+hscan`.
     ///

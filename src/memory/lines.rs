@@ -2,10 +2,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::base::{Lease, after};
+use crate::holder::WaitingProcess;
 use crate::wire::keys::Keys;
 
 /// By the keys of lines, which may be of several prefixes.
@@ -25,13 +27,14 @@ struct StoredLine {
 struct Place {
     field: Arc<str>,
     score: u64,
+    since: Instant,
     /// It has once let clients go first that know no line.
     gave_way: bool,
 }
 
 impl Lines {
-    /// Behind all others; one that is there keeps its place. Never shortens the time that the line stays.
-    pub(super) fn enter(&mut self, keys: &Keys, field: &Arc<str>, stays: Lease, now: Instant) {
+    /// Behind all others; one that is there keeps its place. Never shortens the time that the line stays. Returns how many are there.
+    pub(super) fn enter(&mut self, keys: &Keys, field: &Arc<str>, stays: Lease, now: Instant) -> u32 {
         let (key, until) = (&keys.line().line, after(now, stays.duration()));
         if self.all.len() >= self.sweep_at {
             self.all.retain(|_, line| line.is_live(now));
@@ -41,12 +44,15 @@ impl Lines {
             Some(line) => {
                 if !line.places.iter().any(|known| known.field == *field) {
                     let score = line.places.back().map_or(0, |last| last.score) + 1;
-                    line.places.push_back(Place::new(field, score));
+                    line.places.push_back(Place::new(field, score, now));
                 }
                 line.until = line.until.max(until);
+                u32::try_from(line.places.len()).unwrap_or(u32::MAX)
             }
             None => {
-                self.all.insert(key.clone(), StoredLine { places: [Place::new(field, 1)].into(), until });
+                let places = [Place::new(field, 1, now)].into();
+                self.all.insert(key.clone(), StoredLine { places, until });
+                1
             }
         }
     }
@@ -86,6 +92,15 @@ impl Lines {
         at.is_some()
     }
 
+    /// Who waits there, in order.
+    pub(super) fn waiters(&self, key: &str, now: Instant) -> Vec<WaitingProcess> {
+        let line = self.all.get(key).filter(|line| line.is_live(now));
+        let places = line.into_iter().flat_map(|line| &line.places);
+        // In whole seconds, as a server reports it.
+        let waits = |place: &Place| Duration::from_secs(now.saturating_duration_since(place.since).as_secs());
+        places.map(|place| WaitingProcess::new(place.field.clone(), waits(place))).collect()
+    }
+
     pub(super) fn clear(&mut self) {
         self.all.clear();
     }
@@ -99,8 +114,8 @@ impl Lines {
 }
 
 impl Place {
-    fn new(field: &Arc<str>, score: u64) -> Place {
-        Place { field: field.clone(), score, gave_way: false }
+    fn new(field: &Arc<str>, score: u64, since: Instant) -> Place {
+        Place { field: field.clone(), score, since, gave_way: false }
     }
 }
 

@@ -287,9 +287,11 @@ impl Store {
                     held.count = count;
                 })
             }
-            Action::Force => match self.held(key, now) {
-                Some(_) => {
+            Action::Force => match self.held(key, now).map(|held| held.field.clone()) {
+                Some(field) => {
                     self.locks.remove(key);
+                    // For who has lost it.
+                    call.line.is_some().then(|| self.hint(call, &field, None));
                     call.line.and_then(|line| self.serve(call, line, None, now));
                     self.publish(keys.channel(), RELEASED);
                     Reply::Done
@@ -302,6 +304,10 @@ impl Store {
             Action::Look | Action::Who => {
                 self.held(key, now).map_or(Reply::Free, |held| Reply::held_by(held.holder(now)))
             }
+            Action::Waiters => Reply::Waiters(match call.line {
+                Some(_) => self.lines.waiters(&keys.line().line, now),
+                None => Vec::new(),
+            }),
             // Only nodes of a cluster are asked this, since a store has all its keys.
             Action::Count(_) => {
                 let stands = fence.as_ref().and_then(|fence| self.counters.stands(&fence.counter, now));
@@ -331,8 +337,8 @@ impl Store {
                 let holder = held.holder(now);
                 match line {
                     Some(line) => {
-                        self.lines.enter(keys, field, line.stays, now);
-                        Reply::InLine(holder.remaining_lease(), Box::new(holder))
+                        let length = self.lines.enter(keys, field, line.stays, now);
+                        Reply::InLine(holder.remaining_lease(), Box::new(holder), length)
                     }
                     None if *names => Reply::held_by(holder),
                     None => Reply::busy(holder.remaining_lease()),

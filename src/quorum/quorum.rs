@@ -263,6 +263,12 @@ impl Quorum {
         (verdict.result, stragglers)
     }
 
+    /// Looks at the lock's line.
+    pub(crate) async fn waiters(&self, keys: &Arc<Keys>, line: Line) -> Reported {
+        let call = Call { line: Some(line), ..Call::of_lock(keys, Action::Waiters) };
+        self.put(Rule::Waiters, MasterSet::ALL, &call).await.0.result
+    }
+
     /// Looks at the lock. `rule`: what the look is for.
     pub(crate) async fn look(&self, keys: &Arc<Keys>, rule: Rule) -> Reported {
         let action = if rule == Rule::Who { Action::Who } else { Action::Look };

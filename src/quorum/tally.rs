@@ -98,8 +98,8 @@ pub(super) struct Tally {
     tokens: Vec<u64>,
     /// What a master answered to a release beyond that it is done.
     ended: Option<Reply>,
-    /// Whether the field is in the line.
-    in_line: bool,
+    /// How many are in the line; 0 if the field is not in it.
+    in_line: u32,
 }
 
 impl Tally {
@@ -128,7 +128,7 @@ impl Tally {
             failure: None,
             tokens: Vec::new(),
             ended: None,
-            in_line: false,
+            in_line: 0,
         }
     }
 
@@ -180,11 +180,15 @@ impl Tally {
                 self.holders.extend(holder.map(|holder| *holder));
             }
             // Only a single master answers so.
-            Ok(Reply::InLine(ttl, holder)) => {
+            Ok(reply @ Reply::Waiters(_)) => {
+                self.done.insert(master);
+                self.ended = Some(reply);
+            }
+            Ok(Reply::InLine(ttl, holder, length)) => {
                 self.busy.insert(master);
                 self.ttls.push(ttl);
                 self.holders.push(*holder);
-                self.in_line = true;
+                self.in_line = length;
             }
             Ok(Reply::Nameless(ttl)) => {
                 self.busy.insert(master);
@@ -220,6 +224,7 @@ impl Tally {
             Rule::IsHeld => self.is_held(),
             Rule::HeldFor => self.held_for(),
             Rule::Who => self.who(),
+            Rule::Waiters => self.ended.clone().map(|reply| self.with_reply(reply)),
         }
     }
 
@@ -263,7 +268,7 @@ impl Tally {
             Ok(self.foreign_reply())
         } else {
             match (self.again(), self.holder().map(Box::new)) {
-                (left, Some(holder)) if self.in_line => Ok(Reply::InLine(left, holder)),
+                (left, Some(holder)) if self.in_line > 0 => Ok(Reply::InLine(left, holder, self.in_line)),
                 (left, holder) => Ok(Reply::Busy(left, holder)),
             }
         };

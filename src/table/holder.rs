@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::base::meter::Sample;
 use crate::base::telemetry::{Context, Place};
 use crate::base::{Moment, after};
 use crate::holder::Holder;
@@ -31,9 +32,12 @@ pub(crate) struct Usage {
 impl LockEntry {
     /// The masters refused the lock to a request of this process: whoever waits behind it has the same holder before it.
     pub(super) fn note_holder(&mut self, pending: &Pending, reply: &Reply) {
+        if let Reply::InLine(_, _, length) = reply {
+            self.out.measure(Sample::Line(*length));
+        }
         let holder = match reply {
             Reply::Busy(_, holder) if pending.call.names => holder.as_deref(),
-            Reply::InLine(_, holder) => Some(&**holder),
+            Reply::InLine(_, holder, _) => Some(&**holder),
             _ => None,
         };
         if let Some(holder) = holder {

@@ -120,10 +120,13 @@ impl LockEntry {
         match hint.wait {
             Some(wait) if waits => self.asks_by(after(now, past(wait)), now),
             None if waits => self.freed(now),
+            // The lock was freed by force, so this process asks whether it still has it. Or the hint came late: a request that asked by
+            // itself was granted what the hint reports.
+            None if is_held => self.ask_all(now),
             // 1. A request asks, and is dropped. 2. Its end runs, and then its acquire, which enters the line. 3. The lock is handed to it.
             // 4. The hint overtakes the answer to the end.
-            None if !is_held => hold.remains_at(MasterSet::one(0), now),
-            _ => {}
+            None => hold.remains_at(MasterSet::one(0), now),
+            Some(_) => {}
         }
     }
 

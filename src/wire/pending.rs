@@ -44,12 +44,14 @@ pub(crate) enum Rule {
     HeldFor,
     /// Whose hold a majority has.
     Who,
+    /// Who waits in the line of the only master.
+    Waiters,
 }
 
 impl Rule {
     /// Whether it is about one hold, not about the lock whoever holds it.
     pub(crate) fn is_about_a_hold(self) -> bool {
-        !matches!(self, Rule::Force | Rule::IsHeld | Rule::HeldFor | Rule::Who)
+        !matches!(self, Rule::Force | Rule::IsHeld | Rule::HeldFor | Rule::Who | Rule::Waiters)
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use redis::{Cmd, RedisError, Value};
 
 use crate::base::Lease;
-use crate::holder::Holder;
+use crate::holder::{Holder, WaitingProcess};
 use crate::wire::fence::Fence;
 use crate::wire::keys::{Keys, LineKeys};
 use crate::wire::line::Line;
@@ -76,6 +76,8 @@ pub(crate) enum Action {
     Look,
     /// Report who is in the way, if anybody is.
     Who,
+    /// Report which processes wait in the line.
+    Waiters,
     /// Do what one of the above does with the fencing counter, if its two keys are on different nodes.
     Count(Count),
 }
@@ -94,7 +96,12 @@ impl Action {
             | Action::Shorten { lease }
             | Action::Settle { lease, .. }
             | Action::Repair { lease, .. } => Some(lease),
-            Action::Release { .. } | Action::Force | Action::Look | Action::Who | Action::Count(_) => None,
+            Action::Release { .. }
+            | Action::Force
+            | Action::Look
+            | Action::Who
+            | Action::Waiters
+            | Action::Count(_) => None,
         }
     }
 
@@ -137,7 +144,8 @@ impl Action {
             | Action::Shorten { .. }
             | Action::Force
             | Action::Look
-            | Action::Who => false,
+            | Action::Who
+            | Action::Waiters => false,
         }
     }
 }
@@ -171,8 +179,10 @@ pub(crate) enum Reply {
     Deferred(String),
     /// Somebody else holds the lock for this long. It names the holder if that was asked for and can be answered.
     Busy(Duration, Option<Box<Holder>>),
-    /// Somebody else holds the lock for this long, and the field is now in the line.
-    InLine(Duration, Box<Holder>),
+    /// Somebody else holds the lock for this long, and the field is now in the line, as one of this many.
+    InLine(Duration, Box<Holder>, u32),
+    /// These processes wait in the line.
+    Waiters(Vec<WaitingProcess>),
     /// Somebody else holds the lock for this long, and the user may not read who it is.
     Nameless(Duration),
     /// The field is not there.
@@ -403,6 +413,7 @@ static RENEW_FENCED: Script = fenced!(11, "renew", lua!("renew"), "raise");
 static SETTLE_FENCED: Script = fenced!(12, "settle", settle!(), "raise");
 static COUNT: Script = script!(13, "count", concat!(lua!("fence"), lua!("count")));
 static SHORTEN: Script = script!(14, "shorten", lua!("shorten"));
+static WAITERS: Script = script!(15, "waiters", lua!("waiters"));
 
 // The integers that the scripts reply with. From 0 on, the integer is the TTL of somebody else's hold in milliseconds.
 const DONE: i64 = -1;
@@ -485,6 +496,7 @@ impl Call {
             (Action::Force, _) => &FORCE,
             (Action::Look, _) => &LOOK,
             (Action::Who, _) => &WHO,
+            (Action::Waiters, _) => &WAITERS,
             (Action::Count(_), _) => &COUNT,
         }
     }
@@ -528,7 +540,10 @@ impl Call {
 
     /// Returns what the script gets to know about the lock's line.
     fn line(&self) -> Option<(&LineKeys, Line)> {
-        let told = matches!(self.action, Action::Acquire { count: 1, .. } | Action::END | Action::Force);
+        let told = matches!(
+            self.action,
+            Action::Acquire { count: 1, .. } | Action::END | Action::Force | Action::Waiters
+        );
         let line = self.line.filter(|_| told)?;
         let keys = if line.sharded { self.keys.sharded_line()? } else { self.keys.line() };
         Some((keys, line))
@@ -601,7 +616,7 @@ impl Call {
                 to.text(self.keys.channel());
                 self.put_sharded(to);
             }
-            Action::Look | Action::Who => {}
+            Action::Look | Action::Who | Action::Waiters => {}
             Action::Count(Count::Look) => to.text("look"),
             Action::Count(Count::Next) => to.text("next"),
             Action::Count(Count::Raise) => to.text("raise"),
@@ -640,7 +655,7 @@ impl Call {
 
     /// Decodes the script's reply. An error is the server's own, or reports that no script of ours replies so.
     pub(crate) fn decode(&self, value: Value) -> Result<Reply, RedisError> {
-        use Action::{Acquire, Count, Force, Look, Release, Renew, Repair, Settle, Who};
+        use Action::{Acquire, Count, Force, Look, Release, Renew, Repair, Settle, Waiters, Who};
         let fenced = self.fence.is_some();
         let counts = matches!(self.action, Acquire { .. } | Count(_));
         Ok(match (self.action, value) {
@@ -677,7 +692,11 @@ impl Call {
                 }
                 _ => return Err(self.garbled(&Value::Array(parts))),
             },
-            (Look | Who | Count(_), value) => return Err(self.garbled(&value)),
+            (Waiters, Value::Array(parts)) => match waiters(&parts) {
+                Some(waiters) => Reply::Waiters(waiters),
+                None => return Err(self.garbled(&Value::Array(parts))),
+            },
+            (Look | Who | Waiters | Count(_), value) => return Err(self.garbled(&value)),
             (Acquire { .. }, value @ Value::Int(DONE)) if fenced => return Err(self.garbled(&value)),
             (_, Value::Int(DONE)) => Reply::Done,
             (Action::END, Value::Int(ended @ ..=ENDED)) => Reply::Ended(ENDED.abs_diff(ended)),
@@ -713,12 +732,28 @@ fn whose(parts: &[Value]) -> Option<Reply> {
             let holder = Holder::new(&*field, count, left);
             match rest {
                 [] => Some(Reply::held_by(holder)),
-                [Value::Int(1)] => Some(Reply::InLine(left, Box::new(holder))),
+                [Value::Int(length @ 1..)] => {
+                    let length = u32::try_from(*length).unwrap_or(u32::MAX);
+                    Some(Reply::InLine(left, Box::new(holder), length))
+                }
                 _ => None,
             }
         }
         _ => None,
     }
+}
+
+/// Returns who waits in a line.
+fn waiters(parts: &[Value]) -> Option<Vec<WaitingProcess>> {
+    let (pairs, []) = parts.as_chunks() else { return None };
+    let waiters = pairs.iter().map(|pair| match pair {
+        [Value::BulkString(field), Value::Int(seconds @ 0..)] => {
+            let waiting_for = Duration::from_secs(seconds.unsigned_abs());
+            Some(WaitingProcess::new(&*String::from_utf8_lossy(field), waiting_for))
+        }
+        _ => None,
+    });
+    waiters.collect()
 }
 
 fn deferred(why: &[u8]) -> Reply {
@@ -962,7 +997,7 @@ mod tests {
         let told = Call { line, ..acquire.clone() };
         let left = Duration::from_millis(7);
         let holder = Holder::new("f:7", 0, left);
-        assert_eq!(told.decode(list(1)).unwrap(), Reply::InLine(left, Box::new(holder.clone())));
+        assert_eq!(told.decode(list(1)).unwrap(), Reply::InLine(left, Box::new(holder.clone()), 1));
         let three = Value::Array(vec![Value::Int(7), bulk("f:7"), bulk("0")]);
         assert_eq!(told.decode(three).unwrap(), Reply::held_by(holder));
         assert_eq!(told.decode(Value::Array(vec![Value::Int(7)])).unwrap(), Reply::Nameless(left));

@@ -18,9 +18,10 @@ use crate::support::{HOUR, SECOND, enlisted, eventually, soon};
 use recorder::{Recorded, record};
 
 const LEASE: Duration = Duration::from_secs(30);
-const METRICS: [&str; 9] = [
+const METRICS: [&str; 10] = [
     "nestlock_wait_seconds",
     "nestlock_held_seconds",
+    "nestlock_line_length",
     "nestlock_waiting",
     "nestlock_held",
     "nestlock_nested_locally_total",
@@ -367,6 +368,11 @@ async fn a_redis_server_is_measured_too() {
     guard.release().await.unwrap();
     let guard = soon("its turn", waits).await.unwrap().unwrap();
     assert_eq!((recorded.value("nestlock_waiting"), recorded.value("nestlock_held")), (0.0, 1.0));
+    // Another process: it waits in the line of the server.
+    let others = Locks::connect(server.url()).await.unwrap();
+    let theirs = tokio::spawn(others.mutex("stock").lock());
+    eventually("a line", async || recorded.samples("nestlock_line_length").contains(&1.0)).await;
+    theirs.abort();
     server.kill();
     let _ = guard.release().await;
     assert!(recorded.value("nestlock_unavailable_total") >= 1.0);

@@ -80,7 +80,35 @@ async fn show_tells_who_holds_a_lock() {
     let ended = end(on(&server, &["show", "b"])).await;
     assert_eq!((ended.status, ended.out.as_str()), (Some(1), "b: free\n"));
     let ended = end(on(&server, &["show", "b", "--json"])).await;
-    assert_eq!(ended.out, "{\"held\":false,\"name\":\"b\"}\n");
+    assert_eq!(ended.out, "{\"held\":false,\"name\":\"b\",\"waiters\":[]}\n");
+}
+
+#[tokio::test]
+async fn show_tells_who_waits_for_a_lock() {
+    let server = Server::start().await;
+    held(&server, "a", "web@one:").await;
+    let waits = |label: &str| start(on(&server, &["exec", "--label", label, "a", "--", "true"]));
+    let line = async |count: i64| {
+        while server.ask::<i64>(&["ZCARD", "nestlock_line:{a}"]).await < count {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    let _one = waits("web@two");
+    line(1).await;
+    let _two = waits("web@three");
+    line(2).await;
+    let ended = end(on(&server, &["show", "a"])).await;
+    let lines: Vec<&str> = ended.out.lines().collect();
+    assert_eq!(lines.len(), 3, "{ended:?}");
+    assert!(
+        lines[1].starts_with("  waits: web@two for ") && lines[1].contains(" s, hold web@two:"),
+        "{ended:?}"
+    );
+    assert!(lines[2].starts_with("  waits: web@three for "), "{ended:?}");
+    let ended = end(on(&server, &["show", "a", "--json"])).await;
+    let waiters = &json(&ended.out)[0]["waiters"];
+    assert_eq!((&waiters[0]["label"], &waiters[1]["label"]), (&"web@two".into(), &"web@three".into()));
+    assert!(waiters[0]["waiting_ms"].is_u64() && waiters[0]["hold"].is_string(), "{waiters}");
 }
 
 #[tokio::test]

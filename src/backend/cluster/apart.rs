@@ -41,7 +41,7 @@ impl Nodes {
         let again = call.line.is_some_and(|line| line.again);
         let alone = Call { line: None, ..call.clone() };
         match self.run_one_key(&alone, limit).await? {
-            Reply::Busy(left, Some(holder)) if again => Ok(Reply::InLine(left, holder)),
+            Reply::Busy(left, Some(holder)) if again => Ok(Reply::InLine(left, holder, 1)),
             reply => Ok(reply),
         }
     }

@@ -11,6 +11,7 @@ const WAIT: &str = "nestlock_wait_seconds";
 const HOLD: &str = "nestlock_held_seconds";
 const WAITING: &str = "nestlock_waiting";
 const HELD: &str = "nestlock_held";
+const LINE: &str = "nestlock_line_length";
 const NESTED: &str = "nestlock_nested_locally_total";
 const LOST: &str = "nestlock_lost_total";
 const TIMEOUTS: &str = "nestlock_timeouts_total";
@@ -21,6 +22,7 @@ const UNAVAILABLE: &str = "nestlock_unavailable_total";
 pub(crate) fn describe() {
     describe_histogram!(WAIT, Unit::Seconds, "From a request's first poll to the grant of its hold");
     describe_histogram!(HOLD, Unit::Seconds, "From a hold's grant to its release or loss");
+    describe_histogram!(LINE, Unit::Count, "Processes in a lock's line, when one of them asks");
     describe_gauge!(WAITING, Unit::Count, "Requests that wait for a lock");
     describe_gauge!(HELD, Unit::Count, "Locks that this process holds");
     describe_counter!(NESTED, Unit::Count, "Nested levels that were granted without a command");
@@ -34,6 +36,7 @@ pub(crate) fn record(name: &str, grouping: Option<&Grouping>, sample: Sample) {
     let mut labels = labels(name, grouping);
     match sample {
         Sample::Waited(time) => histogram!(WAIT, labels).record(time),
+        Sample::Line(length) => histogram!(LINE, labels).record(f64::from(length)),
         Sample::Held => gauge!(HELD, labels).increment(1.0),
         Sample::Nested => counter!(NESTED, labels).increment(1),
         Sample::Ended(time) => {

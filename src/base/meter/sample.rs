@@ -17,6 +17,8 @@ pub(crate) enum Sample {
     Ended(Duration),
     /// A hold ended without a release. `fixed`: its fixed lease ended, as was asked for.
     Lost { loss: Loss, fixed: bool },
+    /// A request found so many processes in the lock's line, this one included.
+    Line(u32),
     /// A request was not granted within its time.
     TimedOut,
     /// A hold was renewed after failed attempts.

@@ -219,6 +219,7 @@ fn described(call: &Call, name_only: bool) -> String {
         Action::Force => format!("force {key}"),
         Action::Look => format!("look {key}"),
         Action::Who => format!("who {key}"),
+        Action::Waiters => format!("waiters {key}"),
         Action::Count(_) => "count".to_owned(),
     };
     if name_only { format!("(by name) {what}") } else { what }

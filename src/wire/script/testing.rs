@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::base::Drift;
 
-static ALL: [&Script; 13] = [
+static ALL: [&Script; 14] = [
     &ACQUIRE,
     &MOVE,
     &RELEASE,
@@ -20,6 +20,7 @@ static ALL: [&Script; 13] = [
     &RENEW_FENCED,
     &SETTLE_FENCED,
     &SHORTEN,
+    &WAITERS,
 ];
 
 fn lease(millis: &str) -> Option<Lease> {
@@ -106,6 +107,7 @@ impl Call {
             }
             ("look", []) => (Action::Look, None),
             ("who", []) => (Action::Who, None),
+            ("waiters", []) => (Action::Waiters, None),
             _ => return None,
         };
         let field = if action == Action::Force { "" } else { args.first().copied().unwrap_or_default() };
@@ -146,9 +148,15 @@ impl Reply {
                 let (field, count) = (bulk(holder.field()), bulk(&holder.count().to_string()));
                 format!("*3\r\n:{}\r\n{field}{count}", left.as_millis())
             }
-            Reply::InLine(left, holder) => {
+            Reply::Waiters(waiters) => {
+                let each = |waiter: &WaitingProcess| {
+                    format!("{}:{}\r\n", bulk(waiter.field()), waiter.waiting_for().as_secs())
+                };
+                format!("*{}\r\n{}", 2 * waiters.len(), waiters.iter().map(each).collect::<String>())
+            }
+            Reply::InLine(left, holder, length) => {
                 let (field, count) = (bulk(holder.field()), bulk(&holder.count().to_string()));
-                format!("*4\r\n:{}\r\n{field}{count}:1\r\n", left.as_millis())
+                format!("*4\r\n:{}\r\n{field}{count}:{length}\r\n", left.as_millis())
             }
             Reply::Nameless(left) => format!("*1\r\n:{}\r\n", left.as_millis()),
             Reply::Busy(left, None) => format!(":{}\r\n", left.as_millis()),
@@ -179,6 +187,7 @@ fn each_call_is_read_as_it_was_written() {
         Action::Force,
         Action::Look,
         Action::Who,
+        Action::Waiters,
     ];
     let fences = [(None, Some(lease)), (Some(7), None)].map(|(least, stays)| Fence {
         counter: "token".into(),
@@ -198,6 +207,7 @@ fn each_call_is_read_as_it_was_written() {
                     | Action::Shorten { .. }
                     | Action::Look
                     | Action::Who
+                    | Action::Waiters
             );
             let renews = matches!(action, Action::Renew { .. } | Action::Acquire { count: 2.., .. });
             let end = match action {
@@ -207,8 +217,10 @@ fn each_call_is_read_as_it_was_written() {
             };
             let from = matches!(action, Action::Move { .. }).then(|| "f:9".into());
             let names = sharded && matches!(action, Action::Acquire { .. } | Action::Look);
-            let (sharded, fields) =
-                (sharded && !plain, !matches!(action, Action::Force | Action::Look | Action::Who));
+            let (sharded, fields) = (
+                sharded && !plain,
+                !matches!(action, Action::Force | Action::Look | Action::Who | Action::Waiters),
+            );
             let field = if fields { "f:1" } else { "" };
             let call = Call {
                 keys: keys.clone(),
@@ -222,7 +234,7 @@ fn each_call_is_read_as_it_was_written() {
                 line: None,
             };
             let told = !sharded
-                && (action == Action::Force
+                && (matches!(action, Action::Force | Action::Waiters)
                     || action == Action::END
                     || matches!(action, Action::Acquire { count: 1, .. }));
             let lines = [None, Some(false), Some(true)].map(|again| again.filter(|_| told));

@@ -18,7 +18,7 @@ const ENOUGH: [&str; 6] = [
     "+eval +evalsha +subscribe +unsubscribe +ping",
     "+pttl +type +pexpire +publish",
     "+hset +hincrby +hget +hdel +del",
-    "+zadd +zpopmin +zrem +zrange +zcard +pubsub|numsub",
+    "+zadd +zpopmin +zrem +zrange +zcard +pubsub|numsub +time",
 ];
 
 /// The additional right to warn about a server that may evict locks. It is used once, and its denial is logged.

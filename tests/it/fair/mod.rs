@@ -3,6 +3,7 @@
 mod beside;
 mod gone;
 mod order;
+mod waiters;
 
 use std::time::Duration;
 

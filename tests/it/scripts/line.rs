@@ -74,7 +74,7 @@ impl Wire {
 /// Returns the holder of a lock, from the answer to a field in the line.
 fn in_line(answer: &Value) -> (&str, &str) {
     let Value::Array(parts) = answer else { panic!("not busy: {answer:?}") };
-    let [Value::Int(1..), Value::BulkString(field), Value::BulkString(count), Value::Int(1)] = &parts[..]
+    let [Value::Int(1..), Value::BulkString(field), Value::BulkString(count), Value::Int(1..)] = &parts[..]
     else {
         panic!("not in the line: {answer:?}")
     };
@@ -446,6 +446,7 @@ async fn a_right_that_is_missing_costs_the_line_and_not_the_lock() {
     for (right, enters, hands_on, publishes) in [
         ("-zadd", false, true, true),
         ("-zrange", false, true, true),
+        ("-time", false, true, true),
         ("-zrem", true, true, true),
         ("-zpopmin", true, false, true),
         ("-publish", true, false, false),

@@ -290,7 +290,7 @@ fn alike(real: &Reply, ours: &Reply) -> bool {
                 [theirs, ours].map(|holder| holder.as_ref().map(|one| one.with(one.count(), LONG)));
             real.abs_diff(*left) < TOLERANCE && theirs == ours
         }
-        (Reply::InLine(_, theirs), Reply::InLine(_, ours)) => {
+        (Reply::InLine(_, theirs, long), Reply::InLine(_, ours, length)) if long == length => {
             let [real, ours] =
                 [theirs, ours].map(|holder| Reply::Busy(holder.remaining_lease(), Some(holder.clone())));
             alike(&real, &ours)

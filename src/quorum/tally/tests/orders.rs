@@ -113,7 +113,9 @@ fn means(rule: Rule, all: [Given; 3]) -> Means {
             () if count(&|vote, _| matches!(vote, Done | Free)) >= 2 => Means::Freed,
             () => Means::Undecided,
         },
-        Rule::IsHeld | Rule::HeldFor | Rule::Who => unreachable!("looks have tests of their own"),
+        Rule::IsHeld | Rule::HeldFor | Rule::Who | Rule::Waiters => {
+            unreachable!("looks have tests of their own")
+        }
     }
 }
 

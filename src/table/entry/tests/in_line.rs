@@ -31,7 +31,7 @@ impl World {
         let at = self.asker(id);
         let pending = self.askers[at].asking.take().expect("it asks");
         let holder = Box::new(Holder::new("another:1", 1, LEASE));
-        let (reply, until) = (Reply::InLine(LEASE, holder), self.now + LEASE);
+        let (reply, until) = (Reply::InLine(LEASE, holder, 1), self.now + LEASE);
         self.entry.conclude(&pending, Ok(&reply), Spread::default(), self.at());
         self.entry.refused(id, Pause::Notified { until, soon: until });
         self.poll(at);
