@@ -95,6 +95,8 @@ async fn processes_get_it_in_the_order_in_which_they_began_to_wait_by_one_hint_e
     let mut guard = all[4].mutex(&name).lock().await.unwrap();
     let waiters = all_wait(node, &name, &all[..4]).await;
     let order = line(node, &name).await;
+    let seen = all[4].mutex(&name).waiters().await.unwrap();
+    assert!(seen.iter().map(|one| one.field().rsplit_once(':').unwrap().0).eq(&order), "{seen:?}");
     for (at, waiter) in waiters.into_iter().enumerate() {
         guard.release().await.unwrap();
         guard = granted(waiter).await;
