@@ -15,12 +15,15 @@ use crate::owner::Owner;
 /// requests of one task that the same code polls through two wakers of one kind stand in two branches, though they were never in the line
 /// together: 1. One branch is granted the lock. 2. Another one begins, and looks nested in that.
 ///
-/// Each part rules out nested calls which are none. Below a guard, they may be polled through a waker:
+/// Each part rules out nested calls which are no branches. Below a guard, they may be polled through a waker:
 ///
 /// - of another kind: that of a stream which has one future after the other, of a `Shared`, or of a `block_on`;
 /// - of the same kind, from deeper in the stack, because the call that has the guard is below it there: the recursion of a stream of boxed
 ///   futures, a `Shared` in a `Shared`, a race in a race;
 /// - of the same kind, on another thread, and so on another stack: two calls of `block_on` between which the task has moved.
+///
+/// One is taken for a branch all the same: a stream returns a guard, and below it the same code asks through another stream. Nothing shows
+/// that the branch which took the guard is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Polled {
     /// The task, the kind of the waker and the place on the stack, as a hash. Zero: not known.
