@@ -5,7 +5,7 @@ use std::time::Duration;
 use nestlock::ErrorKind;
 
 use super::Home;
-use crate::support::soon;
+use crate::support::{SOON_OVER, soon};
 
 #[tokio::test]
 async fn a_lock_is_taken_and_released() {
@@ -59,7 +59,7 @@ async fn another_process_waits_for_the_release() {
     let (ours, theirs) = (home.locks().await, home.locks().await);
     let guard = ours.mutex("stock").lock().await.unwrap();
     assert!(theirs.mutex("stock").try_lock().await.unwrap().is_none());
-    let late = theirs.mutex("stock").lock().within(Duration::from_millis(20)).await.unwrap_err();
+    let late = theirs.mutex("stock").lock().within(SOON_OVER).await.unwrap_err();
     assert_eq!(late.kind(), ErrorKind::Timeout);
     let stock = theirs.mutex("stock");
     let waiter = tokio::spawn(async move { stock.lock().await.unwrap().release().await });

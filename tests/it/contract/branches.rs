@@ -7,7 +7,7 @@ use futures::stream::{self, FuturesUnordered, StreamExt};
 use nestlock::{ErrorKind, scope};
 
 use super::{Home, Inside};
-use crate::support::soon;
+use crate::support::{SOON_OVER, soon};
 
 #[tokio::test]
 async fn branches_of_join_that_run_exclude_each_other() {
@@ -202,10 +202,9 @@ async fn a_request_that_timed_out_proves_no_branches() {
     let (ours, theirs) = (home.locks().await, home.locks().await);
     let stock = ours.mutex("stock");
     let foreign = theirs.mutex("stock").lock().await.unwrap();
-    let within = std::time::Duration::from_millis(10);
-    let late = tokio::time::timeout(within, stock.lock()).await;
+    let late = tokio::time::timeout(SOON_OVER, stock.lock()).await;
     assert!(late.is_err());
-    assert_eq!(stock.lock().within(within).await.unwrap_err().kind(), ErrorKind::Timeout);
+    assert_eq!(stock.lock().within(SOON_OVER).await.unwrap_err().kind(), ErrorKind::Timeout);
     foreign.release().await.unwrap();
     let outer = soon("the lock", stock.lock()).await.unwrap();
     assert_eq!(stock.lock().await.expect("nothing proves branches").depth(), 2);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use nestlock::{ErrorKind, Owner};
 
 use super::Home;
-use crate::support::soon;
+use crate::support::{SOON_OVER, soon};
 
 #[tokio::test]
 async fn a_dropped_guard_counts_no_more_before_the_server_knows() {
@@ -55,7 +55,7 @@ async fn a_try_lock_waits_as_long_as_its_option_says() {
     let (ours, theirs) = (home.locks().await, home.locks().await);
     let guard = theirs.mutex("stock").lock().await.unwrap();
     let stock = ours.mutex("stock");
-    let (begun, limit) = (tokio::time::Instant::now(), Duration::from_millis(50));
+    let (begun, limit) = (tokio::time::Instant::now(), SOON_OVER);
     assert!(stock.try_lock().within(limit).await.unwrap().is_none());
     assert!(begun.elapsed() >= limit);
     let waiting = tokio::spawn(stock.try_lock().within(Duration::MAX));

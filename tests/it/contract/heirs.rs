@@ -5,7 +5,7 @@ use std::time::Duration;
 use tracing::Level;
 
 use super::{Home, Inside};
-use crate::support::{log, soon};
+use crate::support::{SOON_OVER, log, soon};
 
 #[tokio::test]
 async fn a_spawned_task_is_a_stranger() {
@@ -274,9 +274,8 @@ async fn a_likely_self_wait_is_warned_of() {
     let name = home.unique("self-wait");
     let stock = home.locks().await.mutex(&name);
     let stranger = Owner::new();
-    let waits = stock.run(async {
-        stock.lock().owner(&stranger).within(Duration::from_millis(20)).await.unwrap_err().kind()
-    });
+    let waits =
+        stock.run(async { stock.lock().owner(&stranger).within(SOON_OVER).await.unwrap_err().kind() });
     assert_eq!(waits.await.unwrap(), ErrorKind::Timeout);
     let warned = |e: &log::Event| e.mentions(&name) && e.mentions("in whose scope it runs");
     let event = log::recorded(warned).await;
@@ -285,12 +284,11 @@ async fn a_likely_self_wait_is_warned_of() {
     assert!(event.fields.contains_key("asks") && event.fields.contains_key("holds"));
     // A request beside the hold is no such wait.
     let guard = stock.lock().owner(&Owner::new()).await.unwrap();
-    stock.lock().within(Duration::from_millis(20)).await.unwrap_err();
+    stock.lock().within(SOON_OVER).await.unwrap_err();
     guard.release().await.unwrap();
     assert_eq!(log::all(warned).len(), 1);
     // The sample of the guide: the owner of the hold is not that of the innermost scope.
-    let waits =
-        stranger.scope(async { stock.lock().within(Duration::from_millis(20)).await.unwrap_err().kind() });
+    let waits = stranger.scope(async { stock.lock().within(SOON_OVER).await.unwrap_err().kind() });
     assert_eq!(stock.run(waits).await.unwrap(), ErrorKind::Timeout);
     let warnings = log::all(warned);
     assert_eq!(warnings.len(), 2);

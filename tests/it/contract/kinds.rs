@@ -6,7 +6,7 @@ use nestlock::{ErrorKind, Loss, Owner, scope};
 
 use super::Home;
 use crate::errors::is;
-use crate::support::soon;
+use crate::support::{SOON_OVER, soon};
 
 #[tokio::test]
 async fn a_waiter_whose_time_is_over_fails_with_timeout() {
@@ -14,15 +14,15 @@ async fn a_waiter_whose_time_is_over_fails_with_timeout() {
     let locks = home.locks().await;
     let stock = locks.mutex("stock");
     let _held = stock.lock().owner(&Owner::new()).await.unwrap();
-    let error = stock.lock().within(Duration::from_millis(50)).await.unwrap_err();
+    let error = stock.lock().within(SOON_OVER).await.unwrap_err();
     is(
         &error,
         ErrorKind::Timeout,
         Some("stock"),
-        &["somebody else held it", "50ms", "`within`", "try again"],
+        &["somebody else held it", "300ms", "`within`", "try again"],
     );
     assert!(stock.try_lock().await.unwrap().is_none());
-    assert!(stock.try_lock().within(Duration::from_millis(50)).await.unwrap().is_none());
+    assert!(stock.try_lock().within(SOON_OVER).await.unwrap().is_none());
 }
 
 #[tokio::test]

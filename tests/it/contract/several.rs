@@ -10,7 +10,7 @@ use nestlock::{ErrorKind, Guards, Locks, Loss, Owner, Result};
 use tokio::time::Instant;
 
 use super::{HOUR, Home, Inside, LONG, SECOND, foreign_guard, less_drift, without_timers};
-use crate::support::{eventually, soon};
+use crate::support::{SOON_OVER, eventually, soon};
 
 /// Waits until exactly these locks are held.
 async fn held(home: &Home, names: &[&str]) {
@@ -91,10 +91,10 @@ async fn where_one_is_busy_none_is_held() {
         let never = several.try_lock().run(async { panic!("it ran") });
         assert!(soon("an attempt", never).await.unwrap().is_none());
         held(&home, &[busy]).await;
-        let limit = Duration::from_millis(50);
+        let limit = SOON_OVER;
         let error = soon("the limit", several.lock().within(limit)).await.unwrap_err();
         assert_eq!((error.kind(), error.lock()), (ErrorKind::Timeout, Some(busy)));
-        assert!(error.to_string().contains("50ms"), "{error}");
+        assert!(error.to_string().contains("300ms"), "{error}");
         held(&home, &[busy]).await;
         assert!(soon("the limit", several.try_lock().within(limit)).await.unwrap().is_none());
         held(&home, &[busy]).await;

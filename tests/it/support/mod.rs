@@ -84,6 +84,9 @@ const NODE_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub const SECOND: Duration = Duration::from_secs(1);
 
+/// For a request that is to give up soon, but not before the server of a busy machine has answered.
+pub const SOON_OVER: Duration = Duration::from_millis(300);
+
 /// So long that whatever waits for its end doesn't come within a test.
 pub const HOUR: Duration = Duration::from_secs(3600);
 
