@@ -77,6 +77,13 @@ impl Program {
         self.sets_a_clock_back()
     }
 
+    /// Whether a command that a full master has refused may run all the same: its repeat arrives when there is room again. It counts a
+    /// level that nobody has, until the next command states the count.
+    pub(super) fn runs_what_was_refused(&self) -> bool {
+        self.has(|kind| matches!(kind, FaultKind::RepeatsCommands(..)))
+            && self.has(|kind| matches!(kind, FaultKind::Full(..)))
+    }
+
     fn sets_a_clock_back(&self) -> bool {
         self.has(|kind| matches!(kind, FaultKind::Steps(_, _, Step::Back)))
     }

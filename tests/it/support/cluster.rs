@@ -238,18 +238,17 @@ impl Cluster {
         assert_eq!(done, "OK", "{key} was not there");
     }
 
-    /// Notifies these nodes that the slot of this key has moved. What they still have of it is moved before, such as the line of a lock:
+    /// Notifies these nodes that the slot of this key has moved. What a node still has of it is moved before, such as the line of a lock:
     /// a waiter may have entered it a moment ago.
     pub async fn end_move(&self, key: &str, to: usize, notified: &[usize]) {
         let (slot, target) = (self.slot(key).await.to_string(), self.id(to).await);
-        for at in notified {
-            if *at != to {
-                let left: Vec<String> =
-                    self.nodes[*at].ask(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]).await;
-                for key in left {
-                    self.move_key(&key, *at, to).await;
-                }
+        for at in (0..MASTERS).filter(|at| *at != to) {
+            let left: Vec<String> = self.nodes[at].ask(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]).await;
+            for key in left {
+                self.move_key(&key, at, to).await;
             }
+        }
+        for at in notified {
             self.nodes[*at].ask::<()>(&["CLUSTER", "SETSLOT", &slot, "NODE", &target]).await;
         }
     }
