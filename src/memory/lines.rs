@@ -33,7 +33,8 @@ struct Place {
 }
 
 impl Lines {
-    /// Behind all others; one that is there keeps its place. Never shortens the time that the line stays. Returns how many are there.
+    /// Enters after all others; an entry that is there keeps its place. Never shortens the time that the line stays. Returns how many
+    /// entries there are.
     pub(super) fn enter(&mut self, keys: &Keys, field: &Arc<str>, stays: Lease, now: Instant) -> u32 {
         let (key, until) = (&keys.line().line, after(now, stays.duration()));
         if self.all.len() >= self.sweep_at {

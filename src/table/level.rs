@@ -58,7 +58,8 @@ impl Hasher for Mixed {
 }
 
 impl Polled {
-    /// Of a request's first poll, called at one place for all of them: so the same calls around it have the same place on the stack.
+    /// Records a request's first poll. It is called at one place for all requests, so the same calls around it have the same place on
+    /// the stack.
     pub(crate) fn first(waker: &Waker) -> Polled {
         let here = 0_u8;
         let mut by = Mixed(0);

@@ -14,7 +14,7 @@ const CHANNEL: &str = "redisson_lock__channel:";
 /// Begins the key of a lock's line, in which the server keeps the processes that wait for the lock.
 const LINE: &str = "nestlock_line:";
 
-/// The same, for a key that has a hash tag of its own.
+/// Begins the key of a line if the key of its lock has a hash tag of its own.
 const TAGGED_LINE: &str = "nestlock_line::";
 
 /// Begins the channel of a session's hints; what all holds of the session begin with follows. On a Cluster the lock stands before that.

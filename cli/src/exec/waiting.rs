@@ -38,7 +38,7 @@ async fn report(locks: &Locks, json: bool, mut say: impl FnMut(&str)) -> Infalli
     loop {
         sleep(pause).await;
         pause = AGAIN;
-        // Of several names it waits for one at a time.
+        // A request for several names waits for one at a time.
         let Some(status) = locks.held().into_iter().find(|status| status.waiting() > 0) else { continue };
         // What the request itself knows may be old. Without an answer, or without the right to ask, it is better than nothing.
         let asked = locks.mutex(status.name()).holder().await;

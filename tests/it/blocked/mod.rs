@@ -28,9 +28,9 @@ enum Runtime {
     Workers { all: usize, blocked: usize },
 }
 
-/// A part of the process whose runtime is blocked until this is told to go on.
+/// A part of the process whose runtime is blocked until this lets it go on.
 struct Blocked {
-    /// Of the task that blocks, and of one that does not.
+    /// The guards of the task that blocks, and of one that does not.
     guards: [Arc<Guard>; 2],
     goes_on: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<()>>,
