@@ -6,7 +6,7 @@ use nestlock::{ErrorKind, Locks, Loss, Owner, scope};
 
 use super::{Home, LONG, SECOND, long_lived, without_timers};
 use crate::errors::is;
-use crate::support::{enlisted, eventually, soon};
+use crate::support::{SOON_OVER, enlisted, eventually, soon};
 
 const LABEL: &str = "billing@web-7";
 
@@ -82,7 +82,7 @@ async fn a_timeout_names_who_holds_the_lock() {
     let (theirs, ours) = (labelled(&home).await, long_lived(&home).await);
     let (theirs, stock) = (theirs.mutex("stock").lock().await.unwrap(), ours.mutex("stock"));
     // The last request asks more than once, and from the second time on the answer has the name.
-    for within in [Duration::ZERO, SECOND / 20, SECOND + SECOND / 10] {
+    for within in [Duration::ZERO, SOON_OVER, SECOND + SECOND / 10] {
         let error = soon("the end", stock.lock().within(within)).await.unwrap_err();
         is(
             &error,
@@ -94,11 +94,11 @@ async fn a_timeout_names_who_holds_the_lock() {
         assert_eq!((holder.label(), holder.field(), holder.count()), (Some(LABEL), theirs.field(), 1));
         assert!(holder.remaining_lease() > LONG - 60 * SECOND && holder.remaining_lease() <= LONG);
     }
-    let error = soon("a run's end", stock.lock().within(SECOND / 50).run(async {})).await.unwrap_err();
+    let error = soon("a run's end", stock.lock().within(SOON_OVER).run(async {})).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout);
     // It is still no error.
     assert!(stock.try_lock().await.unwrap().is_none());
-    assert!(stock.try_lock().within(SECOND / 50).await.unwrap().is_none());
+    assert!(stock.try_lock().within(SOON_OVER).await.unwrap().is_none());
     let error = soon("the end", ours.mutex("stock").fenced().lock().within(SECOND)).await.unwrap_err();
     assert_eq!(error.holder().and_then(|holder| holder.label()), Some(LABEL));
 }
@@ -115,13 +115,13 @@ async fn a_timeout_of_one_that_never_was_the_head_names_the_holder_too() {
     let head = tokio::spawn(enlisted(&stock));
     home.asleep(before).await;
     let asked = home.asked().await;
-    let error = soon("the end", stock.lock().owner(&Owner::new()).within(SECOND / 20)).await.unwrap_err();
+    let error = soon("the end", stock.lock().owner(&Owner::new()).within(SOON_OVER)).await.unwrap_err();
     is(&error, ErrorKind::Timeout, Some("stock"), &["held by billing@web-7 for another "]);
     assert_eq!(error.holder().map(|holder| holder.field()), Some(guard.field()));
     guard.release().await.unwrap();
     let next = soon("the head's turn", head).await.unwrap().unwrap();
     // The lock belongs to this process now.
-    let error = soon("the end", stock.lock().owner(&Owner::new()).within(SECOND / 20)).await.unwrap_err();
+    let error = soon("the end", stock.lock().owner(&Owner::new()).within(SOON_OVER)).await.unwrap_err();
     is(
         &error,
         ErrorKind::Timeout,
@@ -182,7 +182,7 @@ async fn a_timeout_below_a_sibling_reports_that_this_process_holds_it() {
     let stock = long_lived(&home).await.mutex("stock");
     let held = stock.run(async {
         let sibling = stock.lock().await.unwrap();
-        let stranger = scope(stock.lock().owner(&Owner::new()).within(SECOND / 50)).await;
+        let stranger = scope(stock.lock().owner(&Owner::new()).within(SOON_OVER)).await;
         (stranger.unwrap_err(), sibling)
     });
     let (error, sibling) = soon("the run", held).await.unwrap();

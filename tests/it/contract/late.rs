@@ -3,7 +3,7 @@
 use nestlock::{ErrorKind, Loss};
 
 use super::{Home, LONG, SECOND};
-use crate::support::{eventually, soon};
+use crate::support::{SOON_OVER, eventually, soon};
 
 /// Sends each command of a holder that doesn't know yet, one by one.
 #[tokio::test]
@@ -24,8 +24,8 @@ async fn release_reentry_and_extension_after_an_unnoticed_loss_touch_nobodys_loc
             "extend" => guard.extend(LONG).await.unwrap_err(),
             _ => {
                 drop(guard);
-                eventually("the release", async || stock.lock().within(SECOND / 100).await.is_err()).await;
-                stock.lock().within(SECOND / 100).await.unwrap_err()
+                eventually("the release", async || stock.lock().within(SOON_OVER).await.is_err()).await;
+                stock.lock().within(SOON_OVER).await.unwrap_err()
             }
         };
         let expected = if late == "drop" { ErrorKind::Timeout } else { ErrorKind::Lost };

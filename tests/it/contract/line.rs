@@ -8,7 +8,7 @@ use nestlock::{ErrorKind, Owner};
 use tokio::time::Instant;
 
 use super::{Home, SECOND, crash, foreign_guard, without_timers};
-use crate::support::{PATIENCE, enlisted, soon};
+use crate::support::{PATIENCE, SOON_OVER, enlisted, soon};
 
 #[tokio::test]
 async fn strangers_of_one_process_are_served_in_the_order_of_their_arrival() {
@@ -57,7 +57,7 @@ async fn a_request_that_times_out_leaves_its_line() {
     let locks = without_timers(&home).connect().await.unwrap();
     let foreign = foreign_guard(&home, "stock").await;
     let stock = locks.mutex("stock");
-    let (begun, limit) = (Instant::now(), Duration::from_millis(30));
+    let (begun, limit) = (Instant::now(), SOON_OVER);
     let short = |stock: &nestlock::Mutex| stock.lock().owner(&Owner::new()).within(limit);
     for error in soon("three timeouts", join_all((0..3).map(|_| short(&stock)))).await {
         assert_eq!(error.unwrap_err().kind(), ErrorKind::Timeout);
@@ -73,7 +73,7 @@ async fn a_limit_that_ends_behind_a_holder_is_a_timeout() {
     let home = Home::start().await;
     let (ours, theirs) = (home.locks().await, home.locks().await);
     let _foreign = theirs.mutex("stock").lock().await.unwrap();
-    let (begun, limit) = (Instant::now(), Duration::from_millis(100));
+    let (begun, limit) = (Instant::now(), SOON_OVER);
     let error = ours.mutex("stock").lock().within(limit).await.unwrap_err();
     assert_eq!((error.kind(), error.lock()), (ErrorKind::Timeout, Some("stock")));
     assert!(begun.elapsed() >= limit);

@@ -6,7 +6,7 @@ use nestlock::{ErrorKind, Loss};
 
 use super::is;
 use crate::support::server::Server;
-use crate::support::{STRANGER, builder, eventually, locks, soon};
+use crate::support::{SOON_OVER, STRANGER, builder, eventually, locks, soon};
 
 const TTL: Duration = Duration::from_millis(1_500);
 
@@ -31,7 +31,7 @@ async fn a_string_with_a_ttl_is_a_lock_that_somebody_holds() {
     let stock = locks.mutex("stock");
     server.ask::<()>(&["SET", "stock", "theirs", "PX", "600000"]).await;
     assert!(stock.try_lock().await.unwrap().is_none());
-    let error = stock.lock().within(Duration::from_millis(20)).await.unwrap_err();
+    let error = stock.lock().within(SOON_OVER).await.unwrap_err();
     is(&error, ErrorKind::Timeout, Some("stock"), &["somebody else held it"]);
     // The lock doesn't tell whose it is.
     assert_eq!(error.holder(), None);

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use super::{LONG, QUICK, tidy};
 use crate::support::cluster::Cluster;
 use crate::support::server::Server;
-use crate::support::{self, PATIENCE, builder, eventually, locks, soon};
+use crate::support::{self, PATIENCE, SOON_OVER, builder, eventually, locks, soon};
 
 /// Returns a `Locks` that gives up soon.
 async fn impatient(server: &Server) -> Locks {
@@ -23,7 +23,7 @@ async fn refused(locks: &Locks, word: &str) {
     let errors: [Error; 3] = [
         soon("try_lock", other.try_lock()).await.unwrap_err(),
         soon("lock", other.lock()).await.unwrap_err(),
-        soon("within", other.lock().within(Duration::from_millis(50))).await.unwrap_err(),
+        soon("within", other.lock().within(SOON_OVER)).await.unwrap_err(),
     ];
     for error in errors {
         assert_eq!((error.kind(), error.lock()), (ErrorKind::Unavailable, Some("other")), "{error}");

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use super::SECOND;
 use crate::support::proxy::Proxy;
 use crate::support::server::Server;
-use crate::support::{assert_gone, builder, eventually, locks, soon, watched};
+use crate::support::{SOON_OVER, assert_gone, builder, eventually, locks, soon, watched};
 
 #[tokio::test]
 async fn an_evicted_key_is_a_loss() {
@@ -39,7 +39,7 @@ async fn nothing_is_nested_while_the_server_is_known_to_be_away() {
     let guard = stock.lock().await.unwrap();
     guard.scope(stock.run(async {})).await.unwrap();
     server.kill();
-    let nests = async || stock.lock().within(SECOND / 10).run(async {}).await;
+    let nests = async || stock.lock().within(SOON_OVER).run(async {}).await;
     // Until the end of the connection is noticed.
     eventually("a refusal", async || nests().await.is_err()).await;
     assert_eq!(nests().await.unwrap_err().kind(), ErrorKind::Unavailable);

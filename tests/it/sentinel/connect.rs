@@ -7,7 +7,7 @@ use super::SECOND;
 use super::failover::replicated;
 use crate::support::sentinel::{Group, NAME, Setup};
 use crate::support::server::{Server, free_port, is_at_least};
-use crate::support::{log, options, soon};
+use crate::support::{SOON_OVER, log, options, soon};
 
 #[tokio::test]
 async fn a_lock_is_held_on_the_master_and_messages_come_from_it() {
@@ -173,7 +173,7 @@ async fn who_holds_a_lock_is_asked_at_the_master_and_named_by_a_timeout() {
     let guard = soon("the lock", theirs.mutex("stock").lock()).await.unwrap();
     let holder = soon("the answer", stock.holder()).await.unwrap().expect("it is held");
     assert_eq!((holder.label(), holder.field()), (Some("billing@web-7"), guard.field()));
-    let error = soon("the end", stock.lock().within(SECOND / 10)).await.unwrap_err();
+    let error = soon("the end", stock.lock().within(SOON_OVER)).await.unwrap_err();
     assert!(error.to_string().contains("held by billing@web-7 for another "), "{error}");
     guard.release().await.unwrap();
     assert_eq!(soon("the answer", stock.holder()).await.unwrap(), None);
