@@ -96,7 +96,11 @@ impl LockEntry {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.holds.is_empty() && self.orphans.is_empty() && self.queue.is_empty()
+        // Where a subscription lingers, its end is still to come, and what is reported of it until then.
+        self.holds.is_empty()
+            && self.orphans.is_empty()
+            && self.queue.is_empty()
+            && self.subscription.is_off()
     }
 
     pub(crate) fn hold(&mut self, id: u64) -> Option<&mut Hold> {

@@ -235,6 +235,11 @@ impl LockEntry {
         if let Some(waits) = self.waits.due() {
             due = Some(due.map_or(waits, |due| due.min(waits)));
         }
+        if waiting == 0
+            && let Some(ends) = self.subscription.ends_at()
+        {
+            due = Some(due.map_or(ends, |due| due.min(ends)));
+        }
         // Alone in its line a head keeps nobody waiting.
         if waiting < 2 {
             return due;

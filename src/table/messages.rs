@@ -15,7 +15,7 @@ impl LockEntry {
     }
 
     /// Whether the subscription is to begin or to end: it is wanted as long as a stranger waits.
-    pub(super) fn subscription_change(&mut self) -> Option<bool> {
+    pub(super) fn subscription_change(&mut self, now: Instant) -> Option<bool> {
         if self.queue.is_empty() && self.subscription.is_off() {
             return None;
         }
@@ -27,7 +27,11 @@ impl LockEntry {
                 self.subscription.begin();
                 Some(true)
             }
-            (false, false) if self.queue.is_empty() => {
+            (false, true) => {
+                self.subscription.is_needed();
+                None
+            }
+            (false, false) if self.queue.is_empty() && !(self.is_open && self.subscription.lingers(now)) => {
                 self.subscription = Subscription::default();
                 Some(false)
             }

@@ -1,6 +1,14 @@
 //! `Subscription`: whether messages of a lock's releases reach this process, for as long as a stranger waits for it.
 
-use crate::base::MasterSet;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::base::{MasterSet, after};
+
+/// Where hints about the lock have a channel of their own, the subscription stays for so long once nobody waits. Otherwise a process that
+/// takes a hot lock again and again would be refused outside of the line each time.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// The subscription of a lock. Mostly nobody waits: a pointer then.
 #[derive(Debug, Default)]
@@ -17,6 +25,8 @@ pub(super) struct Asked {
     pub(super) missed: bool,
     /// Hints about this lock arrive, on a channel of its own.
     pub(super) hints: bool,
+    /// Nobody has waited for a while: it ends then.
+    ends_at: Option<Instant>,
     /// Releases of our own whose message has not come back yet, for each master: it is no news.
     pub(super) echoes: Vec<u32>,
 }
@@ -57,6 +67,24 @@ impl Subscription {
     /// Hints about the lock arrive, on a channel of its own.
     pub(super) fn gets_hints(&self) -> bool {
         self.0.as_ref().is_some_and(|asked| asked.hints)
+    }
+
+    /// Somebody waits.
+    pub(super) fn is_needed(&mut self) {
+        if let Some(asked) = &mut self.0 {
+            asked.ends_at = None;
+        }
+    }
+
+    /// Nobody waits. Returns whether it stays all the same.
+    pub(super) fn lingers(&mut self, now: Instant) -> bool {
+        let asked = self.0.as_mut().filter(|asked| asked.hints);
+        asked.is_some_and(|asked| *asked.ends_at.get_or_insert(after(now, LINGER)) > now)
+    }
+
+    /// When it ends, if nobody waits until then.
+    pub(super) fn ends_at(&self) -> Option<Instant> {
+        self.0.as_ref()?.ends_at
     }
 
     /// What was asked for, if this master's messages arrive.

@@ -306,7 +306,7 @@ impl LockTable {
         let mut effects = VisitEffects::default();
         let Some(Some(entry)) = self.entries.get_mut(place) else { return effects };
         entry.orphans.tidy();
-        let subscribe = entry.subscription_change().map(|on| (entry.keys.clone(), on));
+        let subscribe = entry.subscription_change(now).map(|on| (entry.keys.clone(), on));
         let (was_idle, is_idle) = (entry.idle, entry.is_empty());
         if is_idle {
             entry.rest();

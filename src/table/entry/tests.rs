@@ -503,7 +503,7 @@ impl World {
     }
 
     fn wake(&mut self) {
-        if let Some(on) = self.entry.subscription_change() {
+        if let Some(on) = self.entry.subscription_change(self.now) {
             self.master.listener = if on { Listener::Asks } else { Listener::None };
             if !on {
                 self.master.messages = 0;

@@ -147,6 +147,35 @@ async fn none_starves_where_all_take_it_again_and_again() {
     tidy(&cluster, &name).await;
 }
 
+/// Nobody waits for a moment each time, and the next request enters the line with its first ask all the same.
+#[tokio::test]
+async fn who_takes_it_again_and_again_stays_subscribed_and_needs_three_scripts() {
+    const ROUNDS: u64 = 20;
+    let cluster = Cluster::start().await;
+    let name = cluster.name_on(1, "again").await;
+    let (node, [one, two]) = (cluster.node(1), [process(&cluster).await, process(&cluster).await]);
+    let mut guard = one.mutex(&name).lock().await.unwrap();
+    let mut before = 0;
+    for round in 0..ROUNDS {
+        // Each has waited once by then.
+        if round == 2 {
+            before = node.scripts_run().await;
+        }
+        let next = if round % 2 == 0 { &two } else { &one };
+        let waiter = waits(next, &name);
+        stand(node, &name, 1).await;
+        guard.release().await.unwrap();
+        guard = granted(waiter).await;
+    }
+    let scripts = node.scripts_run().await - before;
+    // A busy machine may take longer for a round than a subscription stays.
+    assert!(2 * scripts < 7 * (ROUNDS - 2), "{scripts} scripts for {} grants", ROUNDS - 2);
+    guard.release().await.unwrap();
+    // It ends all the same.
+    eventually("the end", async || super::channels(&cluster, &name).await.is_empty()).await;
+    tidy(&cluster, &name).await;
+}
+
 /// What a process leaves behind that was killed: its place, and no subscription.
 #[tokio::test]
 async fn one_that_is_gone_is_passed_over() {

@@ -35,7 +35,7 @@ fn a_head_asks_again_when_a_subscription_is_lost() {
     world.is_taken();
     let head = world.asks(&Owner::new(), true);
     world.answers(head);
-    world.entry.subscription_change();
+    world.entry.subscription_change(world.now);
     world.entry.unsubscribed(0, world.at());
     world.wake();
     assert!(!world.is_woken(head), "there was none");
@@ -67,4 +67,54 @@ fn a_subscription_is_wanted_while_a_stranger_waits_and_no_longer() {
     let at = world.asker(second);
     world.go(at);
     assert!(world.entry.subscription.is_off());
+}
+
+/// A request that is gone as soon as it waits; hints about the lock have a channel of their own.
+fn waits_for_a_moment(world: &mut World) {
+    let id = world.asks(&Owner::new(), true);
+    world.answers(id);
+    world.entry.hints_of_lock(true, world.now);
+    world.wake();
+    let at = world.asker(id);
+    world.go(at);
+}
+
+#[test]
+fn a_subscription_with_hints_of_its_own_ends_a_while_after_the_last_wait() {
+    let mut world = World::new(1);
+    world.faults = false;
+    world.is_taken();
+    waits_for_a_moment(&mut world);
+    let ends = world.now + Duration::from_secs(1);
+    assert_eq!(world.entry.due(true), Some(ends), "the background ends it");
+    assert!(!world.entry.is_empty(), "what is reported of it reaches the entry");
+    world.now += Duration::from_millis(600);
+    // It counts from the last wait.
+    waits_for_a_moment(&mut world);
+    world.now = ends;
+    world.wake();
+    assert!(!world.entry.subscription.is_off());
+    // One that asks does not wait.
+    let id = world.asks(&Owner::new(), true);
+    assert_eq!(world.entry.due(true).filter(|due| *due <= world.now), None);
+    let at = world.asker(id);
+    world.go(at);
+    world.now = ends + Duration::from_millis(600);
+    world.wake();
+    assert!(world.entry.subscription.is_off());
+}
+
+#[test]
+fn a_subscription_ends_with_the_wait_where_no_hints_reach_it_and_in_a_session_that_is_closed() {
+    for (hints, is_open) in [(false, true), (true, false)] {
+        let mut world = World::new(1);
+        world.faults = false;
+        world.is_taken();
+        waits_for_a_moment(&mut world);
+        assert!(!world.entry.subscription.is_off());
+        world.entry.hints_of_lock(hints, world.now);
+        world.entry.is_open = is_open;
+        world.wake();
+        assert!(world.entry.subscription.is_off(), "{hints} {is_open}");
+    }
 }

@@ -285,7 +285,7 @@ fn who_is_not_subscribed_yet_does_not_rely_on_messages() {
     let until = world.now + LEASE;
     world.entry.conclude(&pending, Ok(&Reply::busy(LEASE)), Spread::default(), world.at());
     world.entry.refused(id, Pause::Notified { until, soon: until });
-    assert_eq!(world.entry.subscription_change(), Some(true));
+    assert_eq!(world.entry.subscription_change(world.now), Some(true));
     assert!(!world.entry.is_subscribed());
     world.entry.subscribed(0, world.at());
     assert!(world.entry.is_subscribed());
