@@ -1,7 +1,7 @@
 //! The line: processes that wait for a lock stand in a line on the server, and a hold's end hands the lock on.
 //!
-//! One server, one lock, two or three processes. No other model has the server's line; the crate's code does not follow
-//! this one yet.
+//! One server, one lock, two or three processes. No other model has the server's line. The crate's code enters behind an
+//! ask, and sends the second of the line a hint when to ask where this protocol has `pass`.
 //!
 //! # The protocol
 //!
@@ -10,7 +10,9 @@
 //! a short time, and a **message** says so to its process; an entry whose process does not receive messages is taken
 //! out, and the next one is served. [`Entering::Confirmed`]: the message is a hint. The request asks again under the
 //! same field, which finds itself the holder and is given the whole lease. [`Entering::ByMessage`]: the message is the
-//! grant, and the ask comes only if the message came late.
+//! grant, and the ask comes only if the message came late. [`Entering::AskedOnce`]: the same, where messages may come in any
+//! order with the answers. Then a message grants only what has been asked for once: it might be of a hand-over that was
+//! over before the second ask, by its time, a forced release or a failover.
 //!
 //! - A first ask takes a free lock. An ask behind it (by a message, by a timer, over a new connection) serves the line,
 //!   and takes the lock only if that reaches it.
@@ -29,7 +31,7 @@
 //! The server runs a script in one step (`server.rs`). A process takes a decision in one step (`process.rs`). Commands
 //! of a connection run in the order in which they were sent, unless one [overtakes](LineModel::overtakes) another, as
 //! behind `NOSCRIPT`; answers are read in their order. Messages go over the same connection with
-//! [`Entering::ByMessage`], and over another one, in any order with the answers, with [`Entering::Confirmed`]. What was
+//! [`Entering::ByMessage`], and else over another one, in any order with the answers. What was
 //! sent over a connection that is lost never runs, or at any [later](LineModel::late) time; its answers do not come.
 //!
 //! # What is left out, and why that is sound
@@ -137,6 +139,9 @@ pub enum Entering {
     Confirmed,
     /// The message is the grant, if it comes soon enough. All goes over one connection.
     ByMessage,
+    /// The message is the grant, if the request has asked once, and the message comes soon enough behind that. Messages and
+    /// answers come over two connections, in any order.
+    AskedOnce,
 }
 
 /// The design that is checked.
@@ -186,6 +191,8 @@ pub enum Design {
     DeadlineFromAnswer,
     /// A hold's time counts from the message.
     DeadlineFromMessage,
+    /// A message may be the grant of a request that has asked twice, and may be older than its second ask.
+    AskedTwice,
     /// A message reaches those who are connected to a master that was, of which the new one does not know.
     Replicated,
     /// A hand-over makes no fencing token: who asks behind it is told the one that stands.
@@ -446,9 +453,11 @@ impl LineModel {
     #[must_use]
     pub fn scopes() -> Vec<(&'static str, LineModel)> {
         let mut scopes = Vec::new();
-        for (name, entering) in
-            [("line, confirmed", Entering::Confirmed), ("line, by message", Entering::ByMessage)]
-        {
+        for (name, entering) in [
+            ("line, confirmed", Entering::Confirmed),
+            ("line, by message", Entering::ByMessage),
+            ("line, by message, asked once", Entering::AskedOnce),
+        ] {
             let two = LineModel::base(entering, [2, 2, 0]);
             let three = LineModel::base(entering, [1, 1, 1]);
             let plain = LineModel::base(entering, [1, 1, 0]);
@@ -472,7 +481,7 @@ impl LineModel {
                 ]
                 .map(|model| (name, model)),
             );
-            if entering == Entering::Confirmed {
+            if entering != Entering::ByMessage {
                 scopes.push((name, LineModel { generations: false, ..lossy(2, &three) }));
             }
         }
@@ -481,6 +490,11 @@ impl LineModel {
 
     fn is_ordered(&self) -> bool {
         self.entering == Entering::ByMessage
+    }
+
+    /// Whether a message may be the grant.
+    fn grants_by_message(&self) -> bool {
+        self.entering != Entering::Confirmed
     }
 
     fn polls(&self, at: usize) -> bool {
@@ -629,6 +643,11 @@ impl State {
             if stays == Some(at) {
                 let process = &mut self.processes[at];
                 (process.demoted, process.listens) = (true, false);
+                if !model.is_ordered() {
+                    // Its other connection leads to the new master.
+                    self.lose_command_connection(model, at);
+                    self.processes[at].late = Few::default();
+                }
                 continue;
             }
             self.lose_connection(model, at, false);
@@ -725,7 +744,7 @@ impl State {
 
     fn run_next(&mut self, model: &LineModel, at: usize, second: bool) {
         let Some(command) = self.processes[at].commands.take(usize::from(second)) else { return };
-        if self.processes[at].demoted {
+        if self.processes[at].demoted && model.is_ordered() {
             return;
         }
         if let Some(reply) = self.run(model, at, command, false) {
@@ -873,7 +892,8 @@ impl Model for LineModel {
                 let lacks = state.replica != state.data;
                 for behind in [false, true].into_iter().filter(|behind| lacks || !behind) {
                     steps.push(Step::Failover { behind, stays: None });
-                    let waits = |at: &usize| self.is_ordered() && state.processes[*at].request.is_some();
+                    let waits =
+                        |at: &usize| self.grants_by_message() && state.processes[*at].request.is_some();
                     let stays = (0..3).filter(waits).map(|at| Step::Failover { behind, stays: Some(at) });
                     steps.extend(stays);
                 }

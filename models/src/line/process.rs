@@ -25,6 +25,8 @@ pub struct Request {
     pub phase: Phase,
     /// Ticks since its last command was sent.
     pub age: u8,
+    /// It has asked more than once, where that counts.
+    pub twice: bool,
     /// Ticks until it asks again.
     pub ask_in: u8,
     /// Ticks for which it holds the lock.
@@ -126,8 +128,17 @@ impl State {
         process.requests -= 1;
         let phase = Phase::Asking { hinted: false };
         let (age, ask_in, valid, placed) = (0, 0, 0, 0);
-        process.request =
-            Some(Request { field, phase, age, ask_in, valid, short: false, placed, void: false });
+        process.request = Some(Request {
+            field,
+            phase,
+            age,
+            twice: false,
+            ask_in,
+            valid,
+            short: false,
+            placed,
+            void: false,
+        });
         self.ask(model, at, false);
     }
 
@@ -138,6 +149,7 @@ impl State {
         let generation = if model.polls(at) { Some(POLLS) } else { heard.then_some(process.generation) };
         let Some(request) = &mut process.request else { return };
         (request.phase, request.age, request.void) = (Phase::Asking { hinted: false }, 0, false);
+        request.twice |= again && model.entering == Entering::AskedOnce;
         let field = request.field;
         self.send(model, at, Command::Ask { field, generation, again });
     }
@@ -284,12 +296,11 @@ impl State {
         match request.phase {
             Phase::Held => {}
             Phase::Asking { .. } => request.phase = Phase::Asking { hinted: !model.is_ordered() },
-            Phase::InLine if model.entering == Entering::ByMessage => {
-                let left = match model.design {
-                    Design::DeadlineFromMessage => model.short,
-                    _ => model.short.saturating_sub(request.age),
-                };
-                if 2 * left >= model.short && left > 0 {
+            Phase::InLine if model.grants_by_message() => {
+                let age = if model.design == Design::DeadlineFromMessage { 0 } else { request.age };
+                let left = model.short.saturating_sub(age);
+                let counts = !request.twice || model.design == Design::AskedTwice;
+                if counts && 2 * left >= model.short && left > 0 {
                     (request.phase, request.valid, request.short) = (Phase::Held, left, true);
                     process.pass_in = None;
                 } else {
@@ -383,7 +394,7 @@ impl State {
         let Some(request) = &mut process.request else { return };
         match request.phase {
             Phase::Held => {
-                if model.entering == Entering::ByMessage {
+                if model.grants_by_message() {
                     request.short = true;
                 }
             }

@@ -246,3 +246,42 @@ fn messages_that_grant_are_sound_beside_others_and_pollers() {
     is_sound(LineModel { pollers: 0b100, idle: 1, crashes: 1, ..by_message([1, 1, 1]) }, 19_429);
     is_sound(LineModel { forces: 1, ..by_message([1, 1, 1]) }, 15_260);
 }
+
+/// The message is the grant, and comes over a connection of its own. Nothing names that connection.
+fn asked_once(requests: [u8; 3]) -> LineModel {
+    LineModel { generations: false, ..LineModel::base(Entering::AskedOnce, requests) }
+}
+
+#[test]
+fn a_message_in_any_order_may_be_older_than_the_second_ask() {
+    let model = LineModel { delays: 2, ..asked_once([2, 1, 0]) };
+    finds(&LineModel { design: Design::AskedTwice, ..model.clone() }, TWO, 19);
+    finds(&LineModel { design: Design::DeadlineFromMessage, ..model }, TWO, 15);
+}
+
+#[test]
+fn a_message_in_any_order_that_a_demoted_master_delivers_is_no_grant() {
+    finds(&LineModel { design: Design::Replicated, failovers: 1, ..asked_once([2, 1, 0]) }, TWO, 14);
+}
+
+#[test]
+fn messages_in_any_order_that_grant_are_sound() {
+    is_sound(LineModel { drops: 1, delays: 1, ..asked_once([1, 1, 1]) }, 244_768);
+    is_sound(LineModel { delays: 2, ..asked_once([2, 1, 0]) }, 299_276);
+    is_sound(LineModel { freezes: 1, ..asked_once([2, 1, 0]) }, 84_359);
+    is_sound(LineModel { crashes: 1, ..lossy(asked_once([1, 1, 1]), 0) }, 21_482);
+    is_sound(lossy(asked_once([1, 1, 1]), 1), 155_928);
+}
+
+#[test]
+fn messages_in_any_order_that_grant_are_sound_behind_restarts_and_failovers() {
+    is_sound(LineModel { restarts: 1, ..asked_once([1, 1, 1]) }, 42_857);
+    is_sound(LineModel { failovers: 1, ..asked_once([1, 1, 1]) }, 380_861);
+}
+
+#[test]
+fn messages_in_any_order_that_grant_are_sound_beside_others_and_pollers() {
+    is_sound(LineModel { foreign: 1, shares: 1, ..asked_once([1, 1, 0]) }, 180_063);
+    is_sound(LineModel { pollers: 0b100, idle: 1, crashes: 1, ..asked_once([1, 1, 1]) }, 38_178);
+    is_sound(LineModel { forces: 1, ..asked_once([1, 1, 1]) }, 31_895);
+}
