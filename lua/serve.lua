@@ -27,6 +27,12 @@ local function serve(publish, wakes, term, wait, me, shared)
     if not channel or string.sub(member, 1, #wakes) ~= wakes then
       return 0
     end
+    -- Who is subscribed to all channels by a pattern, as a monitor is, gets the message too, and would be counted. No pattern matches a
+    -- sharded channel.
+    local heard = publish == 'PUBLISH' and redis.pcall('PUBSUB', 'NUMSUB', channel)
+    if heard and heard[2] == 0 then
+      return 0
+    end
     return redis.pcall(publish, channel, number .. ' ' .. when .. ' ' .. KEYS[1])
   end
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use nestlock::ErrorKind;
 use tokio::time::Instant;
 
-use super::{granted, holder, line, process, session, stand, tidy, waits};
+use super::{LINE, granted, holder, line, process, session, stand, tidy, waits};
 use crate::support::proxy::{Proxy, Which};
 use crate::support::server::Server;
 use crate::support::{SECOND, builder, eventually, soon, without_timers};
@@ -115,6 +115,36 @@ async fn a_process_whose_connections_have_ended_is_passed_over() {
     stand(&server, 1).await;
     second.release().await.unwrap();
     granted(first).await.release().await.unwrap();
+    tidy(&server).await;
+}
+
+/// It gets each hint, and waits for no lock.
+#[tokio::test]
+async fn those_who_are_gone_are_passed_over_beside_a_monitor_of_all_channels() {
+    let server = Server::start().await;
+    let mut monitor = server.admin().await;
+    redis::cmd("PSUBSCRIBE").arg("*").exec_async(&mut monitor).await.unwrap();
+    let (holds, one) = (process(&server.url()).await, process(&server.url()).await);
+    let two = process(&server.url()).await;
+    let mut guard = holds.mutex("stock").lock().await.unwrap();
+    let first = waits(&one);
+    stand(&server, 1).await;
+    let gone = async |score: &str, number: usize| {
+        let member = format!("nestlock_wake:4be5fd9c-8a3d-4c17-9d0e-0d8f8f1c2b3a:{number}");
+        server.ask::<()>(&["ZADD", LINE, score, &member]).await;
+    };
+    // Two before the first, and two behind it.
+    for (number, score) in ["-2", "-1", "9e15", "9e15"].into_iter().enumerate() {
+        gone(score, number).await;
+    }
+    stand(&server, 5).await;
+    let second = waits(&two);
+    stand(&server, 6).await;
+    for waiter in [first, second] {
+        guard.release().await.unwrap();
+        guard = granted(waiter).await;
+    }
+    guard.release().await.unwrap();
     tidy(&server).await;
 }
 
