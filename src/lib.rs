@@ -170,6 +170,7 @@ pub mod guide {
     pub mod waiting {}
 
     /// [leases and loss]: crate::guide::leases
+    /// [the start]: crate::guide::services#the-start
     /// [owners and re-entry]: crate::guide::owners
     /// [operations]: crate::guide::operations
     /// [cancellation]: crate::guide::cancellation
@@ -188,6 +189,7 @@ pub mod guide {
     pub mod services {}
 
     /// [deployments]: crate::guide::deployments
+    /// [the start of a service]: crate::guide::services#the-start
     /// [who holds a lock]: crate::guide::operations#who-holds-a-lock
     /// [what to monitor]: crate::guide::operations#what-to-monitor
     /// [credentials that change]: crate::guide::operations#credentials-that-change

@@ -11,7 +11,7 @@ pub(crate) mod server;
 pub(crate) mod testing;
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,6 +75,11 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// reports the next connection.
     fn is_away(&self) -> bool {
         false
+    }
+
+    /// Waits until the first attempt to connect has an outcome. Returns whether calls can be run then.
+    fn first_attempt(self: Arc<Self>) -> BoxFuture<bool> {
+        Box::pin(ready(true))
     }
 
     /// Whether it is connected to where this lock is kept, as far as is known, and the loss of an earlier connection is

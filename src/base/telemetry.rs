@@ -118,6 +118,11 @@ pub(crate) fn even_masters(masters: usize) {
     warn!(masters, "an even number of masters tolerates no more failed masters than one master fewer");
 }
 
+/// A master that could not be reached when the program started is connected to.
+pub(crate) fn arrived(server: &str) {
+    info!(server, "connected to Redis, which could not be reached before");
+}
+
 /// A master can't be reached when the program starts.
 pub(crate) fn absent(error: &Error) {
     warn!(%error, "a master can't be reached now; it is used once it can");

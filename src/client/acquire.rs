@@ -204,7 +204,12 @@ pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Gu
     span.around(async move {
         let attempts = &mut attempts;
         let granted = match attempts.begin() {
-            Ok(()) => attempts.until_granted().await,
+            Ok(()) => {
+                if let Some(opening) = attempts.options.handle.opening(attempts.limit) {
+                    opening.await;
+                }
+                attempts.until_granted().await
+            }
             Err(why) => Err(NotGranted::Failed(why)),
         };
         granted.map_err(|why| match why {

@@ -8,7 +8,7 @@ use crate::backend::cluster::Cluster;
 use crate::backend::memory::InMemory;
 use crate::backend::server::{OneVote, RedisServer, Role};
 use crate::backend::{Backend, Login};
-use crate::base::{Events, telemetry};
+use crate::base::{Events, gated, telemetry};
 use crate::config::{Config, MasterKind};
 use crate::error::{Error, Result};
 
@@ -18,17 +18,9 @@ pub(crate) async fn connect_all(
     config: &Config,
     events: &[Arc<dyn Events>],
 ) -> Result<Vec<Arc<dyn Backend>>> {
-    let login = config.provider.clone().map(Login::new);
-    let count = config.masters.len();
-    let joining =
-        config.masters.iter().zip(events).zip(OneVote::each(count)).map(|((master, events), vote)| {
-            let (alone, ages) = (count == 1, config.probation.is_some());
-            let (login, address_map) = (login.clone(), config.address_map.clone());
-            let one_vote = (!alone).then_some(vote);
-            let (stands_in, replicas) = (config.stands_in(), config.replicas);
-            let role = Role { alone, needs_age: ages, stands_in, replicas, one_vote, login, address_map };
-            Some(Box::pin(join(master, role, config, Arc::downgrade(events))))
-        });
+    let joining = config.masters.iter().zip(roles(config)).zip(events);
+    let joining = joining
+        .map(|((master, role), events)| Some(Box::pin(join(master, role, config, Arc::downgrade(events)))));
     let mut joining: Vec<_> = joining.collect();
     let mut joined: Vec<_> = joining.iter().map(|_| None).collect();
     // All at once, and not on tasks of their own: a dropped future leaves nothing behind.
@@ -54,11 +46,52 @@ pub(crate) async fn connect_all(
         return Err(if masters == 1 { error } else { error.behind(&counted) });
     }
     away.iter().for_each(telemetry::absent);
-    if masters.len() % 2 == 0 {
-        telemetry::even_masters(masters.len());
-    }
+    warn_of_even(&masters);
     compare_clocks(config, &masters);
     Ok(masters)
+}
+
+/// Begins to connect to all masters. Returns at once; fails only where no master can be tried.
+pub(super) fn connect_all_lazily(
+    config: &Config,
+    events: &[Arc<dyn Events>],
+) -> Result<Vec<Arc<dyn Backend>>> {
+    let masters = config.masters.iter().zip(roles(config)).zip(events);
+    let masters = masters.map(|((master, role), events)| begin(master, role, config, Arc::downgrade(events)));
+    let masters = masters.collect::<Result<Vec<_>>>()?;
+    warn_of_even(&masters);
+    if masters.iter().filter(|master| !master.is_portable()).count() > 1 {
+        let (masters, config) = (masters.clone(), config.clone());
+        tokio::spawn(gated(async move {
+            // Each attempt has an outcome at the latest when the session closes its masters.
+            for master in &masters {
+                master.clone().first_attempt().await;
+            }
+            compare_clocks(&config, &masters);
+        }));
+    }
+    Ok(masters)
+}
+
+/// Returns how each of the masters is used.
+fn roles(config: &Config) -> impl Iterator<Item = Role> {
+    let login = config.provider.clone().map(Login::new);
+    let alone = config.masters.len() == 1;
+    OneVote::each(config.masters.len()).map(move |vote| Role {
+        alone,
+        needs_age: config.probation.is_some(),
+        stands_in: config.stands_in(),
+        replicas: config.replicas,
+        one_vote: (!alone).then_some(vote),
+        login: login.clone(),
+        address_map: config.address_map.clone(),
+    })
+}
+
+fn warn_of_even(masters: &[Arc<dyn Backend>]) {
+    if masters.len().is_multiple_of(2) {
+        telemetry::even_masters(masters.len());
+    }
 }
 
 /// Logs the first pair of masters whose clocks differ by too much. After a counter was lost, the order of fencing tokens relies on
@@ -89,7 +122,8 @@ async fn join(
             (single, away)
         }
         MasterKind::Sentinel(sentinels) => {
-            let (single, away) = RedisServer::by_sentinels(sentinels, role, node_timeout, events).await?;
+            let (single, away) =
+                RedisServer::by_sentinels(sentinels, role, node_timeout, events)?.connect().await?;
             (single, away)
         }
         MasterKind::Cluster(seeds) => {
@@ -98,6 +132,26 @@ async fn join(
             (cluster, away)
         }
         MasterKind::Memory(memory) => (InMemory::join(memory, node_timeout, events), None),
+    })
+}
+
+/// Begins to connect to one master.
+fn begin(
+    master: &MasterKind,
+    role: Role,
+    config: &Config,
+    events: Weak<dyn Events>,
+) -> Result<Arc<dyn Backend>> {
+    let node_timeout = config.node_timeout;
+    Ok(match master {
+        MasterKind::Server(server) => RedisServer::at(server, role, node_timeout, events)?.connect_lazily(),
+        MasterKind::Sentinel(sentinels) => {
+            RedisServer::by_sentinels(sentinels, role, node_timeout, events)?.connect_lazily()
+        }
+        MasterKind::Cluster(seeds) => {
+            Cluster::at(seeds, role, node_timeout, config.sharded_channels, events)?.connect_lazily()
+        }
+        MasterKind::Memory(memory) => InMemory::join(memory, node_timeout, events),
     })
 }
 

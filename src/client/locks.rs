@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::backend::memory::InMemory;
 use crate::base::{Events, after, meter};
-use crate::client::connect::connect_all;
+use crate::client::connect::{connect_all, connect_all_lazily};
 use crate::client::mutex::Mutex;
 use crate::client::several::Mutexes;
 use crate::config::{Builder, Config, Server};
@@ -246,15 +246,64 @@ impl Builder {
 
     async fn connect_by(self, clock: Clock) -> Result<Locks> {
         let config = self.check()?;
-        let relay = Arc::new(EventRelay::default());
-        let events: Vec<Arc<dyn Events>> =
-            (0..config.masters.len()).map(|node| MasterEvents::of(relay.clone(), node)).collect();
+        let (relay, events) = events(&config);
         let masters = connect_all(&config, &events).await?;
         let quorum = Quorum::new(masters, config.probation);
-        let uuid = labelled(uuid()?, config.label.as_deref());
-        let session = Session::new(config, quorum, uuid, clock, events);
-        Ok(Locks::over(session, &relay))
+        built(config, quorum, clock, events, &relay)
     }
+
+    /// Returns at once, before anything is connected: for a service that starts while its servers are away.
+    ///
+    /// The connections are made in the background, on the runtime that this is called on. What is asked for waits for them, and ends
+    /// with [`Unavailable`](ErrorKind::Unavailable) by its own limits: [`try_lock`](crate::Mutex::try_lock) after a
+    /// [`node_timeout`](Builder::node_timeout), a request after [`within`](crate::Lock::within) or
+    /// [`unavailable_after`](Builder::unavailable_after). A server that can't be reached is logged as a warning, and as an info once it
+    /// is connected to.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// use nestlock::{ErrorKind, Locks};
+    /// # let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    /// # let url = format!("redis://{free}");
+    /// let locks = Locks::builder().server(url).connect_lazily()?; // nothing listens there yet
+    /// let error = locks.mutex("stock:42").try_lock().await.unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Unavailable); // the service goes on, and the next call may find the server
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](ErrorKind::Config): everything that [`connect`](Builder::connect) rejects before anything is sent.
+    /// [`Misuse`](ErrorKind::Misuse): called outside a tokio runtime, unless all masters are stores in [`memory`](Builder::memory).
+    ///
+    /// What shows only in a server's answer is an error of each call, as soon as it is known and until it is corrected:
+    /// [`Denied`](ErrorKind::Denied) for a wrong password, [`Config`](ErrorKind::Config) for a master that the sentinels do not know.
+    /// Where one of several masters has such a mistake, it is logged, and the others go on without it.
+    pub fn connect_lazily(self) -> Result<Locks> {
+        let config = self.check()?;
+        let (relay, events) = events(&config);
+        let masters = connect_all_lazily(&config, &events)?;
+        let quorum = Quorum::new(masters, config.probation).opening();
+        built(config, quorum, Clock::new(), events, &relay)
+    }
+}
+
+/// Returns what receives the masters' events, and the relay that is given the session later.
+fn events(config: &Config) -> (Arc<EventRelay>, Vec<Arc<dyn Events>>) {
+    let relay = Arc::new(EventRelay::default());
+    let events = (0..config.masters.len()).map(|node| MasterEvents::of(relay.clone(), node));
+    (relay.clone(), events.collect())
+}
+
+fn built(
+    config: Config,
+    quorum: Quorum,
+    clock: Clock,
+    events: Vec<Arc<dyn Events>>,
+    relay: &EventRelay,
+) -> Result<Locks> {
+    let uuid = labelled(uuid()?, config.label.as_deref());
+    Ok(Locks::over(Session::new(config, quorum, uuid, clock, events), relay))
 }
 
 /// Returns what the fields of all holds begin with. After a label the id is as unique as without one: processes with the same label

@@ -237,7 +237,7 @@ impl Mutex {
     ///
     /// Dropping the future changes nothing.
     pub async fn holder(&self) -> Result<Option<Holder>> {
-        self.check()?;
+        self.check().await?;
         match self.reply(self.handle.quorum.look(&self.keys, Rule::Who).await)? {
             Reply::Busy(_, holder) => Ok(holder.map(|holder| *holder)),
             _ => Ok(None),
@@ -282,7 +282,7 @@ impl Mutex {
     ///
     /// Dropping the future changes nothing.
     pub async fn waiters(&self) -> Result<Vec<WaitingProcess>> {
-        self.check()?;
+        self.check().await?;
         let Some(line) = self.handle.terms.line else { return Ok(Vec::new()) };
         match self.reply(self.handle.quorum.waiters(&self.keys, line).await)? {
             Reply::Waiters(waiters) => Ok(waiters),
@@ -327,7 +327,7 @@ impl Mutex {
     ///
     /// If the future is dropped, the lock may or may not have been freed.
     pub async fn force_release(&self) -> Result<bool> {
-        self.check()?;
+        self.check().await?;
         match self.reply(self.handle.force(&self.keys).await)? {
             Reply::Done => {
                 // If the hold was this process's, it is asked for at once. Waiters of this process are woken.
@@ -370,16 +370,20 @@ impl Mutex {
     }
 
     async fn look(&self, rule: Rule) -> Result<Option<Duration>> {
-        self.check()?;
+        self.check().await?;
         match self.reply(self.handle.quorum.look(&self.keys, rule).await)? {
             Reply::Busy(left, _) => Ok(Some(left)),
             _ => Ok(None),
         }
     }
 
-    fn check(&self) -> Result<()> {
+    async fn check(&self) -> Result<()> {
         let checked = keys::check(&self.keys.name, &self.handle.config.prefix);
-        checked.and_then(|()| self.handle.check_open()).map_err(|error| error.on(&self.keys.name))
+        checked.and_then(|()| self.handle.check_open()).map_err(|error| error.on(&self.keys.name))?;
+        if let Some(opening) = self.handle.opening(None) {
+            opening.await;
+        }
+        Ok(())
     }
 
     fn reply(&self, answer: Result<Reply, Failure>) -> Result<Reply> {

@@ -19,6 +19,9 @@ use crate::wire::keys::{self, Keys};
 /// Moves the claimed hold to a field of this process.
 pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Result<Guard> {
     check(&handle, &keys, claim).map_err(|error| error.on(&keys.name))?;
+    if let Some(opening) = handle.opening(None) {
+        opening.await;
+    }
     let lease = handle.config.lease;
     let pending = handle.visit(&keys, |entry, number, at| {
         entry.begin_resume(number(), claim.shared_field().clone(), &handle.uuid, lease, at.now)

@@ -2,6 +2,7 @@
 
 use std::future::{poll_fn, ready};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -20,8 +21,10 @@ pub(crate) struct Quorum {
     probation: Option<Duration>,
     /// The process that made the connections to them. `None`: there are no connections.
     process: Option<u32>,
+    /// Whether their first attempts to connect may be under way, and are to be waited for.
+    opening: AtomicBool,
     #[cfg(test)]
-    copied: std::sync::atomic::AtomicBool,
+    copied: AtomicBool,
 }
 
 /// What one master answered.
@@ -38,9 +41,44 @@ impl Quorum {
             masters: masters.into(),
             probation,
             process,
+            opening: false.into(),
             #[cfg(test)]
             copied: false.into(),
         }
+    }
+
+    /// Nobody has waited for the first attempts to connect. A call to a single master waits for a connection by itself.
+    pub(crate) fn opening(self) -> Quorum {
+        Quorum { opening: (self.masters.len() > 1).into(), ..self }
+    }
+
+    /// Whether their first attempts to connect may be under way.
+    pub(crate) fn is_opening(&self) -> bool {
+        self.opening.load(Relaxed)
+    }
+
+    /// Waits for the first attempts to connect, until a majority can be asked, or can't be.
+    pub(crate) async fn first_attempts(&self) {
+        let attempts = self.masters.iter().map(|master| Some(master.clone().first_attempt()));
+        let (mut attempts, mut there): (Vec<_>, usize) = (attempts.collect(), 0);
+        poll_fn(|cx| {
+            for attempt in &mut attempts {
+                if let Some(Poll::Ready(is_there)) = attempt.as_mut().map(|attempt| attempt.as_mut().poll(cx))
+                {
+                    *attempt = None;
+                    there += usize::from(is_there);
+                }
+            }
+            let pending = attempts.iter().flatten().count();
+            let is_majority = |count: usize| 2 * count > self.masters.len();
+            if is_majority(there) || !is_majority(there + pending) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await
+    }
+
+    /// From now on nobody waits for the first attempts to connect.
+    pub(crate) fn opened(&self) {
+        self.opening.store(false, Relaxed);
     }
 
     /// Whether this is a copy in the child of a `fork`, which sends nothing. It has the ids of its parent:

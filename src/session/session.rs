@@ -1,18 +1,19 @@
 //! What all handles of one `Locks` share: the table, the masters and the clock, and how they work together.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
 use tokio::runtime;
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::base::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
 use crate::base::meter::{self, Sample};
 use crate::base::telemetry::Place;
-use crate::base::{Events, Moment, Mutex, lock, telemetry};
+use crate::base::{Events, Moment, Mutex, after, lock, telemetry};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
 use crate::owner::{Owner, OwnerEnds, Tree};
@@ -380,6 +381,22 @@ impl Session {
             }
         };
         Err(Error::new(ErrorKind::Closed, why))
+    }
+
+    /// Returns a future that waits for the first attempts to connect, for one node timeout at most; `None` if they are over. It comes
+    /// before anything is asked of several masters. Otherwise a single attempt at the start of a program would find none of them, though
+    /// all can be reached; and what is sent must not wait for a connection, for the reason given in `Role`.
+    pub(crate) fn opening(&self, limit: Option<Instant>) -> Option<impl Future<Output = ()> + Send> {
+        // Boxed: it is rare, and would otherwise take room in each task that has a lock.
+        self.quorum.is_opening().then(|| Box::pin(self.opened(limit)))
+    }
+
+    async fn opened(&self, limit: Option<Instant>) {
+        let longest = after(Instant::now(), self.config.node_timeout);
+        let until = limit.map_or(longest, |limit| limit.min(longest));
+        if timeout_at(until, self.quorum.first_attempts()).await.is_ok() || until == longest {
+            self.quorum.opened();
+        }
     }
 
     /// Returns the error of a request that would wait in the child of a fork, where nobody ends its wait.

@@ -21,6 +21,7 @@ mod fencing;
 mod house;
 #[cfg(feature = "tower")]
 mod layer;
+mod lazily;
 mod leaks;
 mod leases;
 mod loss;

@@ -9,6 +9,7 @@ use tokio::task::AbortHandle;
 
 use crate::backend::cluster::nodes::Nodes;
 use crate::backend::cluster::pubsub_node::PubsubNode;
+use crate::backend::cluster::shard_reports::{Inbox, Note};
 use crate::backend::cluster::sharded::{ShardedSubscriber, is_sharded};
 use crate::backend::cluster::slots::slot;
 use crate::backend::cluster::topology_watch::watch_topology;
@@ -47,9 +48,8 @@ impl Cluster {
         sharded: bool,
         events: Weak<dyn Events>,
     ) -> Result<(Arc<Cluster>, Option<Error>)> {
-        let (inbox, notes) = mpsc::unbounded_channel();
-        let used = sharded.then(|| inbox.clone());
-        let nodes = Nodes::new(seeds.clone(), role, node_timeout, events.clone(), used, runtime()?);
+        let unconnected = Cluster::at(seeds, role, node_timeout, sharded, events)?;
+        let nodes = &unconnected.nodes;
         let away = match nodes.query_topology().await {
             Ok(topology) => {
                 nodes.install(&topology);
@@ -61,11 +61,46 @@ impl Cluster {
             }
             Err(error) => return Err(error),
         };
-        let (target, address) = (watch::Sender::new(None), seeds.to_string().into());
+        Ok((unconnected.start(), away))
+    }
+
+    /// Returns a cluster that is to be connected to on the current runtime, which then runs the tasks that own the connections.
+    pub(crate) fn at(
+        seeds: &Seeds,
+        role: Role,
+        node_timeout: Duration,
+        sharded: bool,
+        events: Weak<dyn Events>,
+    ) -> Result<Unconnected> {
+        let inbox = mpsc::unbounded_channel();
+        let used = sharded.then(|| inbox.0.clone());
+        let nodes = Nodes::new(seeds.clone(), role, node_timeout, events.clone(), used, runtime()?);
+        Ok(Unconnected { nodes, sharded, events, inbox })
+    }
+}
+
+/// A cluster before its first topology.
+pub(crate) struct Unconnected {
+    nodes: Arc<Nodes>,
+    sharded: bool,
+    events: Weak<dyn Events>,
+    inbox: (Inbox, mpsc::UnboundedReceiver<Note>),
+}
+
+impl Unconnected {
+    /// Begins to look for the cluster. Nobody waits for it; the outcome is for the log and for calls.
+    pub(crate) fn connect_lazily(self) -> Arc<Cluster> {
+        self.nodes.request_topology();
+        self.start()
+    }
+
+    fn start(self) -> Arc<Cluster> {
+        let Unconnected { nodes, sharded, events, inbox } = self;
+        let (target, address) = (watch::Sender::new(None), nodes.seeds.to_string().into());
         let (endpoint, limit) = (target.subscribe(), nodes.connect_limit());
         let plain = |events| Subscriber::start(ChannelKind::Plain, endpoint, address, events, limit);
         let (messages, failures, wanted) = if sharded {
-            let sharded = ShardedSubscriber::start(nodes.clone(), events, (inbox, notes), plain);
+            let sharded = ShardedSubscriber::start(nodes.clone(), events, inbox, plain);
             let ((failures, _), wanted) = (sharded.plain().state(), sharded.wanted());
             (Messages::Sharded(sharded), failures, wanted)
         } else {
@@ -78,7 +113,7 @@ impl Cluster {
             tokio::spawn(watch_topology(nodes.clone(), wanted)).abort_handle(),
             tokio::spawn(pubsub_node.run(failures)).abort_handle(),
         ];
-        Ok((Arc::new(Cluster { nodes, messages, tasks, name_right: NameRight::default() }), away))
+        Arc::new(Cluster { nodes, messages, tasks, name_right: NameRight::default() })
     }
 }
 
@@ -156,6 +191,10 @@ impl Backend for Cluster {
 
     fn is_younger_than(&self, age: Duration) -> bool {
         self.nodes.is_younger_than(age)
+    }
+
+    fn first_attempt(self: Arc<Self>) -> BoxFuture<bool> {
+        Box::pin(async move { self.nodes.first_attempt().await })
     }
 
     fn is_connected(&self, keys: &Keys) -> bool {

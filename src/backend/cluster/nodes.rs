@@ -48,6 +48,8 @@ pub(super) struct Nodes {
 
 struct NodesState {
     slots: Slots,
+    /// Why there is no first topology yet, if a query has failed.
+    unseen: Option<Error>,
     /// A server for each node that serves a slot, or was named in a redirection since the last topology.
     servers: HashMap<NodeAddress, Arc<RedisServer>>,
     replicas: Vec<NodeAddress>,
@@ -79,6 +81,7 @@ impl Nodes {
     ) -> Arc<Nodes> {
         let state = NodesState {
             slots: Slots::new(),
+            unseen: None,
             servers: HashMap::new(),
             replicas: Vec::new(),
             pubsub_node: None,
@@ -126,6 +129,8 @@ impl Nodes {
         let Some(node_address) = state.slots.owner(slot).cloned() else {
             let error = if state.closed {
                 Error::new(ErrorKind::Closed, CLOSED)
+            } else if let Some(unseen) = &state.unseen {
+                unseen.again()
             } else {
                 let message =
                     format!("no node of {} is known to serve slot {slot} now; check the cluster", self.seeds);
@@ -235,6 +240,7 @@ impl Nodes {
             state.owner_changes += 1;
         }
         state.slots = topology.slots.clone();
+        state.unseen = None;
         state.replicas.clone_from(&topology.replicas);
         let before = std::mem::take(&mut state.servers);
         for node_address in topology.slots.serving() {
@@ -263,6 +269,46 @@ impl Nodes {
         let server = state.slots.owner(slot).and_then(|node_address| state.servers.get(node_address));
         state.owner_changes == state.reported_changes
             && server.is_some_and(|server| server.line().is_connected())
+    }
+
+    /// Whether there was a topology.
+    pub(super) fn is_seen(&self) -> bool {
+        !lock(&self.state).slots.is_empty()
+    }
+
+    /// Called when a query for the topology has failed. Before the first topology, calls fail with this error: it may be a wrong option.
+    pub(super) fn is_unseen(&self, error: Error) {
+        let mut state = lock(&self.state);
+        if state.slots.is_empty() {
+            state.unseen = Some(error);
+            drop(state);
+            self.notify_changes();
+        }
+    }
+
+    /// Waits for the first topology and for the first attempt to connect to each of its nodes, or until a query has failed. Returns
+    /// whether a node is connected.
+    pub(super) async fn first_attempt(&self) -> bool {
+        let mut changes = self.changes.subscribe();
+        let servers: Vec<_> = loop {
+            {
+                let state = lock(&self.state);
+                if state.closed || state.unseen.is_some() {
+                    return false;
+                }
+                if !state.servers.is_empty() {
+                    break state.servers.values().cloned().collect();
+                }
+            }
+            if changes.changed().await.is_err() {
+                return false;
+            }
+        };
+        let mut any = false;
+        for server in servers {
+            any |= server.first_attempt().await;
+        }
+        any
     }
 
     fn notify_changes(&self) {

@@ -51,13 +51,20 @@ pub(super) async fn watch_topology(nodes: Arc<Nodes>, mut subscribed: watch::Rec
         nodes.usage.reset();
         match nodes.query_topology().await {
             Ok(topology) => {
-                reported = false;
+                let (was_reported, was_seen) = (std::mem::take(&mut reported), nodes.is_seen());
                 nodes.install(&topology);
+                if was_reported && !was_seen {
+                    telemetry::arrived(&nodes.seeds.to_string());
+                }
             }
             Err(error) => {
                 if !std::mem::replace(&mut reported, true) {
-                    telemetry::cluster_unseen(&error);
+                    match nodes.is_seen() {
+                        true => telemetry::cluster_unseen(&error),
+                        false => telemetry::absent(&error),
+                    }
                 }
+                nodes.is_unseen(error);
                 nodes.request_topology();
             }
         }

@@ -198,6 +198,13 @@ impl Line {
         }
     }
 
+    /// Waits until the first attempt to connect has an outcome. Returns whether there is a connection then.
+    pub(crate) async fn first_attempt(&self) -> bool {
+        let mut state = self.state.subscribe();
+        let tried = state.wait_for(|state| !matches!(state, State::Down { attempt: 0, .. })).await;
+        tried.is_ok_and(|state| matches!(*state, State::Up(_)))
+    }
+
     /// Returns the number of the live connection.
     pub(crate) fn id(&self) -> Option<u64> {
         match &*self.state.borrow() {

@@ -102,7 +102,8 @@ impl Reconnector {
     /// Makes one attempt to connect. Fails only with an error that does not go away by itself; a server that can't be reached is
     /// returned as `Some`.
     pub(super) async fn connect(&self) -> Result<Option<Error>> {
-        match self.open(1, false).await.and_then(|(link, endpoint)| self.install(link, endpoint, true)) {
+        match self.open(1, true, false).await.and_then(|(link, endpoint)| self.install(link, endpoint, true))
+        {
             Ok(()) => Ok(None),
             Err(error) if error.kind() == ErrorKind::Unavailable => {
                 let failed = Some(error.again());
@@ -114,14 +115,14 @@ impl Reconnector {
         }
     }
 
-    /// Runs until the line is closed.
-    pub(super) async fn run(self) {
+    /// Runs until the line is closed. `lazily`: nobody waits for the first attempt, so that the log has its outcome.
+    pub(super) async fn run(self, lazily: bool) {
         let mut end = self.line.state.subscribe();
         tokio::select! {
             biased;
             _ = end.wait_for(|state| matches!(state, State::Ended(..))) => {}
             () = self.source.watch(|| self.leave_master()) => {}
-            () = self.reconnect() => {}
+            () = self.reconnect(lazily) => {}
             () = self.keep_logged_in() => {}
         }
     }
@@ -132,7 +133,7 @@ impl Reconnector {
         self.line.discard_current("another server is, or is about to be, the master");
     }
 
-    async fn reconnect(&self) {
+    async fn reconnect(&self, lazily: bool) {
         let mut state = self.line.state.subscribe();
         let mut backoff = Backoff::default();
         let mut attempt = 1;
@@ -147,6 +148,8 @@ impl Reconnector {
         }
         // Whether a server has accepted the login of one of its connections.
         let mut accepted = self.line.is_up();
+        // Whether the log has that the first connection can't be made yet.
+        let mut is_absent = false;
         loop {
             let since = Instant::now();
             if state.wait_for(|state| !matches!(state, State::Up(_))).await.is_err() {
@@ -162,7 +165,7 @@ impl Reconnector {
                     _ = master_changed.changed() => {
                         Err(redis_error::not_sent(MASTER_CHANGED, &self.line.address).error)
                     }
-                    opened = self.open(attempt, accepted) => opened,
+                    opened = self.open(attempt, !connected, accepted) => opened,
                 };
                 let installed = opened.and_then(|(link, endpoint)| {
                     let installed = self.install(link, endpoint, !connected);
@@ -170,6 +173,7 @@ impl Reconnector {
                         && warned.is_first(Warning::SecondVote)
                     {
                         telemetry::second_vote(error);
+                        is_absent = true;
                     }
                     installed
                 });
@@ -178,9 +182,14 @@ impl Reconnector {
                     Err(error) => {
                         if redis_error::is_distrusted(&error) && warned.is_first(Warning::Distrusted) {
                             telemetry::distrusted(&error);
+                            is_absent = true;
                         }
                         if redis_error::is_refused_login(&error) && warned.is_first(Warning::LoginRefused) {
                             telemetry::reconnect_denied(&error);
+                            is_absent = true;
+                        }
+                        if lazily && !connected && !std::mem::replace(&mut is_absent, true) {
+                            telemetry::absent(&error);
                         }
                         let down = State::Down { attempt, failed: Some(error) };
                         self.line.replace(down, |state| matches!(state, State::Down { .. }));
@@ -192,6 +201,8 @@ impl Reconnector {
             warned = Warned([self.purpose.sends_wait; 3]);
             if is_reconnect {
                 telemetry::reconnected(&self.line.address);
+            } else if lazily && is_absent {
+                telemetry::arrived(&self.line.address);
             }
             if let Some(events) = self.events.upgrade() {
                 events.reconnected();
@@ -258,8 +269,8 @@ impl Reconnector {
         }
     }
 
-    async fn open(&self, id: u64, accepted: bool) -> Result<(Link, Endpoint)> {
-        let endpoint = self.source.endpoint(id == 1).await?;
+    async fn open(&self, id: u64, first: bool, accepted: bool) -> Result<(Link, Endpoint)> {
+        let endpoint = self.source.endpoint(first, id == 1).await?;
         let (paired_with, status) = (self.source.paired_with(), Arc::new(LinkStatus::default()));
         let on_push = on_push(id, status.clone(), Arc::downgrade(&self.line));
         // Outside of the limit: the provider of credentials may take longer than a server, and has its own limit.

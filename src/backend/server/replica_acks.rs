@@ -79,7 +79,7 @@ impl ReplicaAcks {
         let (queue, queued, answered) = Default::default();
         let (waits_for_connection, checks_data) = (role.alone, role.needs_age);
         let line = reconnector.line();
-        tokio::spawn(gated(reconnector.run()));
+        tokio::spawn(gated(reconnector.run(false)));
         let shared = Arc::new(Shared {
             line,
             replicas,

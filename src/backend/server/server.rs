@@ -49,43 +49,27 @@ pub(crate) struct RedisServer {
     renews_together: bool,
 }
 
-impl RedisServer {
-    /// Connects on the current runtime, which then runs the tasks that own the connections. If the server can't be reached now,
-    /// returns the error too; the server is used once it can be reached.
-    pub(crate) async fn connect(
-        server: &Server,
-        role: Role,
-        node_timeout: Duration,
-        events: Weak<dyn Events>,
-    ) -> Result<(Arc<RedisServer>, Option<Error>)> {
-        let (to, address) = (tuned(&server.destination()?, node_timeout), server.address());
-        let (login, limit) = (role.login.clone(), connect_limit(Some(&to), node_timeout));
-        let source = Source::Fixed(Box::new(Endpoint { to, address: address.clone(), gate: None, login }));
-        RedisServer::over((source, None), address, role, (node_timeout, limit), events).await
-    }
+/// A master before its first connection.
+pub(crate) struct Unconnected {
+    reconnector: Reconnector,
+    /// The one for acquires, if replicas have to acknowledge grants.
+    paired: Option<Reconnector>,
+    sentinels: Option<Arc<Sentinels>>,
+    address: Arc<str>,
+    role: Role,
+    node_timeout: Duration,
+    limit: Duration,
+    events: Weak<dyn Events>,
+}
 
-    /// Connects to the server that the sentinels name, now and after each failover.
-    pub(crate) async fn by_sentinels(
-        master: &SentinelMaster,
-        role: Role,
-        node_timeout: Duration,
-        events: Weak<dyn Events>,
-    ) -> Result<(Arc<RedisServer>, Option<Error>)> {
-        let limit = connect_limit(master.sentinels.first().and_then(Server::usable), node_timeout);
-        let sentinels =
-            || Sentinels::new(master, role.login.clone(), role.address_map.clone(), node_timeout, limit);
-        let (source, spare) = (Source::Sentinel(sentinels()?), Some(Arc::new(sentinels()?)));
-        let address = master.to_string().into();
-        RedisServer::over((source, spare), address, role, (node_timeout, limit), events).await
-    }
-
-    async fn over(
+impl Unconnected {
+    fn new(
         (source, sentinels): (Source, Option<Arc<Sentinels>>),
         address: Arc<str>,
         role: Role,
         (node_timeout, limit): (Duration, Duration),
         events: Weak<dyn Events>,
-    ) -> Result<(Arc<RedisServer>, Option<Error>)> {
+    ) -> Result<Unconnected> {
         // Fails outside of a runtime, where `tokio::spawn` below would panic.
         runtime()?;
         let purpose = Purpose {
@@ -97,35 +81,90 @@ impl RedisServer {
         };
         let one_vote = role.one_vote.clone();
         let reconnector = Reconnector::new(source, address.clone(), purpose, events.clone(), limit, one_vote);
-        let (line, target, mut away) =
-            (reconnector.line(), reconnector.target(), reconnector.connect().await?);
-        let mut acks = None;
-        if let Some(replicas) = role.replicas {
-            let paired = reconnector.paired(Purpose { sends_wait: true, reads_policy: false, ..purpose });
+        let paired = role
+            .replicas
+            .map(|_| reconnector.paired(Purpose { sends_wait: true, reads_policy: false, ..purpose }));
+        Ok(Unconnected { reconnector, paired, sentinels, address, role, node_timeout, limit, events })
+    }
+
+    /// Connects. If the server can't be reached now, returns the error too; the server is used once it can be reached.
+    pub(crate) async fn connect(self) -> Result<(Arc<RedisServer>, Option<Error>)> {
+        let mut away = self.reconnector.connect().await?;
+        if let Some(paired) = &self.paired {
             let paired_away = paired.connect().await?;
             // If the first connection can't be made, neither can this one, and only the first one knows why.
             away = away.or(paired_away);
-            acks = Some(ReplicaAcks::start(paired, replicas, node_timeout, &role));
         }
-        tokio::spawn(gated(reconnector.run()));
+        Ok((self.start(false), away))
+    }
+
+    /// Begins to connect. Nobody waits for the first attempt; its outcome is for the log and for calls.
+    pub(crate) fn connect_lazily(self) -> Arc<RedisServer> {
+        self.start(true)
+    }
+
+    fn start(self, lazily: bool) -> Arc<RedisServer> {
+        let Unconnected { reconnector, paired, sentinels, address, role, node_timeout, limit, events } = self;
+        let (line, target) = (reconnector.line(), reconnector.target());
+        let acks = paired.zip(role.replicas);
+        let acks = acks.map(|(paired, replicas)| ReplicaAcks::start(paired, replicas, node_timeout, &role));
+        tokio::spawn(gated(reconnector.run(lazily)));
         let subscriber = Some(Subscriber::start(ChannelKind::Plain, target.clone(), address, events, limit));
-        Ok((
-            Arc::new(RedisServer {
-                line,
-                target,
-                sentinels,
-                limit,
-                acks,
-                subscriber,
-                _reports: None,
-                node_timeout,
-                waits_for_connection: role.alone,
-                name_right: NameRight::default(),
-                checks_data: role.needs_age,
-                renews_together: true,
-            }),
-            away,
-        ))
+        Arc::new(RedisServer {
+            line,
+            target,
+            sentinels,
+            limit,
+            acks,
+            subscriber,
+            _reports: None,
+            node_timeout,
+            waits_for_connection: role.alone,
+            name_right: NameRight::default(),
+            checks_data: role.needs_age,
+            renews_together: true,
+        })
+    }
+}
+
+impl RedisServer {
+    /// Connects on the current runtime, which then runs the tasks that own the connections. If the server can't be reached now,
+    /// returns the error too; the server is used once it can be reached.
+    pub(crate) async fn connect(
+        server: &Server,
+        role: Role,
+        node_timeout: Duration,
+        events: Weak<dyn Events>,
+    ) -> Result<(Arc<RedisServer>, Option<Error>)> {
+        RedisServer::at(server, role, node_timeout, events)?.connect().await
+    }
+
+    /// Returns a server that is to be connected to on the current runtime, which then runs the tasks that own the connections.
+    pub(crate) fn at(
+        server: &Server,
+        role: Role,
+        node_timeout: Duration,
+        events: Weak<dyn Events>,
+    ) -> Result<Unconnected> {
+        let (to, address) = (tuned(&server.destination()?, node_timeout), server.address());
+        let (login, limit) = (role.login.clone(), connect_limit(Some(&to), node_timeout));
+        let source = Source::Fixed(Box::new(Endpoint { to, address: address.clone(), gate: None, login }));
+        Unconnected::new((source, None), address, role, (node_timeout, limit), events)
+    }
+
+    /// Like [`at`](RedisServer::at), for the server that the sentinels name, now and after each failover.
+    pub(crate) fn by_sentinels(
+        master: &SentinelMaster,
+        role: Role,
+        node_timeout: Duration,
+        events: Weak<dyn Events>,
+    ) -> Result<Unconnected> {
+        let limit = connect_limit(master.sentinels.first().and_then(Server::usable), node_timeout);
+        let sentinels =
+            || Sentinels::new(master, role.login.clone(), role.address_map.clone(), node_timeout, limit);
+        let (source, spare) = (Source::Sentinel(sentinels()?), Some(Arc::new(sentinels()?)));
+        let address = master.to_string().into();
+        Unconnected::new((source, spare), address, role, (node_timeout, limit), events)
     }
 
     /// Returns a node of a cluster, before it is connected. Its tasks run on `runtime`. It has a subscriber for sharded channels if
@@ -152,7 +191,7 @@ impl RedisServer {
             ReplicaAcks::start(paired, replicas, node_timeout, role)
         });
         let target = reconnector.target();
-        tokio::spawn(gated(reconnector.run()));
+        tokio::spawn(gated(reconnector.run(false)));
         Arc::new_cyclic(|server| {
             let reports = reports(server);
             let subscriber = reports.as_ref().map(|reports| {
@@ -454,6 +493,16 @@ impl Backend for RedisServer {
 
     fn is_away(&self) -> bool {
         !self.waits_for_connection && !self.line.is_up()
+    }
+
+    fn first_attempt(self: Arc<Self>) -> BoxFuture<bool> {
+        Box::pin(async move {
+            let acquires = async || match self.acquire_line() {
+                Some(line) => line.first_attempt().await,
+                None => true,
+            };
+            self.line.first_attempt().await && acquires().await
+        })
     }
 
     fn is_connected(&self, _: &Keys) -> bool {

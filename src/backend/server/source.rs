@@ -55,11 +55,12 @@ impl Source {
     }
 
     /// Returns where to connect to now. `first` means before the first connection: what looks like a wrong option is reported as one.
-    pub(super) async fn endpoint(&self, first: bool) -> Result<Endpoint> {
+    /// `awaited`: `connect` waits for this attempt, so that it waits for no other connection.
+    pub(super) async fn endpoint(&self, first: bool, awaited: bool) -> Result<Endpoint> {
         match self {
             Source::Fixed(endpoint) => Ok(Endpoint::clone(endpoint)),
             Source::Sentinel(sentinels) => sentinels.endpoint(first).await,
-            Source::Paired(paired) => paired.endpoint(first).await,
+            Source::Paired(paired) => paired.endpoint(awaited).await,
         }
     }
 
@@ -74,15 +75,15 @@ impl Source {
 }
 
 impl Paired {
-    async fn endpoint(&self, first: bool) -> Result<Endpoint> {
+    async fn endpoint(&self, awaited: bool) -> Result<Endpoint> {
         let mut state = self.main.state.subscribe();
         loop {
-            if !first {
+            if !awaited {
                 let _ = state.wait_for(|state| !matches!(state, State::Down { .. })).await;
             }
             let with = match self.main.link_now() {
                 Ok(link) => link.id,
-                Err(Failure { error, .. }) if first || error.kind() == ErrorKind::Closed => {
+                Err(Failure { error, .. }) if awaited || error.kind() == ErrorKind::Closed => {
                     return Err(error);
                 }
                 Err(_) => continue,

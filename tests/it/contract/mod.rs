@@ -18,6 +18,7 @@ mod holder;
 mod holds;
 mod kinds;
 mod late;
+mod lazily;
 mod leases;
 mod line;
 mod losses;

@@ -12,7 +12,7 @@ mod random;
 mod repair;
 mod resent;
 mod restarts;
-mod servers;
+pub mod servers;
 
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use crate::support::proxy::{Proxy, Which};
 use crate::support::server::Server;
 use crate::support::{STRANGER, builder, eventually, log, soon};
 
-pub(super) async fn servers(count: usize) -> Vec<Server> {
+pub async fn servers(count: usize) -> Vec<Server> {
     let mut servers = Vec::new();
     for _ in 0..count {
         servers.push(Server::start().await);
@@ -18,7 +18,7 @@ pub(super) async fn servers(count: usize) -> Vec<Server> {
 }
 
 /// Returns options over these masters, which are trusted although they have just been started.
-pub(super) fn over(servers: &[Server]) -> Builder {
+pub fn over(servers: &[Server]) -> Builder {
     over_urls(servers.iter().map(Server::url))
 }
 

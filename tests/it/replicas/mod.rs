@@ -16,7 +16,7 @@ const LONG: Duration = Duration::from_secs(25);
 const SHORT: Duration = Duration::from_millis(100);
 
 /// Starts a master with this many replicas in sync.
-async fn master(replicas: usize) -> (Server, Vec<Server>) {
+pub async fn master(replicas: usize) -> (Server, Vec<Server>) {
     let quick = ["--repl-diskless-sync-delay", "0"];
     let master = Server::with(&quick).await;
     let port = master.port().to_string();

@@ -50,7 +50,7 @@ async fn an_attempt_ends_when_another_server_becomes_the_master() {
     let fixed = Reconnector::new(fixed, "host:1".into(), Purpose::default(), events.sender(), hour, None);
     assert!(!fixed.purpose.may_be_replica);
     let (line, mut master_changed) = (reconnector.line(), reconnector.master_changed.subscribe());
-    tokio::spawn(reconnector.run());
+    tokio::spawn(reconnector.run(false));
     // The attempt is in progress and gets no answer.
     let _connection = frozen.accept().await.unwrap();
     target.send_replace(Some(endpoint(&other.url(""))));
@@ -102,15 +102,15 @@ async fn a_connection_is_paired_with_one_that_is_live() {
     let main = command_line(&server, 7).await;
     let (_target, targets) = watch::channel(Some(endpoint(&server.url(""))));
     let source = Source::paired(main.clone(), targets);
-    assert!(source.endpoint(true).await.is_ok() && source.paired_with() == Some(7));
+    assert!(source.endpoint(true, true).await.is_ok() && source.paired_with() == Some(7));
     let failed = Some(Error::new(ErrorKind::Unavailable, "away"));
     main.state.send_replace(State::Down { attempt: 8, failed });
-    assert_eq!(source.endpoint(true).await.err().unwrap().kind(), ErrorKind::Unavailable);
-    let waits = timeout(Duration::from_millis(1), source.endpoint(false)).await;
+    assert_eq!(source.endpoint(true, true).await.err().unwrap().kind(), ErrorKind::Unavailable);
+    let waits = timeout(Duration::from_millis(1), source.endpoint(false, false)).await;
     assert!(waits.is_err(), "there is no connection");
     main.close();
     for first in [true, false] {
-        let closed = timeout(Duration::from_secs(20), source.endpoint(first)).await.unwrap();
+        let closed = timeout(Duration::from_secs(20), source.endpoint(first, first)).await.unwrap();
         assert_eq!(closed.err().unwrap().kind(), ErrorKind::Closed);
     }
 }
