@@ -765,6 +765,9 @@ impl Attempts {
         // A request in the server's line is sent a hint.
         let in_line = matches!(reply, Reply::InLine(..));
         let (polls_at, paused) = self.visit(|entry, _, at| {
+            // 1. A majority refuses a request, which sleeps. 2. Another master grants it; that is ended, and the end is published.
+            // 3. Woken by that, it would ask again at once, and so on, as fast as the masters answer.
+            let split = entry.was_split() || split;
             let is_hinted = in_line && session.hints.line(entry).is_some();
             let (pause, subscribed) = (after(at.now, pause), entry.is_subscribed() || is_hinted);
             let poll = after(at.now, session.config.poll_interval);

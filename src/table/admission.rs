@@ -487,6 +487,11 @@ impl LockEntry {
         }
     }
 
+    /// Whether the votes of the attempt before were split, which its verdict did not show. Asked once.
+    pub(crate) fn was_split(&mut self) -> bool {
+        self.subscription.asked().is_some_and(|asked| std::mem::take(&mut asked.split))
+    }
+
     /// The request asks again then, whatever messages come in between.
     pub(crate) fn pauses(&mut self, id: u64, until: Instant) {
         if let Some(request) = self.queue.get_mut(id) {

@@ -329,6 +329,7 @@ impl LockEntry {
             hold.apart.change(|apart| apart.spread.unanswered.remove(master));
         }
         let silent = ended && answer != LateAnswer::There;
+        let in_vain = acquired && answer == LateAnswer::There && hold.frees_nobody();
         // Where a repair fails somebody else has the key: the next renewal shows whether that is still so.
         let shows = !ended && !matches!(pending.call.action, Action::Repair { .. });
         if acquired && matches!(answer, LateAnswer::Missing | LateAnswer::Unsent) {
@@ -380,6 +381,9 @@ impl LockEntry {
         }
         if silent {
             self.expect_no_echo_of(MasterSet::one(master));
+        }
+        if in_vain && let Some(asked) = self.subscription.asked() {
+            asked.split = true;
         }
         self.sweep(now);
     }

@@ -23,6 +23,8 @@ pub(super) struct Asked {
     pub(super) reported: MasterSet,
     /// Such a message came while the request asked, which may have been too early.
     pub(super) missed: bool,
+    /// A majority refused a request, and another master granted it afterwards: the votes were split.
+    pub(super) split: bool,
     /// Hints about this lock arrive, on a channel of its own.
     pub(super) hints: bool,
     /// Nobody has waited for a while: it ends then.

@@ -31,6 +31,38 @@ async fn no_message_ends_the_pause_after_a_split_vote() {
     second.release().await.unwrap();
 }
 
+/// In this order: 1. Two masters refuse a request, which sleeps. 2. The third one grants it, too late. 3. That is ended, and the end is
+/// published. If that woke the request, it would ask again as fast as the masters answer.
+#[tokio::test(start_paused = true)]
+async fn a_grant_behind_a_refusal_is_a_split_vote_too() {
+    let stores: Vec<_> = (0..3).map(|_| Memory::new()).collect();
+    let stock = async |stores: &[Memory]| {
+        let builder = Locks::builder().masters(stores.iter().map(Master::memory)).lease(3600 * SECOND);
+        builder.poll_interval(3600 * SECOND).connect().await.unwrap().mutex("stock")
+    };
+    let (first, second) = (stock(&stores[..1]).await, stock(&stores[1..2]).await);
+    let (first, second) = (first.lock().await.unwrap(), second.lock().await.unwrap());
+    let waiting = tokio::spawn(stock(&stores).await.lock());
+    // The third one answers up to ten milliseconds after the others.
+    let begun = Instant::now();
+    while begun.elapsed() < 100 * SECOND {
+        stores[2].visit(|store| {
+            store.stalled_until = None;
+            store.run_backlog(Instant::now());
+            store.stalled_until = Some(Instant::now() + SECOND);
+        });
+        sleep(SECOND / 100).await;
+    }
+    stores[2].stall(Duration::ZERO);
+    first.release().await.unwrap();
+    let guard = waiting.await.unwrap().unwrap();
+    // Its field has a number, of which each attempt takes a few.
+    let number: u64 = guard.field().rsplit_once(':').unwrap().1.parse().unwrap();
+    assert!((100..2_000).contains(&number), "{number}");
+    guard.release().await.unwrap();
+    second.release().await.unwrap();
+}
+
 /// Neither a request that was woken for a lock which others had taken first nor one that competed long ago pauses for longer.
 #[tokio::test(start_paused = true)]
 async fn those_who_have_waited_for_long_pause_for_no_longer() {
