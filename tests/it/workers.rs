@@ -342,7 +342,7 @@ async fn lease_holder() {
         return;
     }
     let builder = crate::support::builder(&process::param("url"));
-    let stock = builder.lease(std::time::Duration::from_secs(2)).connect().await.unwrap().mutex("stock");
+    let stock = builder.lease(std::time::Duration::from_secs(4)).connect().await.unwrap().mutex("stock");
     let guard = stock.lock().await.unwrap();
     process::report(guard.field());
     process::next_command().await;

@@ -16,10 +16,10 @@ use tokio::time::Instant;
 use crate::support::SECOND;
 
 /// Long enough that a busy machine does not take a third of it.
-const LEASE: Duration = Duration::from_secs(4);
+const LEASE: Duration = Duration::from_secs(6);
 
 /// As long as its tasks may compute here.
-const THREE_LEASES: Duration = Duration::from_secs(12);
+const THREE_LEASES: Duration = Duration::from_secs(18);
 
 /// What a runtime is, and how many of its workers are blocked.
 #[derive(Clone, Copy, Debug)]

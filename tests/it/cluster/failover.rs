@@ -112,7 +112,7 @@ async fn a_cluster_in_which_a_replica_took_over_has_no_vote_for_a_while() {
     let (silent, other) = (Memory::new(), Memory::new());
     let several = || -> Builder {
         let masters = [Master::cluster(cluster.urls()), Master::memory(&silent), Master::memory(&other)];
-        Locks::builder().masters(masters).node_timeout(SECOND).lease(5 * SECOND)
+        Locks::builder().masters(masters).node_timeout(SECOND).lease(12 * SECOND)
     };
     let stock = several().connect().await.unwrap().mutex(cluster.name_on(0, "vote").await);
     silent.stall(600 * SECOND);

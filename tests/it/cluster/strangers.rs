@@ -7,7 +7,7 @@ use tracing::Level;
 use super::{SECOND, builder};
 use crate::support::cluster::Cluster;
 use crate::support::server::{Server, free_port};
-use crate::support::{eventually, log, soon};
+use crate::support::{PATIENCE, eventually, log, soon};
 
 /// Returns what a stranger gets; `None` also if the lock's node is away.
 async fn tried(stock: &Mutex) -> Option<Guard> {
@@ -119,13 +119,13 @@ async fn a_new_cluster_at_the_old_addresses_is_used_after_a_while() {
         .await;
     };
     build().await;
-    let connect = Locks::builder().cluster([server.url()]).lease(3 * SECOND).node_timeout(SECOND).connect();
-    let stock = connect.await.unwrap().mutex("anew");
+    let connect = Locks::builder().cluster([server.url()]).lease(3 * SECOND).node_timeout(SECOND);
+    let stock = connect.unavailable_after(PATIENCE).connect().await.unwrap().mutex("anew");
     let guard = soon("the lock", stock.lock()).await.unwrap();
+    let lost = std::time::Instant::now();
     server.restart_as_new_node().await;
     build().await;
-    let lost = std::time::Instant::now();
-    let again = stock.lock().owner(&Owner::new()).within(20 * SECOND);
+    let again = stock.lock().owner(&Owner::new());
     let again = soon("the lock of the new cluster", again).await.unwrap();
     // It is not granted before the lease of what the old cluster may have granted is over.
     assert!(lost.elapsed() > 2 * SECOND && guard.is_lost(), "{:?}", lost.elapsed());
@@ -270,8 +270,8 @@ async fn the_few_remaining_nodes_of_a_cluster_are_used_after_a_while() {
             eventually("the whole cluster", async || shows(node, id).await).await;
         }
     }
-    let connect = Locks::builder().cluster(seeds).lease(3 * SECOND).node_timeout(SECOND).connect();
-    let stock = connect.await.unwrap().mutex("shrunk");
+    let connect = Locks::builder().cluster(seeds).lease(3 * SECOND).node_timeout(SECOND);
+    let stock = connect.unavailable_after(PATIENCE).connect().await.unwrap().mutex("shrunk");
     for (node, _) in &gone {
         node.kill();
     }
@@ -282,11 +282,10 @@ async fn the_few_remaining_nodes_of_a_cluster_are_used_after_a_while() {
     }
     let client = redis::Client::open(left.url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let begun = std::time::Instant::now();
     forget.query_async::<()>(&mut connection).await.unwrap();
     left.ask::<()>(&["CLUSTER", "ADDSLOTSRANGE", "100", "16383"]).await;
-    let begun = std::time::Instant::now();
-    let guard = stock.lock().within(20 * SECOND);
-    let guard = soon("the lock", guard).await.unwrap();
+    let guard = soon("the lock", stock.lock()).await.unwrap();
     // The node may be part of a split cluster, so it isn't used before leases of the others are over.
     assert!(begun.elapsed() > 2 * SECOND, "{:?}", begun.elapsed());
     guard.release().await.unwrap();

@@ -1,9 +1,8 @@
 //! Every way to lose a hold is reported.
 
 use nestlock::{ErrorKind, Loss};
-use tokio::time::Instant;
 
-use super::{Home, LONG, SECOND};
+use super::{Home, LONG};
 use crate::support::{assert_gone, soon, watched};
 
 #[tokio::test]
@@ -34,22 +33,20 @@ async fn a_forced_release_by_the_same_process_is_noticed_at_once() {
     locks.mutex("stock").lock().await.unwrap().release().await.unwrap();
 }
 
-/// Because of the waiter its process listens, so a message reports the loss, long before the first renewal after 10 s.
+/// Because of the waiter its process listens, so a message reports the loss: the first renewal comes only behind the test.
 #[tokio::test]
 async fn a_forced_release_is_noticed_at_once_where_somebody_waits() {
     let home = Home::start().await;
-    let ours = home.locks().await;
+    let ours = home.builder().lease(LONG).connect().await.unwrap();
     let guard = ours.mutex("stock").lock().await.unwrap();
     let waiting = tokio::spawn(ours.mutex("stock").lock());
     home.listened().await;
     // The subscription is confirmed before the next answer to this process.
     assert!(ours.mutex("stock").is_locked().await.unwrap());
     let others = home.locks().await;
-    let forced = Instant::now();
     others.mutex("stock").force_release().await.unwrap();
     assert_eq!(soon("the loss", guard.lost()).await, Loss::Gone);
     let next = soon("the waiter", waiting).await.unwrap().unwrap();
-    assert!(forced.elapsed() < 5 * SECOND);
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
     next.release().await.unwrap();
 }

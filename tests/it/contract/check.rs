@@ -85,8 +85,8 @@ async fn a_check_of_a_shorter_level_makes_no_level_longer() {
     let home = Home::start().await;
     let stock = home.locks().await.mutex("stock");
     let outer = stock.lock().fixed_lease(LONG).await.unwrap();
-    let inner = stock.lock().fixed_lease(SECOND).await.unwrap();
-    let end = Instant::now() + SECOND;
+    let inner = stock.lock().fixed_lease(4 * SECOND).await.unwrap();
+    let end = Instant::now() + 4 * SECOND;
     inner.check().await.unwrap();
     outer.release().await.unwrap();
     assert!(inner.valid_until() <= end);

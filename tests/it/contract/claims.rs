@@ -86,17 +86,17 @@ async fn of_two_that_resume_at_once_one_gets_it() {
 #[tokio::test]
 async fn a_claim_lives_for_the_rest_of_its_lease_and_is_over_then() {
     let home = Home::start().await;
-    let locks = home.builder().lease(2 * SECOND).connect().await.unwrap();
+    let locks = home.builder().lease(6 * SECOND).connect().await.unwrap();
     let stock = locks.mutex("stock");
+    let asked = Instant::now();
     let guard = stock.lock().await.unwrap();
-    sleep_until(Instant::now() + SECOND).await;
+    // Shortly before the first renewal.
+    sleep_until(asked + SECOND + SECOND / 2).await;
     let before = Instant::now();
     let claim = claimed(guard).await;
-    // The lease was filled up.
-    assert!(home.left("stock").await.is_some_and(|left| left > SECOND + SECOND / 2));
-    // It is not renewed any more.
+    // It is not renewed any more, but was filled up.
     eventually("its end", async || home.keys().await.is_empty()).await;
-    assert!(before.elapsed() > SECOND);
+    assert!(before.elapsed() > 5 * SECOND, "{:?}", before.elapsed());
     assert_eq!(stock.resume(&claim).await.unwrap_err().loss(), Some(Loss::Gone));
     let fixed = stock.lock().fixed_lease(20 * SECOND).await.unwrap();
     let claim = claimed(fixed).await;
@@ -107,10 +107,12 @@ async fn a_claim_lives_for_the_rest_of_its_lease_and_is_over_then() {
 #[tokio::test]
 async fn a_resumed_hold_is_renewed() {
     let home = Home::start().await;
-    let (ours, theirs) = (home.locks().await, home.builder().lease(2 * SECOND).connect().await.unwrap());
-    let claim = claimed(ours.mutex("stock").lock().fixed_lease(2 * SECOND).await.unwrap()).await;
+    let (ours, theirs) = (home.locks().await, home.builder().lease(6 * SECOND).connect().await.unwrap());
+    let claim = claimed(ours.mutex("stock").lock().fixed_lease(6 * SECOND).await.unwrap()).await;
     let guard = theirs.mutex("stock").resume(&claim).await.unwrap();
-    sleep_until(Instant::now() + 5 * SECOND).await;
+    let end = guard.valid_until();
+    eventually("a renewal", async || guard.valid_until() > end).await;
+    sleep_until(end).await;
     guard.check().await.unwrap();
     guard.release().await.unwrap();
 }

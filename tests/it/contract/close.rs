@@ -127,12 +127,13 @@ async fn requests_that_wait_end_with_close() {
 #[tokio::test]
 async fn close_reports_releases_that_are_left_to_their_leases() {
     let home = Home::start().await;
-    let locks = home.builder().lease(LONG).node_timeout(Duration::from_millis(200)).connect().await.unwrap();
+    let locks = home.builder().lease(LONG).node_timeout(SECOND).connect().await.unwrap();
     let guard = locks.mutex("stock").lock().await.unwrap();
-    home.stall(SECOND).await;
+    home.stall(LONG).await;
     drop(guard);
     let error = soon("the close", locks.close()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
+    home.stall(Duration::ZERO).await;
     // The work continues in the background, and ends there.
     home.tidy().await;
     home.deserted().await;

@@ -1,10 +1,8 @@
 //! Heads that are not polled, and lines that change while requests stand in them.
 
-use std::time::Duration;
-
 use nestlock::{Owner, scope};
 
-use super::{Home, foreign_guard, without_timers};
+use super::{Home, SECOND, foreign_guard, without_timers};
 use crate::support::{enlisted, eventually, parked, soon};
 
 #[tokio::test]
@@ -46,7 +44,7 @@ async fn a_sleeping_head_that_is_not_polled_is_passed_over() {
 #[tokio::test]
 async fn a_grant_that_nobody_polls_for_is_undone() {
     let home = Home::start().await;
-    let patient = home.builder().node_timeout(Duration::from_millis(500)).connect();
+    let patient = home.builder().node_timeout(SECOND).connect();
     let stock = patient.await.unwrap().mutex("stock");
     let lost = enlisted(&stock);
     eventually("its grant", async || home.keys().await == ["stock"]).await;

@@ -19,7 +19,7 @@ async fn a_waiter_whose_time_is_over_fails_with_timeout() {
         &error,
         ErrorKind::Timeout,
         Some("stock"),
-        &["somebody else held it", "300ms", "`within`", "try again"],
+        &["somebody else held it", &format!("{SOON_OVER:?}"), "`within`", "try again"],
     );
     assert!(stock.try_lock().await.unwrap().is_none());
     assert!(stock.try_lock().within(SOON_OVER).await.unwrap().is_none());

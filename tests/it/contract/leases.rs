@@ -22,12 +22,12 @@ async fn a_hold_is_lost_at_its_deadline_and_not_before() {
 async fn an_extension_of_a_fixed_lease_moves_its_end() {
     let home = Home::start().await;
     let stock = home.locks().await.mutex("stock");
-    let guard = stock.lock().fixed_lease(2 * SECOND).await.unwrap();
+    let guard = stock.lock().fixed_lease(4 * SECOND).await.unwrap();
     let end = guard.valid_until();
     let before = Instant::now();
-    guard.extend(4 * SECOND).await.unwrap();
+    guard.extend(8 * SECOND).await.unwrap();
     let extended = guard.valid_until();
-    assert!(extended >= before + less_drift(4 * SECOND));
+    assert!(extended >= before + less_drift(8 * SECOND));
     sleep_until(end).await;
     assert!(!guard.is_lost());
     assert_eq!(soon("its end", guard.lost()).await, Loss::Expired);
@@ -52,7 +52,7 @@ async fn a_hold_whose_longer_level_went_is_ended_by_its_client_at_the_shorter_on
     let home = Home::start().await;
     let (ours, strangers) = (home.locks().await, home.locks().await);
     let stock = ours.mutex("stock");
-    let outer = stock.lock().fixed_lease(2 * SECOND).await.unwrap();
+    let outer = stock.lock().fixed_lease(4 * SECOND).await.unwrap();
     let end = outer.valid_until();
     let inner = stock.lock().fixed_lease(120 * SECOND).await.unwrap();
     assert!(outer.valid_until() > end + 60 * SECOND, "a hold ends with the latest of its levels");
@@ -101,11 +101,11 @@ async fn a_short_fixed_level_inside_a_watched_hold_does_not_end_it() {
 #[tokio::test]
 async fn an_outer_fixed_lease_stays_good_while_an_inner_level_is_renewed_and_ends_with_it() {
     let home = Home::start().await;
-    let stock = home.builder().lease(2 * SECOND).connect().await.unwrap().mutex("stock");
-    let outer = stock.lock().fixed_lease(2 * SECOND).await.unwrap();
+    let stock = home.builder().lease(6 * SECOND).connect().await.unwrap().mutex("stock");
+    let outer = stock.lock().fixed_lease(4 * SECOND).await.unwrap();
     let end = outer.valid_until();
     let inner = stock.lock().await.unwrap();
-    eventually("a renewal", async || outer.valid_until() > end + SECOND).await;
+    eventually("a renewal", async || outer.valid_until() > end + 3 * SECOND).await;
     sleep_until(end).await;
     assert!(!outer.is_lost() && outer.valid_until() > end);
     inner.release().await.unwrap();

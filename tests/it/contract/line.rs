@@ -106,12 +106,13 @@ async fn the_end_of_a_crashed_holders_lease_needs_no_message() {
     let home = Home::start().await;
     let locks = without_timers(&home).connect().await.unwrap();
     let before = Instant::now();
-    crash(&home, "stock", SECOND).await;
-    let left = home.left("stock").await.expect("it stands");
+    crash(&home, "stock", 2 * SECOND).await;
     let looked = Instant::now();
+    // On a busy machine it may be over by now.
+    let left = home.left("stock").await.unwrap_or_default();
     let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
     // A server's clock, which is read once for each command, may lag by a millisecond or two.
     let slack = Duration::from_millis(5);
-    assert!(before.elapsed() + slack >= SECOND && looked.elapsed() + slack >= left);
+    assert!(before.elapsed() + slack >= 2 * SECOND && looked.elapsed() + slack >= left);
     guard.release().await.unwrap();
 }

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::Duration;
 
 use nestlock::{BareReentry, ErrorKind, Locks, Loss, Owner, scope};
 use tokio::join;
 
-use super::{Home, Inside, LONG};
+use super::{Home, Inside, LONG, SECOND};
 use crate::support::soon;
 
 const EACH: [(BareReentry, bool); 6] = [
@@ -196,8 +195,7 @@ async fn a_nested_fixed_lease_is_good_for_no_longer_than_was_asked_for() {
     for each in EACH {
         let stock = with(&home, each).await.mutex("stock");
         let (outer, owner) = (stock.lock().await.unwrap(), Owner::current().child());
-        let brief = Duration::from_millis(400);
-        let nested = stock.lock().owner(&owner).fixed_lease(brief).await.unwrap();
+        let nested = stock.lock().owner(&owner).fixed_lease(SECOND).await.unwrap();
         outer.release().await.unwrap();
         assert_eq!(soon("its end", nested.lost()).await, Loss::Expired, "{each:?}");
         assert!(!stock.is_held());

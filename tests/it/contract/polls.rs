@@ -11,7 +11,7 @@ use crate::support::soon;
 #[tokio::test]
 async fn a_release_that_is_polled_late_reports_what_became_of_it() {
     let home = Home::start().await;
-    let locks = home.builder().lease(LONG).node_timeout(SECOND / 4).connect().await.unwrap();
+    let locks = home.builder().lease(LONG).node_timeout(SECOND).connect().await.unwrap();
     let stock = locks.mutex("stock");
     let guard = stock.lock().await.unwrap();
     let mut release = Box::pin(guard.release());

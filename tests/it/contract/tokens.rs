@@ -37,7 +37,7 @@ async fn tokens_grow_over_the_holds_of_tasks_and_processes() {
                     had += match kind {
                         0 => stock.lock().await.map(|guard| add(guard.token())).is_ok().into(),
                         1 => stock.run(async |token| add(token)).await.is_ok().into(),
-                        2 => match stock.try_lock().within(SECOND).await.unwrap() {
+                        2 => match stock.try_lock().within(LONG).await.unwrap() {
                             Some(guard) => {
                                 add(guard.token());
                                 guard.release().await.is_ok().into()
@@ -45,7 +45,7 @@ async fn tokens_grow_over_the_holds_of_tasks_and_processes() {
                             None => 0,
                         },
                         _ => {
-                            let run = stock.try_lock().within(SECOND).run(async |token| add(token));
+                            let run = stock.try_lock().within(LONG).run(async |token| add(token));
                             usize::from(run.await.unwrap().is_some())
                         }
                     };
@@ -229,7 +229,7 @@ async fn whoever_waited_has_a_larger_token() {
 #[tokio::test]
 async fn an_extended_lease_and_a_renewed_one_keep_the_token() {
     let home = Home::start().await;
-    let stock = home.builder().lease(2 * SECOND).connect().await.unwrap().mutex("stock").fenced();
+    let stock = home.builder().lease(6 * SECOND).connect().await.unwrap().mutex("stock").fenced();
     let guard = stock.lock().await.unwrap();
     let (given, end) = (guard.token(), guard.valid_until());
     eventually("a renewal", async || guard.valid_until() > end).await;

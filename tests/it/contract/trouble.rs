@@ -9,7 +9,7 @@ use super::{Home, LONG, SECOND, foreign_guard, long_lived};
 use crate::support::{PATIENCE, enlisted, eventually, log, soon};
 
 /// A node timeout for tests that wait for it.
-const QUICK: Duration = Duration::from_millis(300);
+const QUICK: Duration = SECOND;
 
 /// Returns a `Locks` that soon notices if no answer comes, and whose leases outlive the test.
 async fn quick(home: &Home) -> Locks {
@@ -64,8 +64,8 @@ async fn a_hold_outlives_a_silence_that_is_shorter_than_its_lease() {
 async fn an_extension_that_is_answered_after_the_end_is_no_success() {
     let home = Home::start().await;
     let locks = home.builder().node_timeout(PATIENCE).connect().await.unwrap();
-    let guard = locks.mutex("stock").lock().fixed_lease(SECOND).await.unwrap();
-    home.stall(2 * SECOND).await;
+    let guard = locks.mutex("stock").lock().fixed_lease(2 * SECOND).await.unwrap();
+    home.stall(4 * SECOND).await;
     let extending = guard.extend(20 * SECOND);
     let (extended, loss) = soon("the answer", async { tokio::join!(biased; extending, guard.lost()) }).await;
     assert_eq!(loss, Loss::Expired);

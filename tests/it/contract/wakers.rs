@@ -240,7 +240,7 @@ async fn nested_calls_that_block_are_not_taken_for_branches_on_whatever_thread_t
     for at in 0..8 {
         let stock = locks.mutex(format!("stock-{at}"));
         tasks.spawn(async move {
-            for _ in 0..10 {
+            for _ in 0..4 {
                 let outer = blocking(&stock);
                 // Another thread took this worker's place when it blocked: sooner or later the task moves.
                 let thread = std::thread::current().id();

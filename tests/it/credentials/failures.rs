@@ -79,7 +79,7 @@ async fn standing_connections_live_on_while_the_provider_fails() {
         add_user(&server, user).await;
     }
     let vault = Vault::new(Answer::User("bob"));
-    let builder = options().server(server.url()).credentials(vault.provider()).lease(2 * SECOND);
+    let builder = options().server(server.url()).credentials(vault.provider()).lease(6 * SECOND);
     let locks = builder.connect().await.unwrap();
     let guard = locks.mutex("stock").lock().await.unwrap();
     let before = connections(&server, "bob").await;

@@ -185,7 +185,7 @@ async fn the_field_of_another_library_is_named_as_it_stands() {
         assert_eq!((holder.label(), holder.field()), (None, field));
         assert_eq!(holder.count(), count.parse::<usize>().unwrap());
         let error = stock.lock().within(Duration::ZERO).await.unwrap_err();
-        is(&error, ErrorKind::Timeout, Some("stock"), &["held by", shown, "for another 599 s"]);
+        is(&error, ErrorKind::Timeout, Some("stock"), &["held by", shown, "for another 59"]);
         assert_eq!(error.holder().map(|holder| holder.field()), Some(field));
     }
 }

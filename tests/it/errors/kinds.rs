@@ -9,7 +9,7 @@ use nestlock::{ErrorKind, Locks};
 use super::is;
 use crate::support::proxy::Proxy;
 use crate::support::server::{Server, free_port};
-use crate::support::{builder, locks, soon};
+use crate::support::{SECOND, builder, locks, soon};
 
 #[tokio::test]
 async fn one_attempt_is_made_even_for_zero() {
@@ -38,7 +38,7 @@ async fn a_server_that_is_not_there_is_unavailable_at_connect() {
 async fn a_clock_that_is_paused_beside_a_server_is_reported_in_place_of_the_network() {
     const CLOCK: &[&str] = &["tokio's clock was paused", "`Locks::in_memory`"];
     let server = Server::start().await;
-    let locks = builder(&server.url()).node_timeout(Duration::from_millis(500)).connect().await.unwrap();
+    let locks = builder(&server.url()).node_timeout(2 * SECOND).connect().await.unwrap();
     server.freeze();
     tokio::time::pause();
     for (name, within) in [("soon", 100), ("later", 5000)] {
@@ -54,8 +54,8 @@ async fn a_clock_that_is_paused_beside_a_server_is_reported_in_place_of_the_netw
 async fn a_server_that_went_away_is_unavailable() {
     let server = Server::start().await;
     let address = format!("127.0.0.1:{}", server.port());
-    let quick = Duration::from_millis(300);
-    let locks = builder(&server.url()).node_timeout(quick).unavailable_after(quick).connect().await.unwrap();
+    let locks =
+        builder(&server.url()).node_timeout(SECOND).unavailable_after(SECOND).connect().await.unwrap();
     let stock = locks.mutex("stock");
     let guard = stock.lock().await.unwrap();
     server.kill();
@@ -81,8 +81,8 @@ async fn a_server_that_went_away_is_unavailable() {
 #[tokio::test]
 async fn waiters_behind_others_get_the_error_too() {
     let server = Server::start().await;
-    let quick = Duration::from_millis(200);
-    let locks = builder(&server.url()).node_timeout(quick).unavailable_after(quick).connect().await.unwrap();
+    let locks =
+        builder(&server.url()).node_timeout(SECOND).unavailable_after(SECOND).connect().await.unwrap();
     let stock = locks.mutex("stock");
     for full in [true, false] {
         if full {
@@ -104,14 +104,14 @@ async fn waiters_behind_others_get_the_error_too() {
 #[tokio::test]
 async fn a_frozen_server_is_unavailable_to_each_call() {
     let server = Server::start().await;
-    let quick = Duration::from_millis(200);
-    let locks = builder(&server.url()).node_timeout(quick).unavailable_after(quick).connect().await.unwrap();
+    let locks =
+        builder(&server.url()).node_timeout(SECOND).unavailable_after(SECOND).connect().await.unwrap();
     let stock = locks.mutex("stock");
     let guard = stock.lock().await.unwrap();
     server.freeze();
     let other = locks.mutex("other");
     let error = soon("try_lock", other.try_lock()).await.unwrap_err();
-    is(&error, ErrorKind::Unavailable, Some("other"), &["no answer", "200ms", "127.0.0.1:"]);
+    is(&error, ErrorKind::Unavailable, Some("other"), &["no answer", "1s", "127.0.0.1:"]);
     let error = soon("release", guard.release()).await.unwrap_err();
     is(&error, ErrorKind::Unavailable, Some("stock"), &[]);
     server.thaw();

@@ -228,12 +228,12 @@ async fn rights_to_the_counter_taken_away_under_a_guard_end_nothing() {
     let rights = ENOUGH.into_iter().chain([FENCED]).collect::<Vec<_>>();
     bob(&server, &rights).await;
     let second = Duration::from_secs(1);
-    let locks = builder(&url(&server)).prefix("app:").lease(3 * second).connect().await.unwrap();
+    let locks = builder(&url(&server)).prefix("app:").lease(6 * second).connect().await.unwrap();
     let stock = locks.mutex("stock").fenced();
     let guard = stock.lock().await.unwrap();
     server.ask::<()>(&["ACL", "SETUSER", "bob", "-get", "-set", "-exists"]).await;
     let end = guard.valid_until();
-    eventually("renewals", async || guard.valid_until() > end + 3 * second).await;
+    eventually("renewals", async || guard.valid_until() > end + 6 * second).await;
     soon("a re-entry", stock.run(async |_| {})).await.unwrap();
     soon("the release", guard.release()).await.unwrap();
     assert!(!stock.is_locked().await.unwrap());

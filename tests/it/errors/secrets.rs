@@ -6,7 +6,7 @@ use nestlock::{ErrorKind, Locks, Server as Address};
 
 use super::everything;
 use crate::support::server::{Server, free_port};
-use crate::support::{builder, log, options, soon};
+use crate::support::{SECOND, builder, log, options, soon};
 
 const SECRET: &str = "h1dden-pa55word";
 
@@ -14,10 +14,7 @@ const SECRET: &str = "h1dden-pa55word";
 async fn a_password_is_never_shown() {
     let server = Server::with(&["--requirepass", SECRET]).await;
     let url = format!("redis://default:{SECRET}@127.0.0.1:{}/0", server.port());
-    let options = builder(&url)
-        .node_timeout(Duration::from_millis(300))
-        .unavailable_after(Duration::from_millis(300))
-        .lease(Duration::from_secs(2));
+    let options = builder(&url).node_timeout(SECOND).unavailable_after(SECOND).lease(Duration::from_secs(60));
     let mut text = format!("{:?} {options:?} {options:#?}", Address::from(&url));
     let locks = options.connect().await.unwrap();
     let stock = locks.mutex("stock");

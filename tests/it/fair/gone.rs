@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{LINE, granted, holder, line, process, session, stand, tidy, waits};
 use crate::support::proxy::{Proxy, Which};
 use crate::support::server::Server;
-use crate::support::{SECOND, builder, eventually, soon, without_timers};
+use crate::support::{SECOND, SOON_OVER, builder, eventually, soon, without_timers};
 
 #[tokio::test]
 async fn who_is_dropped_or_waits_no_longer_leaves_the_line() {
@@ -24,7 +24,7 @@ async fn who_is_dropped_or_waits_no_longer_leaves_the_line() {
     first.abort();
     stand(&server, 1).await;
     assert_eq!(line(&server).await, both[1..]);
-    let error = soon("its end", one.mutex("stock").lock().within(SECOND / 2)).await.unwrap_err();
+    let error = soon("its end", one.mutex("stock").lock().within(SOON_OVER)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
     stand(&server, 1).await;
     assert_eq!(line(&server).await, both[1..]);
@@ -151,7 +151,7 @@ async fn those_who_are_gone_are_passed_over_beside_a_monitor_of_all_channels() {
 /// The server still counts it as subscribed, and nothing reaches it.
 #[tokio::test]
 async fn a_process_that_is_out_of_reach_keeps_the_next_one_waiting_for_a_term() {
-    const TERM: Duration = Duration::from_secs(3);
+    const TERM: Duration = Duration::from_secs(4);
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
     let connect = async |url: String| {

@@ -15,7 +15,7 @@ use crate::support::server::Server;
 const LONG: Duration = Duration::from_secs(600);
 
 /// A node timeout for tests that wait for it.
-const QUICK: Duration = Duration::from_millis(300);
+const QUICK: Duration = Duration::from_secs(1);
 
 /// Waits until no lock is held on the server and no client is subscribed to one.
 async fn tidy(server: &Server) {

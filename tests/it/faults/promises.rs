@@ -15,7 +15,7 @@ use crate::support::{builder, eventually, locks, soon};
 async fn promise_4_nobody_renews_or_frees_anothers_lock() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
-    let lease = Duration::from_millis(1_500);
+    let lease = Duration::from_secs(6);
     let robbed = builder(&proxy.url()).lease(lease).connect().await.unwrap();
     let others = builder(&server.url()).lease(LONG).connect().await.unwrap();
     let stock = robbed.mutex("stock");
@@ -63,7 +63,7 @@ async fn promise_4_a_release_that_comes_late_frees_nobody_elses_lock() {
 #[tokio::test]
 async fn promise_5_every_hold_that_is_gone_is_reported() {
     let server = Server::start().await;
-    let locks = builder(&server.url()).lease(Duration::from_secs(3)).connect().await.unwrap();
+    let locks = builder(&server.url()).lease(Duration::from_secs(9)).connect().await.unwrap();
     let mutexes: Vec<_> = (0..50).map(|at| locks.mutex(format!("stock:{at}"))).collect();
     let guards = join_all(mutexes.iter().map(|mutex| async { mutex.lock().await.unwrap() })).await;
     let runs: Vec<_> = (0..50)
@@ -83,7 +83,7 @@ async fn promise_5_every_hold_that_is_gone_is_reported() {
 async fn promise_7_after_a_crash_the_lock_is_granted_when_the_lease_ends_and_not_before() {
     let server = Server::start().await;
     let locks = locks(&server.url()).await;
-    let mut worker = Worker::start("holder", &[("url", &server.url()), ("lease", "2000")]);
+    let mut worker = Worker::start("holder", &[("url", &server.url()), ("lease", "6000")]);
     worker.expect("holding").await;
     let stock = locks.mutex("stock");
     let waits = tokio::spawn(async move { stock.lock().await });
@@ -91,7 +91,7 @@ async fn promise_7_after_a_crash_the_lock_is_granted_when_the_lease_ends_and_not
     worker.kill();
     let began = Instant::now();
     let left: u64 = server.ask(&["PTTL", "stock"]).await;
-    assert!((1..=2_000).contains(&left), "{left}");
+    assert!((1..=6_000).contains(&left), "{left}");
     let guard = soon("the lock", waits).await.unwrap().unwrap();
     // The server's clock counts in milliseconds.
     assert!(

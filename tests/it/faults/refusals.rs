@@ -251,7 +251,7 @@ async fn a_paused_server_is_unavailable_and_what_it_runs_later_is_undone() {
     let server = Server::start().await;
     let locks = impatient(&server).await;
     let guard = locks.mutex("stock").lock().await.unwrap();
-    server.ask::<()>(&["CLIENT", "PAUSE", "2000", "ALL"]).await;
+    server.ask::<()>(&["CLIENT", "PAUSE", "8000", "ALL"]).await;
     let error = soon("try_lock", locks.mutex("other").try_lock()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     let error = soon("lock", locks.mutex("third").lock()).await.unwrap_err();

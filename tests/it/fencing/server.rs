@@ -50,7 +50,7 @@ async fn the_counter_is_kept_for_the_given_time() {
 #[tokio::test]
 async fn renewals_keep_the_counter_and_bring_it_back_where_it_was_lost() {
     let server = Server::start().await;
-    let stock = with_lease(&server, 2 * SECOND).await.mutex("stock").fenced();
+    let stock = with_lease(&server, 6 * SECOND).await.mutex("stock").fenced();
     let guard = stock.lock().await.unwrap();
     server.ask::<()>(&["EXPIRE", COUNTER, "60"]).await;
     eventually("it stays for longer", async || ttl(&server).await > 80_000).await;
@@ -93,7 +93,7 @@ async fn a_key_that_is_no_counter_is_named_and_the_lock_stays_free() {
 #[tokio::test]
 async fn a_hold_whose_counter_cannot_be_raised_is_renewed_reentered_and_released() {
     let server = Server::start().await;
-    let stock = with_lease(&server, 3 * SECOND).await.mutex("stock").fenced();
+    let stock = with_lease(&server, 6 * SECOND).await.mutex("stock").fenced();
     let guard = stock.lock().await.unwrap();
     let (given, end) = (guard.token(), guard.valid_until());
     server.ask::<()>(&["DEL", COUNTER]).await;
@@ -112,13 +112,13 @@ async fn a_hold_whose_counter_cannot_be_raised_is_renewed_reentered_and_released
 #[tokio::test]
 async fn on_a_full_server_a_hold_lives_on_and_nobody_new_gets_in() {
     let server = Server::with(&["--maxmemory-policy", "noeviction"]).await;
-    let locks = builder(&server.url()).lease(3 * SECOND).unavailable_after(SECOND).connect().await.unwrap();
+    let locks = builder(&server.url()).lease(6 * SECOND).unavailable_after(SECOND).connect().await.unwrap();
     let (stock, other) = (locks.mutex("stock").fenced(), locks.mutex("other").fenced());
     let guard = stock.lock().await.unwrap();
     server.ask::<()>(&["DEL", COUNTER]).await;
     server.set("maxmemory", 1).await;
     let end = guard.valid_until();
-    eventually("renewals", async || guard.valid_until() > end + 3 * SECOND).await;
+    eventually("renewals", async || guard.valid_until() > end + 6 * SECOND).await;
     assert_eq!(soon("another", other.lock()).await.unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(counter(&server).await, None);
     server.set("maxmemory", 0).await;

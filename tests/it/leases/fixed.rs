@@ -30,11 +30,11 @@ async fn a_client_that_ends_a_hold_ends_nobody_elses() {
     let proxy = Proxy::to(&server).await;
     let (ours, strangers) = (locks(&proxy.url()).await, locks(&server.url()).await);
     let stock = ours.mutex("stock");
-    let outer = stock.lock().fixed_lease(2 * SECOND).await.unwrap();
+    let outer = stock.lock().fixed_lease(4 * SECOND).await.unwrap();
     stock.lock().fixed_lease(120 * SECOND).await.unwrap().release().await.unwrap();
+    let ending = proxy.on(|c| c.is("release")).delay_reply(std::time::Duration::ZERO);
     server.ask::<()>(&["DEL", "stock"]).await;
     let theirs = strangers.mutex("stock").lock().await.unwrap();
-    let ending = proxy.on(|c| c.is("release")).delay_reply(std::time::Duration::ZERO);
     soon("its end", outer.lost()).await;
     ending.done().await;
     assert_eq!(count(&server, "stock", theirs.field()).await.as_deref(), Some("1"));

@@ -12,13 +12,13 @@ use crate::support::{builder, eventually, locks, log, soon};
 async fn a_hold_is_renewed_for_as_long_as_its_guard_lives() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
-    let stock = builder(&proxy.url()).lease(2 * SECOND).connect().await.unwrap().mutex("stock");
+    let stock = builder(&proxy.url()).lease(4 * SECOND).connect().await.unwrap().mutex("stock");
     let renewals = proxy.on(|c| c.is("renew")).watch();
     let guard = stock.lock().await.unwrap();
-    let three_leases = Instant::now() + 6 * SECOND;
+    let three_leases = Instant::now() + 12 * SECOND;
     while Instant::now() < three_leases {
         let renewal = renewals.seen().await;
-        assert_eq!(renewal.argv(), [guard.field(), "2000"]);
+        assert_eq!(renewal.argv(), [guard.field(), "4000"]);
     }
     assert!(!guard.is_lost() && guard.valid_until() > three_leases);
     assert_eq!(server.ask::<String>(&["HGET", "stock", guard.field()]).await, "1");
@@ -29,7 +29,7 @@ async fn a_hold_is_renewed_for_as_long_as_its_guard_lives() {
 #[tokio::test]
 async fn a_ttl_that_became_too_long_is_brought_back() {
     let server = Server::start().await;
-    let locks = builder(&server.url()).lease(3 * SECOND).connect().await.unwrap();
+    let locks = builder(&server.url()).lease(9 * SECOND).connect().await.unwrap();
     let ttl = async |name: &str| server.ask::<i64>(&["PTTL", name]).await;
     let (one, other) = (locks.mutex("one"), locks.mutex("other"));
     let (one, other) = (one.lock().await.unwrap(), other.lock().await.unwrap());
@@ -40,7 +40,7 @@ async fn a_ttl_that_became_too_long_is_brought_back() {
         for name in ["one", "other", "fenced", "longer"] {
             server.ask::<()>(&["PEXPIRE", name, "3600000"]).await;
         }
-        for (name, most) in [("one", 3_100), ("other", 3_100), ("fenced", 3_100), ("longer", 121_000)] {
+        for (name, most) in [("one", 9_100), ("other", 9_100), ("fenced", 9_100), ("longer", 121_000)] {
             eventually(name, async || (1..=most).contains(&ttl(name).await)).await;
         }
         // No less than what a guard counts on.
@@ -59,7 +59,7 @@ async fn a_ttl_that_became_too_long_is_brought_back() {
 async fn what_brings_a_ttl_back_and_is_late_does_not_cut_an_extended_lease() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
-    let stock = builder(&proxy.url()).lease(3 * SECOND).connect().await.unwrap().mutex("stock");
+    let stock = builder(&proxy.url()).lease(6 * SECOND).connect().await.unwrap().mutex("stock");
     let ttl = async || server.ask::<i64>(&["PTTL", "stock"]).await;
     let guard = stock.lock().await.unwrap();
     let late = proxy.on(|c| c.is("shorten")).times(1).hold();
@@ -80,7 +80,7 @@ async fn without_the_right_to_ask_when_a_key_ends_renewals_go_on() {
     let server = Server::start().await;
     server.ask::<()>(&["ACL", "SETUSER", "default", "-pexpiretime"]).await;
     let proxy = Proxy::to(&server).await;
-    let stock = builder(&proxy.url()).lease(2 * SECOND).connect().await.unwrap().mutex("stock");
+    let stock = builder(&proxy.url()).lease(6 * SECOND).connect().await.unwrap().mutex("stock");
     let guard = stock.lock().await.unwrap();
     let first = guard.valid_until();
     server.ask::<()>(&["PEXPIRE", "stock", "3600000"]).await;
@@ -96,13 +96,13 @@ async fn without_the_right_to_ask_when_a_key_ends_renewals_go_on() {
 async fn one_failed_renewal_ends_neither_renewal_nor_that_of_later_holds() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
-    let stock = builder(&proxy.url()).lease(2 * SECOND).connect().await.unwrap().mutex("stock");
+    let stock = builder(&proxy.url()).lease(6 * SECOND).connect().await.unwrap().mutex("stock");
     for _ in 0..2 {
         let failing = proxy.on(|c| c.is("renew")).times(1).lose_and_reset();
         let guard = stock.lock().await.unwrap();
         failing.done().await;
         let renewals = proxy.on(|c| c.is("renew")).watch();
-        for _ in 0..4 {
+        for _ in 0..3 {
             renewals.seen().await;
         }
         assert!(!guard.is_lost());
@@ -115,7 +115,7 @@ async fn one_failed_renewal_ends_neither_renewal_nor_that_of_later_holds() {
 async fn a_failed_renewal_is_retried_until_the_deadline_and_then_the_hold_is_lost() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
-    let stock = builder(&proxy.url()).lease(2 * SECOND).connect().await.unwrap().mutex("stock");
+    let stock = builder(&proxy.url()).lease(6 * SECOND).connect().await.unwrap().mutex("stock");
     let tries = proxy.on(|c| c.is("renew") || c.is("settle")).lose_and_reset();
     let guard = stock.lock().await.unwrap();
     let end = guard.valid_until();
@@ -177,7 +177,7 @@ async fn a_lease_is_the_holds_own_and_not_the_handles() {
 #[tokio::test]
 async fn renewal_goes_on_through_a_flush_of_the_scripts() {
     let server = Server::start().await;
-    let stock = builder(&server.url()).lease(2 * SECOND).connect().await.unwrap().mutex("stock");
+    let stock = builder(&server.url()).lease(6 * SECOND).connect().await.unwrap().mutex("stock");
     let guard = stock.lock().await.unwrap();
     // It runs by its hash from then on.
     let end = guard.valid_until();
@@ -212,7 +212,7 @@ async fn a_nested_release_waits_for_no_renewal_that_is_refused() {
 #[tokio::test]
 async fn a_renewal_that_the_server_refused_is_tried_again() {
     let server = Server::start().await;
-    let locks = builder(&server.url()).lease(6 * SECOND).connect().await.unwrap();
+    let locks = builder(&server.url()).lease(9 * SECOND).connect().await.unwrap();
     let guard = locks.mutex("refused-renewal").lock().await.unwrap();
     server.set("min-replicas-to-write", 1).await;
     let end = guard.valid_until();

@@ -1,9 +1,8 @@
 //! Every way to lose a hold is reported.
 
 use nestlock::{ErrorKind, Loss};
-use tokio::time::Instant;
 
-use super::SECOND;
+use super::{LONG, SECOND};
 use crate::support::proxy::Proxy;
 use crate::support::server::Server;
 use crate::support::{SOON_OVER, assert_gone, builder, eventually, locks, soon, watched};
@@ -67,19 +66,17 @@ async fn a_server_that_was_restarted_with_its_data_keeps_the_hold() {
 #[tokio::test]
 async fn a_deletion_with_a_message_is_noticed_at_once_where_somebody_waits() {
     let server = Server::start().await;
-    let ours = locks(&server.url()).await;
+    let ours = builder(&server.url()).lease(LONG).connect().await.unwrap();
     let guard = ours.mutex("stock").lock().await.unwrap();
     let mut waiting = Box::pin(ours.mutex("stock").lock().owner(&nestlock::Owner::new()));
     assert!(futures::poll!(&mut waiting).is_pending());
     eventually("the waiter listens", async || !server.channels().await.is_empty()).await;
-    let deleted = Instant::now();
     server.ask::<()>(&["DEL", "stock"]).await;
     eventually("the loss", async || {
         server.ask::<()>(&["PUBLISH", "redisson_lock__channel:{stock}", "0"]).await;
         guard.is_lost()
     })
     .await;
-    assert!(deleted.elapsed() < 5 * SECOND);
     assert_eq!(guard.loss(), Some(Loss::Gone));
     soon("the waiter", waiting).await.unwrap().release().await.unwrap();
 }

@@ -12,7 +12,7 @@ use crate::support::{builder, eventually, soon};
 async fn the_remaining_key_of_a_lost_hold_is_removed_when_its_last_guard_is_dropped() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
-    let stock = builder(&proxy.url()).lease(2 * SECOND).connect().await.unwrap().mutex("stock");
+    let stock = builder(&proxy.url()).lease(6 * SECOND).connect().await.unwrap().mutex("stock");
     let guard = stock.lock().await.unwrap();
     let late = proxy.on(|c| c.is("renew") || c.is("settle")).hold_reply();
     late.done().await;

@@ -150,11 +150,11 @@ fn a_runtime_that_is_not_driven_keeps_nobody_waiting() {
 #[test]
 fn a_hold_is_renewed_though_its_runtime_is_not_driven() {
     let first = one_thread();
-    let options = Locks::builder().memory(&Memory::new()).lease(3 * SECOND);
+    let options = Locks::builder().memory(&Memory::new()).lease(6 * SECOND);
     let locks = first.block_on(options.connect()).unwrap();
     let guard = first.block_on(locks.mutex("held").lock()).unwrap();
     one_thread().block_on(async {
-        let end = tokio::time::Instant::now() + 4 * SECOND;
+        let end = tokio::time::Instant::now() + 7 * SECOND;
         while tokio::time::Instant::now() < end {
             locks.mutex("other").run(tokio::time::sleep(SECOND / 2)).await.unwrap();
         }
@@ -165,7 +165,7 @@ fn a_hold_is_renewed_though_its_runtime_is_not_driven() {
 
 #[test]
 fn a_hold_is_renewed_by_whichever_runtime_uses_its_locks() {
-    let options = Locks::builder().memory(&Memory::new()).lease(3 * SECOND);
+    let options = Locks::builder().memory(&Memory::new()).lease(6 * SECOND);
     let first = one_thread();
     let locks = first.block_on(options.connect()).unwrap();
     let guard = first.block_on(locks.mutex("held").lock()).unwrap();
@@ -175,12 +175,12 @@ fn a_hold_is_renewed_by_whichever_runtime_uses_its_locks() {
         .map(|_| {
             one_thread().block_on(async {
                 // A request for another lock of the same `Locks` is enough.
-                locks.mutex("other").run(tokio::time::sleep(SECOND + SECOND / 2)).await.unwrap();
+                locks.mutex("other").run(tokio::time::sleep(5 * SECOND / 2)).await.unwrap();
                 guard.valid_until()
             })
         })
         .collect();
-    assert!(begun.elapsed() > 4 * SECOND && !guard.is_lost(), "{:?}", guard.loss());
+    assert!(begun.elapsed() > 6 * SECOND && !guard.is_lost(), "{:?}", guard.loss());
     assert!(ends.windows(2).all(|two| two[0] < two[1]), "{ends:?}");
     one_thread().block_on(guard.release()).unwrap();
 }
@@ -316,14 +316,14 @@ fn a_guard_may_be_dropped_by_a_thread_that_ends() {
 #[test]
 fn a_release_behind_a_command_of_a_runtime_that_ends_goes_on() {
     let store = Memory::new();
-    let options = Locks::builder().memory(&store).lease(3 * SECOND).node_timeout(60 * SECOND);
+    let options = Locks::builder().memory(&store).lease(9 * SECOND).node_timeout(60 * SECOND);
     let first = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let stock = first.block_on(options.connect()).unwrap().mutex("stock");
     one_thread().block_on(async {
         let guard = stock.lock().await.unwrap();
         store.stall(Duration::MAX);
         // A third of the lease, and the time that sending a renewal takes.
-        tokio::time::sleep(SECOND + SECOND / 2).await;
+        tokio::time::sleep(3 * SECOND + SECOND / 2).await;
         let release = tokio::spawn(guard.release());
         yield_now().await;
         std::thread::spawn(move || drop(first)).join().unwrap();

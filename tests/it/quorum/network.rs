@@ -24,7 +24,7 @@ pub(super) async fn ways(servers: &[Server]) -> Vec<Proxy> {
 
 /// Returns options with short times: the tests wait for lost answers and for the ends of leases.
 pub(super) fn by(ways: &[Proxy]) -> Builder {
-    let builder = Locks::builder().lease(3 * SECOND).node_timeout(Duration::from_millis(300));
+    let builder = Locks::builder().lease(6 * SECOND).node_timeout(SECOND);
     let builder = builder.delayed_restart(false).unavailable_after(60 * SECOND);
     builder.servers(ways.iter().map(Proxy::url))
 }
@@ -38,8 +38,8 @@ pub(super) fn cut(ways: &[Proxy]) -> Vec<HalfOpen> {
 async fn in_a_divided_network_those_with_the_majority_get_the_lock() {
     let servers = servers(5).await;
     let (our_ways, their_ways) = (ways(&servers).await, ways(&servers).await);
-    let (ours, theirs) = (by(&our_ways).connect().await.unwrap(), by(&their_ways).connect().await.unwrap());
-    let (ours, theirs) = (ours.mutex("stock"), theirs.mutex("stock"));
+    let connect = async |ways: &[Proxy]| by(ways).lease(60 * SECOND).connect().await.unwrap().mutex("stock");
+    let (ours, theirs) = (connect(&our_ways).await, connect(&their_ways).await);
     let (our_cut, their_cut) = (cut(&our_ways[2..]), cut(&their_ways[..2]));
     // Theirs asks the two that it reaches, and both grant it.
     assert_eq!(ours.try_lock().await.unwrap_err().kind(), ErrorKind::Unavailable);
@@ -84,7 +84,7 @@ async fn a_master_whose_answers_are_lost_lets_nobody_in_and_keeps_nothing() {
         let servers = servers(masters).await;
         let ways = ways(&servers).await;
         let ours = by(&ways).connect().await.unwrap().mutex("stock");
-        let theirs = super::servers::over(&servers).lease(3 * SECOND).connect().await.unwrap().mutex("stock");
+        let theirs = super::servers::over(&servers).lease(6 * SECOND).connect().await.unwrap().mutex("stock");
         let lost = ways[0].on(|c| c.is("acquire") || c.is("release") || c.is("settle")).drop_reply();
         for _ in 0..4 {
             let guard = soon("ours", ours.lock()).await.unwrap();
@@ -114,7 +114,7 @@ async fn clients_whose_ways_come_and_go_never_hold_at_once() {
     let mut all_ways = Vec::new();
     for client in 0..CLIENTS as u64 {
         let ways = ways(&servers).await;
-        let locks = by(&ways).lease(SECOND).connect().await.unwrap();
+        let locks = by(&ways).lease(SECOND).node_timeout(3 * SECOND / 10).connect().await.unwrap();
         clients.spawn(compete(locks, holders.clone(), end, StdRng::seed_from_u64(seed ^ client), (seed, 10)));
         all_ways.extend(ways);
     }

@@ -143,7 +143,7 @@ async fn the_remaining_lease_is_that_of_a_majority_in_any_order_of_the_answers()
 async fn a_minority_that_freezes_while_the_lock_is_held_is_no_matter_to_renewal_and_release() {
     for masters in [3, 5] {
         let servers = servers(masters).await;
-        let builder = over(&servers).lease(9 * SECOND).node_timeout(SECOND / 2);
+        let builder = over(&servers).lease(9 * SECOND).node_timeout(2 * SECOND);
         let stock = builder.connect().await.unwrap().mutex("stock");
         let guard = soon("the lock", stock.lock()).await.unwrap();
         let minority = &servers[masters / 2 + 1..];
@@ -356,7 +356,8 @@ async fn connect_needs_a_majority_and_right_passwords() {
 #[tokio::test]
 async fn a_server_that_was_just_started_has_no_vote() {
     let servers = servers(3).await;
-    let builder = || over(&servers).delayed_restart(true).lease(3 * SECOND).unavailable_after(30 * SECOND);
+    // Longer than it takes to start the servers.
+    let builder = || over(&servers).delayed_restart(true).lease(9 * SECOND).unavailable_after(60 * SECOND);
     let locks = builder().connect().await.unwrap();
     let stock = locks.mutex("stock");
     let error = stock.try_lock().await.unwrap_err();

@@ -18,7 +18,7 @@ async fn a_hold_survives_a_failover_on_demand() {
     let group = Group::with(Setup { silent: true, ..Setup::default() }).await;
     add_user(&group).await;
     let urls = group.urls("locker:secret@", "");
-    let builder = || options().sentinel(&urls, NAME).lease(9 * SECOND).poll_interval(3600 * SECOND);
+    let builder = || options().sentinel(&urls, NAME).lease(60 * SECOND).poll_interval(3600 * SECOND);
     let locks = builder().connect().await.unwrap();
     let theirs = builder().connect().await.unwrap();
     let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();

@@ -201,9 +201,7 @@ impl Group {
     pub async fn master(&self) -> &Server {
         let mut votes = HashMap::<u16, usize>::new();
         for sentinel in &self.sentinels {
-            if let Ok((_, port)) =
-                sentinel.try_ask::<(String, u16)>(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]).await
-            {
+            if let Some(port) = sentinel.names().await {
                 *votes.entry(port).or_default() += 1;
             }
         }
@@ -212,10 +210,24 @@ impl Group {
     }
 
     /// Waits until most sentinels take another server for the master, and it reports that it is one. Returns it.
+    ///
+    /// On a busy machine the sentinels may give up a failover, and go apart: those that still name the old master are asked again.
     pub async fn failed_over(&self, old: &Server) -> &Server {
+        let mut asked = Instant::now();
         eventually("another master", async || {
             let master = self.master().await;
-            master.port() != old.port() && is_master(master).await
+            if master.port() != old.port() && is_master(master).await {
+                return true;
+            }
+            if asked.elapsed() > Duration::from_secs(15) {
+                asked = Instant::now();
+                for sentinel in &self.sentinels {
+                    if sentinel.names().await == Some(old.known_port()) {
+                        let _ = sentinel.try_ask::<()>(&["SENTINEL", "FAILOVER", NAME]).await;
+                    }
+                }
+            }
+            false
         })
         .await;
         self.master().await
@@ -225,8 +237,7 @@ impl Group {
     pub async fn fail_over(&self) {
         let (first, old) = (&self.sentinels[0], self.master().await.known_port());
         let has_begun = async || {
-            let named = first.try_ask::<(String, u16)>(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]).await;
-            if named.is_ok_and(|(_, port)| port != old) {
+            if first.names().await.is_some_and(|port| port != old) {
                 return true;
             }
             let _ = first.try_ask::<()>(&["SENTINEL", "FAILOVER", NAME]).await;
@@ -383,6 +394,12 @@ impl Sentinel {
 
     async fn master(&self) -> RedisResult<HashMap<String, String>> {
         self.try_ask(&["SENTINEL", "MASTER", NAME]).await
+    }
+
+    /// Returns the port that it names for the master, if it answers.
+    async fn names(&self) -> Option<u16> {
+        let named = self.try_ask::<(String, u16)>(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]).await;
+        named.ok().map(|(_, port)| port)
     }
 
     pub async fn try_ask<T: redis::FromRedisValue>(&self, command: &[&str]) -> RedisResult<T> {

@@ -6,7 +6,7 @@ use nestlock::{ErrorKind, Owner};
 use tokio::time::Instant;
 
 use crate::support::server::Server;
-use crate::support::{builder, enlisted, log, soon};
+use crate::support::{SECOND, builder, enlisted, eventually, log, soon};
 
 #[tokio::test]
 async fn a_lock_that_waits_survives_a_restart() {
@@ -25,7 +25,7 @@ async fn a_lock_that_waits_survives_a_restart() {
 #[tokio::test]
 async fn a_lock_gives_up_when_the_server_was_away_too_long() {
     let server = Server::start().await;
-    let limit = Duration::from_millis(300);
+    let limit = SECOND;
     let locks = builder(&server.url()).unavailable_after(limit).connect().await.unwrap();
     let stock = locks.mutex("stock");
     server.kill();
@@ -38,7 +38,8 @@ async fn a_lock_gives_up_when_the_server_was_away_too_long() {
     assert_eq!(soon("the other's end", behind).await.unwrap().unwrap_err().kind(), ErrorKind::Unavailable);
     // The time starts again with each request, and with each outage.
     server.restart().await;
-    drop(soon("the lock", stock.lock()).await.unwrap());
+    // Its connections may take longer than that on a busy machine.
+    eventually("the lock", async || stock.lock().await.is_ok()).await;
 }
 
 #[tokio::test]

@@ -132,7 +132,7 @@ async fn the_last_release_ends_the_hold_whatever_its_count() {
 async fn a_late_renewal_does_not_cut_an_extended_lease() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
-    let stock = builder(&proxy.url()).lease(3 * SECOND).connect().await.unwrap().mutex("stock");
+    let stock = builder(&proxy.url()).lease(9 * SECOND).connect().await.unwrap().mutex("stock");
     let guard = stock.lock().await.unwrap();
     let late = proxy.on(|c| c.is("renew")).times(1).hold();
     late.seen().await;

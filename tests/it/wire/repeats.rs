@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep_until};
 use super::{count, fields};
 use crate::support::proxy::{Proxy, Which};
 use crate::support::server::Server;
-use crate::support::{SECOND, builder, eventually, locks, soon};
+use crate::support::{PATIENCE, SECOND, builder, eventually, locks, soon};
 
 #[tokio::test]
 async fn a_grant_whose_answer_was_lost_is_settled_and_asked_for_under_a_fresh_field() {
@@ -106,8 +106,8 @@ async fn a_repeated_last_release_that_finds_nothing_is_done_before_the_deadline(
 async fn a_repeated_last_release_that_finds_nothing_after_the_deadline_is_lost() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
-    let stock = locks(&proxy.url()).await.mutex("stock");
-    let lease = 3 * SECOND;
+    let stock = builder(&proxy.url()).node_timeout(PATIENCE).connect().await.unwrap().mutex("stock");
+    let lease = 5 * SECOND;
     let outer = stock.lock().fixed_lease(lease).await.unwrap();
     let inner = stock.lock().fixed_lease(lease).await.unwrap();
     let end = inner.valid_until();
@@ -143,8 +143,8 @@ async fn a_grant_that_is_answered_after_its_lease_is_settled_and_requested_again
 async fn a_reentry_that_is_answered_after_the_holds_end_is_lost() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
-    let stock = locks(&proxy.url()).await.mutex("stock");
-    let outer = stock.lock().fixed_lease(SECOND).await.unwrap();
+    let stock = builder(&proxy.url()).node_timeout(PATIENCE).connect().await.unwrap().mutex("stock");
+    let outer = stock.lock().fixed_lease(4 * SECOND).await.unwrap();
     let late = proxy.on(|c| c.is("acquire")).times(1).hold_reply();
     let mut inner = Box::pin(stock.lock().fixed_lease(SECOND));
     assert!(futures::poll!(&mut inner).is_pending());
@@ -161,7 +161,8 @@ async fn a_reentry_that_is_answered_after_the_holds_end_is_lost() {
 async fn a_renewal_that_is_answered_after_the_deadline_does_not_revive_a_lost_hold() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
-    let stock = builder(&proxy.url()).lease(2 * SECOND).connect().await.unwrap().mutex("stock");
+    let options = builder(&proxy.url()).lease(6 * SECOND).node_timeout(PATIENCE);
+    let stock = options.connect().await.unwrap().mutex("stock");
     let guard = stock.lock().await.unwrap();
     let late = proxy.on(|c| c.is("renew") || c.is("settle")).hold_reply();
     late.done().await;

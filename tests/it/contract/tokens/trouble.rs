@@ -65,7 +65,7 @@ async fn tokens_grow_past_a_crash_and_past_plain_holds_of_others() {
 #[tokio::test]
 async fn a_grant_whose_answer_was_lost_is_undone_and_the_next_token_is_larger() {
     let home = Home::with_faults().await;
-    let locks = home.builder().lease(LONG).node_timeout(SECOND / 2).connect().await.unwrap();
+    let locks = home.builder().lease(LONG).node_timeout(SECOND).connect().await.unwrap();
     let stock = locks.mutex("stock").fenced();
     let mut before = next(&stock).await;
     for lost in 1..=3 {
