@@ -91,11 +91,18 @@ impl fmt::Display for Holder {
 pub struct WaitingProcess {
     field: Arc<str>,
     waiting_for: Duration,
+    here: bool,
 }
 
 impl WaitingProcess {
     pub(crate) fn new(field: impl Into<Arc<str>>, waiting_for: Duration) -> WaitingProcess {
-        WaitingProcess { field: field.into(), waiting_for }
+        WaitingProcess { field: field.into(), waiting_for, here: false }
+    }
+
+    /// Returns this process as `uuid` sees it, whose fields begin with that.
+    pub(crate) fn seen_by(self, uuid: &str) -> WaitingProcess {
+        let here = self.field.strip_prefix(uuid).is_some_and(|id| id.starts_with(':'));
+        WaitingProcess { here, ..self }
     }
 
     /// Returns the [label](crate::Builder::label) of the `Locks` that waits. `None`: it has no label.
@@ -108,6 +115,12 @@ impl WaitingProcess {
     #[must_use]
     pub fn field(&self) -> &str {
         &self.field
+    }
+
+    /// Whether it is the `Locks` that asked: [`Mutex::waiters`](crate::Mutex::waiters) then has its place in the line.
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        self.here
     }
 
     /// Returns how long the process has been in the line, in whole seconds by the server's clock.

@@ -249,6 +249,7 @@ pub mod guide {
     /// [options]: crate::guide::options
     /// [rights]: crate::guide::operations#rights-of-a-least-privilege-user
     /// [keys]: crate::guide::operations#keys-and-channels
+    /// [line]: crate::guide::leases#first-come-first-served
     #[doc = include_str!("../docs/cli.md")]
     pub mod cli {}
 

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use nestlock::{ErrorKind, Holder};
+use nestlock::{ErrorKind, Holder, WaitingProcess};
 use redis::aio::MultiplexedConnection;
 
 use crate::options::{LsOptions, ServerOptions};
-use crate::output::{as_json, line, row};
+use crate::output::{as_json, line, row, waiter_as_json};
 use crate::servers::{self, Servers};
 use crate::status::Failure;
 
@@ -29,7 +29,11 @@ pub(crate) async fn run(options: LsOptions, servers: ServerOptions, json: bool) 
     let mut held = Vec::new();
     for name in names {
         match locks.mutex(&name).holder().await {
-            Ok(Some(holder)) => held.push((name, holder)),
+            Ok(Some(holder)) => {
+                // Without the right to ask, or without a line, nobody is in it.
+                let waiters = locks.mutex(&name).waiters().await.unwrap_or_default();
+                held.push((name, holder, waiters));
+            }
             Ok(None) => {}
             // This is something else under a name that a lock could have.
             Err(error) if matches!(error.kind(), ErrorKind::NotALock | ErrorKind::Config) => {}
@@ -37,8 +41,10 @@ pub(crate) async fn run(options: LsOptions, servers: ServerOptions, json: bool) 
         }
     }
     if json {
-        for (name, holder) in &held {
-            if !line(&as_json(name, Some(holder)).to_string())? {
+        for (name, holder, waiters) in &held {
+            let mut state = as_json(name, Some(holder));
+            state["waiters"] = waiters.iter().map(waiter_as_json).collect();
+            if !line(&state.to_string())? {
                 break;
             }
         }
@@ -84,14 +90,14 @@ fn literally(text: &str) -> String {
     pattern
 }
 
-fn table(held: &[(String, Holder)]) -> Result<(), Failure> {
-    let head = ["NAME", "HELD BY", "COUNT", "LEASE"].map(str::to_owned);
-    let rows: Vec<_> =
-        std::iter::once(head).chain(held.iter().map(|(name, holder)| row(name, holder))).collect();
+fn table(held: &[(String, Holder, Vec<WaitingProcess>)]) -> Result<(), Failure> {
+    let head = ["NAME", "HELD BY", "COUNT", "LEASE", "WAITERS"].map(str::to_owned);
+    let locks = held.iter().map(|(name, holder, waiters)| row(name, holder, waiters.len()));
+    let rows: Vec<_> = std::iter::once(head).chain(locks).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let (first, second, third) = (width(0), width(1), width(2));
-    for [name, by, count, left] in &rows {
-        if !line(&format!("{name:first$}  {by:second$}  {count:>third$}  {left}"))? {
+    let (first, second, third, fourth) = (width(0), width(1), width(2), width(3));
+    for [name, by, count, left, waiters] in &rows {
+        if !line(&format!("{name:first$}  {by:second$}  {count:>third$}  {left:fourth$}  {waiters:>7}"))? {
             break;
         }
     }

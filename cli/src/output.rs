@@ -69,8 +69,9 @@ pub(crate) fn waiter_as_text(waiter: &WaitingProcess) -> String {
 }
 
 /// Returns the columns of a list.
-pub(crate) fn row(name: &str, holder: &Holder) -> [String; 4] {
+pub(crate) fn row(name: &str, holder: &Holder, waiters: usize) -> [String; 5] {
     let by = holder.label().unwrap_or(holder.field());
     let left = shown(holder.remaining_lease());
-    [name.escape_debug().to_string(), by.escape_debug().to_string(), holder.count().to_string(), left]
+    let (name, by) = (name.escape_debug().to_string(), by.escape_debug().to_string());
+    [name, by, holder.count().to_string(), left, waiters.to_string()]
 }

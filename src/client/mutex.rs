@@ -268,6 +268,7 @@ impl Mutex {
     /// for process in stock.waiters().await? {
     ///     println!("waits: {process}"); // waits: web-2 for 0 s
     /// #   assert_eq!(process.to_string(), "web-2 for 0 s");
+    ///     assert!(!process.is_here()); // of `theirs` it would be true
     /// }
     /// guard.release().await?;
     /// # waits.await.unwrap()?.release().await
@@ -285,7 +286,10 @@ impl Mutex {
         self.check().await?;
         let Some(line) = self.handle.terms.line else { return Ok(Vec::new()) };
         match self.reply(self.handle.quorum.waiters(&self.keys, line).await)? {
-            Reply::Waiters(waiters) => Ok(waiters),
+            Reply::Waiters(waiters) => {
+                let uuid = &*self.handle.uuid;
+                Ok(waiters.into_iter().map(|process| process.seen_by(uuid)).collect())
+            }
             _ => Ok(Vec::new()),
         }
     }

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::time::{Duration, SystemTime};
 
-use nestlock::{Holder, Locks};
+use nestlock::{Holder, Locks, WaitingProcess};
 use tokio::time::{Instant, sleep};
 
 use crate::duration::{point, shown};
@@ -41,12 +41,30 @@ async fn report(locks: &Locks, json: bool, mut say: impl FnMut(&str)) -> Infalli
         // A request for several names waits for one at a time.
         let Some(status) = locks.held().into_iter().find(|status| status.waiting() > 0) else { continue };
         // What the request itself knows may be old. Without an answer, or without the right to ask, it is better than nothing.
-        let asked = locks.mutex(status.name()).holder().await;
+        let mutex = locks.mutex(status.name());
+        let asked = mutex.holder().await;
+        // Without the right to ask, or without a line, nobody is in it.
+        let line = Line::of(&mutex.waiters().await.unwrap_or_default());
         let holder = asked.unwrap_or_else(|_| status.holder().cloned());
         let known = seen.take().filter(|(field, _)| holder.as_ref().is_some_and(|one| one.field() == field));
         let since = known.as_ref().map(|(_, since)| *since);
         seen = known.or_else(|| Some((holder.as_ref()?.field().to_owned(), SystemTime::now())));
-        say(&text(status.name(), began.elapsed(), holder.as_ref(), since, json));
+        say(&text(status.name(), began.elapsed(), (holder.as_ref(), since), line, json));
+    }
+}
+
+/// The processes that wait for the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Line {
+    length: usize,
+    /// This process's place among them, from 1 on, if it is in the line.
+    place: Option<usize>,
+}
+
+impl Line {
+    fn of(waiters: &[WaitingProcess]) -> Option<Line> {
+        let place = waiters.iter().position(WaitingProcess::is_here).map(|before| before + 1);
+        (!waiters.is_empty()).then_some(Line { length: waiters.len(), place })
     }
 }
 
@@ -54,8 +72,8 @@ async fn report(locks: &Locks, json: bool, mut say: impl FnMut(&str)) -> Infalli
 fn text(
     name: &str,
     waited: Duration,
-    holder: Option<&Holder>,
-    since: Option<SystemTime>,
+    (holder, since): (Option<&Holder>, Option<SystemTime>),
+    line: Option<Line>,
     json: bool,
 ) -> String {
     if json {
@@ -64,6 +82,10 @@ fn text(
         report["waited_ms"] = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX).into();
         if let Some(since) = since {
             report["held_since_or_before"] = point(since).into();
+        }
+        if let Some(Line { length, place }) = line {
+            report["in_line"] = length.into();
+            report["place"] = place.into();
         }
         return report.to_string();
     }
@@ -78,6 +100,11 @@ fn text(
             text += &format!(" since {} or before", point(since));
         }
         text += &format!(", lease {}", shown(holder.remaining_lease()));
+    }
+    match line {
+        Some(Line { length, place: Some(place) }) => text += &format!(", place {place} of {length} in line"),
+        Some(Line { length, place: None }) => text += &format!(", {length} in line"),
+        None => {}
     }
     text
 }
@@ -113,13 +140,15 @@ mod tests {
         assert!(said(&memory, false, 1).await.is_empty());
         let said = said(&memory, false, 65).await;
         assert!(
-            said[0].starts_with("nestlock: waiting for `deploy`, held by backup@web-7, lease 2"),
+            said[0].starts_with("nestlock: waiting for `deploy`, held by backup@web-7, lease 2")
+                && said[0].ends_with(" s, place 1 of 1 in line"),
             "{said:?}"
         );
         for (text, after) in [(&said[1], 31), (&said[2], 61)] {
             let start =
                 format!("nestlock: still waiting for `deploy` after {after} s, held by backup@web-7 since 2");
-            assert!(text.starts_with(&start) && text.contains("Z or before, lease 2"), "{text}");
+            let has = |part| text.contains(part);
+            assert!(text.starts_with(&start) && has("Z or before, lease 2") && has("place 1 of 1"), "{text}");
         }
         assert_eq!(said.len(), 3);
     }
@@ -144,5 +173,11 @@ mod tests {
         let since: Vec<_> = said.iter().map(|one| one["held_since_or_before"].is_string()).collect();
         assert_eq!(since, [false, false, true], "{said:?}");
         assert_eq!((&said[1]["name"], &said[1]["waiting"]), (&"deploy".into(), &true.into()));
+        let line: Vec<_> = said.iter().map(|one| (&one["place"], &one["in_line"])).collect();
+        assert_eq!(
+            line,
+            [(&2.into(), &2.into()), (&1.into(), &1.into()), (&1.into(), &1.into())],
+            "{said:?}"
+        );
     }
 }

@@ -55,8 +55,8 @@ async fn ls_lists_the_locks_that_begin_so_and_nothing_else() {
 
     let text = end(on(&server, &["ls", "--prefix", "stock:"])).await.out;
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines[0], ["NAME", "HELD", "BY", "COUNT", "LEASE"]);
-    assert_eq!(lines[1][..3], ["stock:1", "web@one", "2"]);
+    assert_eq!(lines[0], ["NAME", "HELD", "BY", "COUNT", "LEASE", "WAITERS"]);
+    assert_eq!((&lines[1][..3], lines[1].last()), (&["stock:1", "web@one", "2"][..], Some(&"0")));
     assert_eq!(lines[2][1], format!("{UUID}:7"));
     assert_eq!(lines.len(), 3);
 }
@@ -109,6 +109,10 @@ async fn show_tells_who_waits_for_a_lock() {
     let waiters = &json(&ended.out)[0]["waiters"];
     assert_eq!((&waiters[0]["label"], &waiters[1]["label"]), (&"web@two".into(), &"web@three".into()));
     assert!(waiters[0]["waiting_ms"].is_u64() && waiters[0]["hold"].is_string(), "{waiters}");
+    let listed = end(on(&server, &["ls", "--all"])).await;
+    assert!(listed.out.lines().nth(1).is_some_and(|lock| lock.ends_with(" 2")), "{listed:?}");
+    let listed = end(on(&server, &["ls", "--all", "--json"])).await;
+    assert_eq!(json(&listed.out)[0]["waiters"][1]["label"], "web@three");
 }
 
 #[tokio::test]
