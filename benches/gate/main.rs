@@ -2,22 +2,47 @@
 
 use std::error::Error;
 
-use nestlock::Locks;
+use nestlock::{BareReentry, Locks, Mutex, Result};
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let pairs: u32 = std::env::args().nth(1).ok_or("how many pairs?")?.parse()?;
+fn main() -> std::result::Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let pairs: u32 = arguments.next().ok_or("how many pairs?")?.parse()?;
+    let what = arguments.next().unwrap_or_else(|| "free".to_owned());
     let url = std::env::var("REDIS_URL")?;
     // One thread, and patience: under valgrind everything takes fifty times as long.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let patience = std::time::Duration::from_secs(60);
-        let locks =
-            Locks::builder().server(url).node_timeout(patience).unavailable_after(patience).connect().await?;
+        let builder = Locks::builder().server(url).node_timeout(patience).unavailable_after(patience);
+        // A lease is confirmed for so long that all pairs are within half of it.
+        let builder = builder.lease(20 * patience).bare_reentry(BareReentry::Local);
+        let locks = builder.connect().await?;
         let stock = locks.mutex("gate:stock");
-        for _ in 0..pairs {
-            stock.lock().await?.release().await?;
+        match &*what {
+            "free" => free(&stock, pairs).await?,
+            "nested-run" => stock.run(nested_runs(&stock, pairs)).await??,
+            "nested-lock" => {
+                let guard = stock.lock().await?;
+                free(&stock, pairs).await?;
+                guard.release().await?;
+            }
+            other => return Err(format!("nothing is known of {other}").into()),
         }
         locks.close().await?;
         Ok(())
     })
+}
+
+async fn free(stock: &Mutex, pairs: u32) -> Result<()> {
+    for _ in 0..pairs {
+        stock.lock().await?.release().await?;
+    }
+    Ok(())
+}
+
+async fn nested_runs(stock: &Mutex, pairs: u32) -> Result<()> {
+    for _ in 0..pairs {
+        stock.run(async {}).await?;
+    }
+    Ok(())
 }

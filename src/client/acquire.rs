@@ -6,11 +6,12 @@ use std::panic::Location;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::task::{Poll, Waker, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use tokio::runtime;
 use tokio::task::consume_budget;
+use tokio::task::coop::has_budget_remaining;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::backend::why_late;
@@ -18,7 +19,7 @@ use crate::base::meter::{self, Sample, Waiting};
 use crate::base::telemetry::{self, AcquireSpan, Place};
 use crate::base::{Failure, Fate, Lease, Moment, Outcome, Spread, after, limit};
 use crate::client::fenced_guard::UNFENCED;
-use crate::client::guard::{Granted, Guard};
+use crate::client::guard::Guard;
 use crate::client::hold_times::{HoldTimes, Times};
 use crate::config::{BareReentry, Config};
 use crate::error::{Error, ErrorKind, Result, shown};
@@ -26,8 +27,8 @@ use crate::holder::Shown;
 use crate::owner::Owner;
 use crate::session::{Handle, Session, clock};
 use crate::table::{
-    AcquireParams, Admission, Ambiguous, LockEntry, Meaning, NewLevel, NotHeld, Owned, Pause, Polled, Taken,
-    Waiter,
+    AcquireParams, Admission, Ambiguous, Granted, LockEntry, Meaning, NewLevel, NotHeld, Owned, Pause,
+    Polled, Waiter,
 };
 use crate::wire::keys::{self, Keys};
 use crate::wire::{Fence, Pending, Reply, Token};
@@ -192,6 +193,23 @@ impl From<Error> for NotGranted {
     fn from(error: Error) -> NotGranted {
         NotGranted::Failed(error)
     }
+}
+
+/// Grants a nested `run` in its first poll, if the masters have the hold of its tree for certain, and nothing else has to be decided: a
+/// recursion has thousands of them. Everything else goes by [`acquire`], and `None` says nothing more.
+pub(super) fn grant_here(options: &AcquireOptions, cx: &mut Context<'_>) -> Option<Guard> {
+    let AcquireOptions { handle, keys, owner: Some(owner), bare: false, part: None, .. } = options else {
+        return None;
+    };
+    let is_noted = handle.watches_order() || telemetry::has_spans();
+    let is_simple = options.times.are_default() && !handle.config.confirm_reentry && !is_noted;
+    if !is_simple || !has_budget_remaining() || runtime::Handle::try_current().is_err() {
+        return None;
+    }
+    let granted = handle.nest(keys, owner, options.fenced)?;
+    // A loop of them lets other tasks go on. There is some left, so it is ready.
+    let _ready = pin!(consume_budget()).poll(cx);
+    Some(Guard::new(handle.clone(), keys.clone(), granted))
 }
 
 /// Begins a request, which asks until the lock is granted, or the time for it is over. Called in the first poll.
@@ -518,11 +536,8 @@ impl Attempts {
                     // Not in a copy of the process, where no command would be sent either.
                     Admission::Take(hold) => session.check_process().map(|()| {
                         let (level, fate) = (number(), Arc::<Fate>::default());
-                        let new = self.new_level(level, fate.clone(), None);
-                        let taken = entry.take(id, hold, &new, at);
-                        taken.map(|Taken { field, depth, token, spent }| {
-                            (Granted { hold, level, depth, token, field, fate }, spent)
-                        })
+                        let new = self.new_level(level, fate, None);
+                        entry.take(id, hold, &new, at)
                     }),
                     _ => Ok(None),
                 };

@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Loss, Result};
 use crate::owner::{Owner, Tree};
 use crate::session::Handle;
 use crate::session::clock::sleep_until;
-use crate::table::{HandOver, LockEntry, Meaning, ReleaseStep};
+use crate::table::{Granted, HandOver, LockEntry, Meaning, ReleaseStep};
 use crate::wire::keys::Keys;
 use crate::wire::{Pending, Reply};
 
@@ -59,16 +59,6 @@ struct Notes {
     span: Option<HeldSpan>,
     /// If the order of locks is watched: the tree of the owner that asked, until the level is out.
     in_order: Option<Tree>,
-}
-
-/// What a guard is made of, known at its grant.
-pub(super) struct Granted {
-    pub(super) hold: u64,
-    pub(super) level: u64,
-    pub(super) depth: u32,
-    pub(super) token: Option<u64>,
-    pub(super) field: Arc<str>,
-    pub(super) fate: Arc<Fate>,
 }
 
 impl Guard {
@@ -146,6 +136,9 @@ impl Guard {
     /// The hold counts as released from the first poll on. If the future is dropped after that, the release goes on in the
     /// background; if it is dropped before, the guard is dropped with it, which has the same effect.
     pub async fn release(mut self) -> Result<()> {
+        if self.ends_here() {
+            return Ok(());
+        }
         let (step, began) = self.handle.visit(&self.keys, |entry, number, at| {
             self.released = true;
             (entry.leave(self.hold, self.level, Some(number()), at), at.by_tokio())
@@ -172,6 +165,13 @@ impl Guard {
                 Err(error) => Err(error),
             },
         }
+    }
+
+    /// Releases a nested level, if nothing has to be sent or awaited for that. Returns whether it did.
+    pub(super) fn ends_here(&mut self) -> bool {
+        let is_simple = self.depth > 1 && self.notes.is_none();
+        self.released = is_simple && self.handle.unnest(&self.keys, self.hold, self.level);
+        self.released
     }
 
     /// Waits for a release that the background carries out, after another command of the hold.
@@ -578,7 +578,7 @@ async fn loss(handle: Handle, keys: Arc<Keys>, (id, level): (u64, u64), fate: Ar
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if !self.released {
+        if !self.released && !self.ends_here() {
             // The level is out at once. The release is sent here, or by the background.
             self.handle.let_go(&self.keys, self.hold, self.level);
         }

@@ -25,6 +25,11 @@ impl HoldTimes {
         self.0.as_deref().copied().unwrap_or_default()
     }
 
+    /// Whether the request asks for no times of its own.
+    pub(super) fn are_default(&self) -> bool {
+        self.0.is_none()
+    }
+
     pub(super) fn fixed_lease(&self) -> Option<Duration> {
         self.0.as_ref()?.fixed_lease
     }

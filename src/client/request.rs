@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use crate::base::telemetry;
-use crate::client::acquire::{AcquireOptions, NotGranted, acquire};
+use crate::client::acquire::{AcquireOptions, NotGranted, acquire, grant_here};
 use crate::client::fenced_guard::FencedGuard;
 use crate::client::guard::Guard;
 use crate::error::{Error, ErrorKind, Result};
@@ -39,6 +39,12 @@ impl Request {
         if self.answered {
             let message = "the request was answered before, and its future polled again; make a new one";
             return Poll::Ready(Err(Error::new(ErrorKind::Misuse, message).on(self.options.name()).into()));
+        }
+        if self.asking.is_none()
+            && let Some(guard) = grant_here(&self.options, cx)
+        {
+            self.answered = true;
+            return Poll::Ready(Ok(guard));
         }
         // From a copy: an option that is set later begins a new request with all of them.
         let asking = self.asking.get_or_insert_with(|| Box::pin(acquire(self.options.clone())));

@@ -8,11 +8,11 @@ use tokio::task::yield_now;
 use crate::base::{Fate, Outcome, telemetry};
 use crate::client::acquire::Sent;
 use crate::client::claim::Claim;
-use crate::client::guard::{Granted, Guard};
+use crate::client::guard::Guard;
 use crate::error::{Error, ErrorKind, Loss, Result};
 use crate::owner::Owner;
 use crate::session::Handle;
-use crate::table::NewLevel;
+use crate::table::{Granted, NewLevel};
 use crate::wire::Reply;
 use crate::wire::keys::{self, Keys};
 

@@ -46,6 +46,11 @@ pub(super) trait Holds: Sized {
     /// Returns the error of a run that this loss ended.
     fn lost(&self, loss: Loss) -> Error;
 
+    /// Releases it, if nothing has to be awaited for that. Returns whether it did.
+    fn ends_here(&mut self) -> bool {
+        false
+    }
+
     /// Releases it, and logs a release that is not confirmed.
     fn release_done(self) -> Releasing;
 }
@@ -85,6 +90,10 @@ impl Holds for Guard {
 
     fn lost(&self, loss: Loss) -> Error {
         Error::lost(loss).on(&self.name().into())
+    }
+
+    fn ends_here(&mut self) -> bool {
+        Guard::ends_here(self)
     }
 
     fn release_done(self) -> Releasing {
@@ -155,10 +164,10 @@ impl<A: Asks, F: Future, W> HeldNow<'_, A, F, W> {
     }
 
     /// Enters the scope of the work's owner for one poll of the work. Returns `None` if the hold is lost: the work must not be
-    /// polled.
-    fn inside(&self) -> Option<Inside> {
+    /// polled. `begins`: this is the run's first poll, in which its grant has looked.
+    fn inside(&self, begins: bool) -> Option<Inside> {
         match &*self.stage {
-            RunStage::Working { guard, owner, .. } if !guard.is_lost() => Some(inside(owner)),
+            RunStage::Working { guard, owner, .. } if begins || !guard.is_lost() => Some(inside(owner)),
             _ => None,
         }
     }
@@ -221,13 +230,15 @@ impl<A: Asks, F: Future, W> HeldNow<'_, A, F, W> {
 
     /// Begins the release. From its first poll on the level is gone, and the scope may end.
     fn release(&mut self, cx: &mut Context<'_>) {
-        let RunStage::Working { guard, owner, .. } = std::mem::replace(&mut *self.stage, RunStage::Over)
+        let RunStage::Working { mut guard, owner, .. } = std::mem::replace(&mut *self.stage, RunStage::Over)
         else {
             return;
         };
-        let mut releasing = guard.release_done();
-        if releasing.as_mut().poll(cx).is_pending() {
-            *self.stage = RunStage::Releasing { releasing };
+        if !guard.ends_here() {
+            let mut releasing = guard.release_done();
+            if releasing.as_mut().poll(cx).is_pending() {
+                *self.stage = RunStage::Releasing { releasing };
+            }
         }
         owner.leave();
     }
@@ -241,12 +252,13 @@ impl<A: Asks, F: Future, W> HeldWork<A, F, W> {
         make: impl FnOnce(W, &A::Held) -> Result<F>,
     ) -> Poll<Result<F::Output, NotGranted>> {
         let mut this = self.project();
+        let begins = matches!(this.stage, RunStage::Asking { request } if !request.is_begun());
         ready!(this.ask(cx))?;
         if let Err(error) = this.make(make) {
             this.stop();
             return Poll::Ready(Err(error.into()));
         }
-        if let Some(inside) = this.inside()
+        if let Some(inside) = this.inside(begins)
             && let WorkNow::ToDo { work } = this.work.as_mut().project()
         {
             let span = match &*this.stage {

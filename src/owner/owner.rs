@@ -86,8 +86,10 @@ struct TreeNode {
 struct Scopes {
     open: usize,
     entered: bool,
-    /// One for each level and each request. What they stand for passes to the heir when the last scope ends.
-    positions: Vec<Position>,
+    /// One for each level and each request. What they stand for passes to the heir when the last scope ends. The first one has its place
+    /// here: the owner of a `run` mostly has no other.
+    first: Option<Position>,
+    more: Vec<Position>,
 }
 
 /// Where an owner has levels or requests: one lock of one session.
@@ -242,8 +244,9 @@ impl Owner {
         if let Kind::Made(node) = &self.0 {
             let mut scopes = lock(&node.scopes);
             // Searched from the end: holds are mostly released in the reverse order of their grants.
-            if let Some(at) = scopes.positions.iter().rposition(|registered| registered.is(position)) {
-                scopes.positions.swap_remove(at);
+            match scopes.more.iter().rposition(|registered| registered.is(position)) {
+                Some(at) => drop(scopes.more.swap_remove(at)),
+                None => drop(scopes.first.take_if(|registered| registered.is(position))),
             }
         }
     }
@@ -259,15 +262,15 @@ impl Owner {
     /// Ends one scope. When the last one ends, what the owner still has passes to its heir.
     pub(crate) fn leave(&self) {
         let Kind::Made(node) = &self.0 else { return };
-        let positions = {
+        let (first, more) = {
             let mut scopes = lock(&node.scopes);
             scopes.open = scopes.open.saturating_sub(1);
             if scopes.open > 0 {
                 return;
             }
-            std::mem::take(&mut scopes.positions)
+            (scopes.first.take(), std::mem::take(&mut scopes.more))
         };
-        for position in positions {
+        for position in first.into_iter().chain(more) {
             if let Some(session) = position.session.upgrade() {
                 session.owner_ended(&position.name, self);
             }
@@ -280,7 +283,10 @@ impl Scopes {
     fn register(&mut self, position: &Position) -> bool {
         let is_live = self.is_live();
         if is_live {
-            self.positions.push(position.clone());
+            match &mut self.first {
+                Some(_) => self.more.push(position.clone()),
+                first => *first = Some(position.clone()),
+            }
         }
         is_live
     }

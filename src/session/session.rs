@@ -22,7 +22,7 @@ use crate::session::clock::Clock;
 use crate::session::hints::Hints;
 use crate::session::pulse::Pulse;
 use crate::table::{
-    HEAD_PATIENCE, Inversion, LockEntry, LockOrder, LockTable, LogEvent, Named, Terms, VisitEffects,
+    Granted, HEAD_PATIENCE, Inversion, LockEntry, LockOrder, LockTable, LogEvent, Named, Terms, VisitEffects,
     retry_pause,
 };
 use crate::wire::Pending;
@@ -249,6 +249,30 @@ impl Session {
             });
         self.carry_out(keys, effects);
         result
+    }
+
+    /// Grants a nested level to this owner, a new one, where neither a command nor a visit is needed: see [`LockEntry::nest`]. Called inside
+    /// a runtime.
+    pub(crate) fn nest(&self, keys: &Arc<Keys>, owner: &Owner, fenced: bool) -> Option<Granted> {
+        self.ensure_watchdog();
+        let granted = {
+            let mut table = lock(&self.table);
+            let (entry, number) = table.standing(keys)?;
+            entry.nest(owner, fenced, number, || {
+                let known = self.quorum.is_connected(keys) && self.check_process().is_ok();
+                known.then(|| self.moment())
+            })?
+        };
+        if meter::ON {
+            self.measure(&keys.name, Sample::Nested);
+        }
+        Some(granted)
+    }
+
+    /// Takes out a nested level, if its release needs neither a command nor a visit. Returns whether it did.
+    pub(crate) fn unnest(&self, keys: &Arc<Keys>, hold: u64, level: u64) -> bool {
+        let left = self.table(|table, at| table.standing(keys)?.0.unnest(hold, level, at));
+        left.is_some()
     }
 
     /// Visits a lock if its entry is known, and does nothing otherwise.

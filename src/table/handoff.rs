@@ -1,14 +1,13 @@
 //! How a released hold passes from owner to owner inside this process, without a command: it is offered to the head of the line, which
 //! takes it when it is polled. This is lock cohorting (Dice, Marathe, Shavit: Lock Cohorting, PPoPP 2012), bounded by time.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::base::meter::Sample;
 use crate::base::{Moment, after};
-use crate::table::admission::{AcquireParams, NewLevel};
+use crate::table::admission::{AcquireParams, Granted, NewLevel};
 use crate::table::entry::{LockEntry, may_enter};
 use crate::table::hold::{Hold, State};
 use crate::table::queue::{HEAD_PATIENCE, Waiter, WaiterState};
@@ -16,16 +15,6 @@ use crate::wire::{Pending, Reply};
 
 /// For so long at most a process lets others go first.
 const LONGEST_PAUSE: Duration = HEAD_PATIENCE;
-
-/// What a request has taken over.
-#[derive(Debug)]
-pub(crate) struct Taken {
-    pub(crate) field: Arc<str>,
-    pub(crate) depth: u32,
-    pub(crate) token: Option<u64>,
-    /// To be dropped once nothing is locked.
-    pub(crate) spent: Waiter,
-}
 
 impl LockEntry {
     /// The last level of this hold has left. Whether the hold is offered to the head of the line; else it ends. `passes`: what
@@ -59,8 +48,14 @@ impl LockEntry {
         None
     }
 
-    /// A request takes over what was offered to it, or enters what its tree holds.
-    pub(crate) fn take(&mut self, id: u64, hold: u64, new: &NewLevel, at: Moment) -> Option<Taken> {
+    /// A request takes over what was offered to it, or enters what its tree holds. It is to be dropped once nothing is locked.
+    pub(crate) fn take(
+        &mut self,
+        id: u64,
+        hold: u64,
+        new: &NewLevel,
+        at: Moment,
+    ) -> Option<(Granted, Waiter)> {
         let request = self.queue.get(id)?;
         let enters = |one: &Hold| one.is_offered() || one.lives() && may_enter(request, one);
         let hold = self.holds.iter_mut().find(|one| one.id == hold && enters(one))?;
@@ -77,11 +72,11 @@ impl LockEntry {
         }
         let sample = if first { Sample::Held } else { Sample::Nested };
         self.out.measure(sample);
-        let (field, depth, token) = (hold.field.clone(), hold.count(), hold.token());
+        let granted = hold.granted(new.level, new.fate.clone());
         self.waits_no_more(id);
         self.tree_asks_once_more();
         self.wake_next(at.now);
-        Some(Taken { field, depth, token, spent: request })
+        Some((granted, request))
     }
 
     /// What is offered ends: it may be gone, or nobody is to take it.

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use crate::base::{Fate, Lease, MasterSet, Stamp, after};
 use crate::error::Loss;
 use crate::owner::Owner;
+use crate::table::admission::Granted;
 use crate::table::apart::Apart;
 use crate::table::leaving::Leaving;
 use crate::table::level::Level;
@@ -424,6 +425,12 @@ impl Hold {
         self.limited |= level.max_hold.is_some();
         self.levels.push(level);
         self.stands = stands;
+    }
+
+    /// What the guard of its innermost level, which was granted just now, is made of.
+    pub(super) fn granted(&self, level: u64, fate: Arc<Fate>) -> Granted {
+        let (depth, token, field) = (self.count(), self.token(), self.field.clone());
+        Granted { hold: self.id, level, depth, token, field, fate }
     }
 
     /// The outermost level was granted with this token.

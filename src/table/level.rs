@@ -92,3 +92,21 @@ pub(crate) struct Level {
     pub(crate) max_hold: Option<Stamp>,
     pub(super) fate: Arc<Fate>,
 }
+
+impl Level {
+    /// A renewed one of a `run`.
+    pub(super) fn nested(id: u64, owner: Owner, fate: Arc<Fate>) -> Level {
+        let (bare, branch, watched) = (false, false, true);
+        Level {
+            id,
+            owner,
+            bare,
+            polled: Polled::default(),
+            branch,
+            watched,
+            until: None,
+            max_hold: None,
+            fate,
+        }
+    }
+}

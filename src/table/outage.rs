@@ -47,6 +47,11 @@ impl Outage {
         Some(seen.error.again())
     }
 
+    /// Whether no command has failed since the last answer.
+    pub(super) fn is_over(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// Whether the last failure is no older than that. An old one proves nothing: nobody may have asked in between.
     pub(crate) fn is_fresh(&self, age: Duration, now: Instant) -> bool {
         self.0.as_ref().is_some_and(|seen| now <= after(seen.last, age))

@@ -303,6 +303,14 @@ impl Queue {
         self.0.as_ref().is_some_and(|waiters| waiters.may_have_kin(owner))
     }
 
+    /// Whether there are requests of this owner's tree.
+    pub(super) fn has_kin(&self, owner: &Owner) -> bool {
+        let Some(waiters) = &self.0 else { return false };
+        let tree = owner.tree();
+        let counted = waiters.kin.as_ref().map(|kin| kin.0.contains_key(&tree));
+        counted.unwrap_or_else(|| waiters.requests.iter().any(|request| request.owner.tree() == tree))
+    }
+
     /// Marks the bare requests of this owner as branches.
     pub(super) fn prove(&mut self, owner: &Owner) {
         self.0.get_or_insert_default().prove(owner);

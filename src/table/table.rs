@@ -179,6 +179,18 @@ impl LockTable {
         }
     }
 
+    /// The entry that is not empty, for a look that leaves nothing to be done, with what numbers are made of.
+    pub(crate) fn standing(&mut self, keys: &Arc<Keys>) -> Option<(&mut LockEntry, &mut u64)> {
+        let known = self.entries.get(keys.place.get()).and_then(Option::as_deref);
+        let is_known = |entry: &LockEntry| Arc::ptr_eq(&entry.keys, keys) || entry.keys.name == keys.name;
+        if !known.is_some_and(is_known) {
+            keys.place.set(*self.places.get(&keys.name)?);
+        }
+        let entry = self.entries.get_mut(keys.place.get())?.as_deref_mut().filter(|entry| !entry.idle)?;
+        entry.is_open = !self.closed;
+        Some((entry, &mut self.numbers))
+    }
+
     /// Whether nothing is left that only this process can end: no hold, and no release that is not confirmed.
     pub(crate) fn is_empty(&self) -> bool {
         self.busy == 0

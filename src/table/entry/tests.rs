@@ -18,7 +18,7 @@ use crate::base::meter::Sample;
 use crate::base::{Drift, Fate, Lease, MasterSet, Moment, Outcome, Spread};
 use crate::error::Loss;
 use crate::owner::OwnerEnds;
-use crate::table::admission::{AcquireParams, Admission, NewLevel, NotHeld, Pause};
+use crate::table::admission::{AcquireParams, Admission, Granted, NewLevel, NotHeld, Pause};
 use crate::table::effects::{Effects, LogEvent};
 use crate::table::outcome::{LateAnswer, Meaning, ReleaseStep};
 use crate::table::terms::{Terms, WarnAfter};
@@ -207,7 +207,12 @@ impl World {
 
     /// A request's first poll.
     fn begin(&mut self, owner: Owner, bare: bool, options: Options) {
-        let id = self.number();
+        let plain = !bare && !options.fixed && options.limit.is_none();
+        let here = if plain && self.nests.is_some() { self.nests_here(&owner) } else { None };
+        if here.is_some_and(|kept| kept) {
+            return;
+        }
+        let (id, guards) = (self.number(), self.guards.len());
         let request = Waiter::new(id, owner, bare, self.now);
         if self.entry.enter(request.taking(!options.fixed)).is_err() {
             return;
@@ -226,6 +231,26 @@ impl World {
             known: false,
         });
         self.poll(self.askers.len() - 1);
+        assert!(here.is_none() || self.guards.len() > guards, "granted in silence, and not by its line");
+    }
+
+    /// A `run` is granted without a visit, where that is possible. Returns whether that is kept; else it goes by its line, which has to
+    /// grant it as well.
+    fn nests_here(&mut self, owner: &Owner) -> Option<bool> {
+        let (connected, at, due) = (self.nests == Some(true), self.at(), self.entry.due(true));
+        let granted = self.entry.nest(owner, false, &mut self.numbers, || connected.then_some(at))?;
+        assert_eq!(self.entry.due(true), due, "it has to be looked at sooner");
+        let keeps = self.dice(2) == 0;
+        match keeps {
+            true => {
+                let Granted { hold, level, fate, .. } = granted;
+                self.guards.push(Kept { hold, level, fate, branch_of: None });
+                self.samples.push(Sample::Nested);
+                (self.granted, self.taken) = (self.granted + 1, self.taken + 1);
+            }
+            false => assert!(self.entry.unnest(granted.hold, granted.level, at).is_some(), "it is the last"),
+        }
+        Some(keeps)
     }
 
     /// Polls one that was woken, or whose timer has come.
@@ -291,8 +316,8 @@ impl World {
             fate: fate.clone(),
             token: None,
         };
-        let taken = self.entry.take(asker.id, hold, &new, moment).expect("it is offered");
-        let branch_of = taken.spent.branch.then(|| taken.spent.owner.clone());
+        let (_granted, spent) = self.entry.take(asker.id, hold, &new, moment).expect("it is offered");
+        let branch_of = spent.branch.then(|| spent.owner.clone());
         self.guards.push(Kept { hold, level, fate, branch_of });
         (self.granted, self.taken) = (self.granted + 1, self.taken + 1);
     }
@@ -406,8 +431,12 @@ impl World {
     /// A guard is released: it sends the command itself, or it is dropped.
     fn release_by(&mut self, at: usize, sends: bool) {
         let guard = self.guards.remove(at);
+        let (moment, due) = (self.at(), self.entry.due(true));
+        if self.nests.is_some() && self.entry.unnest(guard.hold, guard.level, moment).is_some() {
+            assert_eq!(self.entry.due(true), due, "it has to be looked at sooner");
+            return;
+        }
         let no = sends.then(|| self.number());
-        let moment = self.at();
         if let ReleaseStep::Send(pending) = self.entry.leave(guard.hold, guard.level, no, moment) {
             self.flight.push(pending);
         }

@@ -1,0 +1,61 @@
+//! A nested level from which nothing else follows: it comes and goes by a look at its hold, without a place in the line.
+
+use std::sync::Arc;
+
+use crate::base::{Fate, Moment};
+use crate::owner::Owner;
+use crate::table::admission::Granted;
+use crate::table::entry::LockEntry;
+use crate::table::hold::Hold;
+use crate::table::level::Level;
+use crate::table::queue::Queue;
+
+/// The hold that lives, if a renewed level more or less changes nothing but its levels: no request of its tree waits, no other hold is known,
+/// and no level ends before the hold does. A visit would find nothing to wake, to send, or to look at sooner.
+fn simple<'a>(holds: &'a mut [Hold], queue: &Queue) -> Option<&'a mut Hold> {
+    let [hold] = holds else { return None };
+    let first = hold.levels.first()?;
+    let is_simple =
+        hold.lives() && first.watched && hold.limited().is_empty() && !queue.has_kin(&first.owner);
+    is_simple.then_some(hold)
+}
+
+impl LockEntry {
+    /// Grants a renewed level to this owner, a new one that has asked for nothing yet, if [`admit`](LockEntry::admit) would have it enter
+    /// the hold of its tree, and nothing else follows. `now`: `None` if nothing is granted here without a command.
+    pub(crate) fn nest(
+        &mut self,
+        owner: &Owner,
+        fenced: bool,
+        number: &mut u64,
+        now: impl FnOnce() -> Option<Moment>,
+    ) -> Option<Granted> {
+        let hold = simple(&mut self.holds, &self.queue)?;
+        let enters = hold.admits(owner) && (!fenced || hold.fence.is_some());
+        if !enters || !self.is_open || !self.outage.is_over() {
+            return None;
+        }
+        let at = now()?;
+        if at.now >= hold.end() || !hold.is_certain(at.now) {
+            return None;
+        }
+        *number += 1;
+        let fate = Arc::<Fate>::default();
+        let owner = owner.settle_at(&self.place);
+        // The masters have counted nothing.
+        hold.enter(Level::nested(*number, owner, fate.clone()), hold.stands);
+        Some(hold.granted(*number, fate))
+    }
+
+    /// Takes out the innermost level, as [`leave`](LockEntry::leave) would, if that releases it and nothing else follows. What comes back
+    /// is to be dropped once nothing is locked.
+    pub(crate) fn unnest(&mut self, id: u64, level: u64, at: Moment) -> Option<Level> {
+        let hold =
+            simple(&mut self.holds, &self.queue).filter(|hold| hold.id == id && at.now < hold.end())?;
+        // The masters have counted no more levels than are left.
+        let is_done = hold.levels.len() > 1 && hold.owes_nothing() && hold.stands < hold.count();
+        let left = hold.levels.pop_if(|last| is_done && last.id == level)?;
+        left.owner.forget(&self.place);
+        Some(left)
+    }
+}
