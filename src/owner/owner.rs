@@ -268,6 +268,9 @@ impl Owner {
             if scopes.open > 0 {
                 return;
             }
+            if scopes.first.is_none() && scopes.more.is_empty() {
+                return;
+            }
             (scopes.first.take(), std::mem::take(&mut scopes.more))
         };
         for position in first.into_iter().chain(more) {
