@@ -91,17 +91,6 @@ pub(crate) struct NewLevel {
     pub(crate) token: Option<u64>,
 }
 
-/// What a guard is made of, known at its grant.
-#[derive(Debug)]
-pub(crate) struct Granted {
-    pub(crate) hold: u64,
-    pub(crate) level: u64,
-    pub(crate) depth: u32,
-    pub(crate) token: Option<u64>,
-    pub(crate) field: Arc<str>,
-    pub(crate) fate: Arc<Fate>,
-}
-
 impl NewLevel {
     /// A watched one without a request.
     pub(super) fn level_of(&self, owner: Owner) -> Level {

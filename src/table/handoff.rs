@@ -7,9 +7,10 @@ use tokio::time::Instant;
 
 use crate::base::meter::Sample;
 use crate::base::{Moment, after};
-use crate::table::admission::{AcquireParams, Granted, NewLevel};
+use crate::table::admission::{AcquireParams, NewLevel};
 use crate::table::entry::{LockEntry, may_enter};
 use crate::table::hold::{Hold, State};
+use crate::table::level::Granted;
 use crate::table::queue::{HEAD_PATIENCE, Waiter, WaiterState};
 use crate::wire::{Pending, Reply};
 

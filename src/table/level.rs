@@ -93,6 +93,17 @@ pub(crate) struct Level {
     pub(super) fate: Arc<Fate>,
 }
 
+/// What a guard is made of, known at its grant.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    pub(crate) hold: u64,
+    pub(crate) level: u64,
+    pub(crate) depth: u32,
+    pub(crate) token: Option<u64>,
+    pub(crate) field: Arc<str>,
+    pub(crate) fate: Arc<Fate>,
+}
+
 impl Level {
     /// A renewed one of a `run`.
     pub(super) fn nested(id: u64, owner: Owner, fate: Arc<Fate>) -> Level {

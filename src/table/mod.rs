@@ -30,14 +30,14 @@ mod terms;
 mod turns;
 mod waits;
 
-pub(crate) use admission::{AcquireParams, Admission, Granted, NewLevel, NotHeld, Pause};
+pub(crate) use admission::{AcquireParams, Admission, NewLevel, NotHeld, Pause};
 pub(crate) use claims::HandOver;
 pub(crate) use effects::LogEvent;
 pub(crate) use entry::LockEntry;
 pub(crate) use expiry::retry_pause;
 pub(crate) use hold::Hold;
 pub(crate) use holder::Usage;
-pub(crate) use level::{Level, Polled};
+pub(crate) use level::{Granted, Level, Polled};
 pub(crate) use order::{Inversion, LockOrder, Named};
 pub(crate) use outcome::{LateAnswer, Meaning, ReleaseStep};
 pub(crate) use queue::{Ambiguous, HEAD_PATIENCE, Waiter};

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use crate::base::{Fate, Moment};
 use crate::owner::Owner;
-use crate::table::admission::Granted;
 use crate::table::entry::LockEntry;
 use crate::table::hold::Hold;
-use crate::table::level::Level;
+use crate::table::level::{Granted, Level};
 use crate::table::queue::Queue;
 
 /// The hold that lives, if a renewed level more or less changes nothing but its levels: no request of its tree waits, no other hold is known,
@@ -22,20 +21,20 @@ fn simple<'a>(holds: &'a mut [Hold], queue: &Queue) -> Option<&'a mut Hold> {
 
 impl LockEntry {
     /// Grants a renewed level to this owner, a new one that has asked for nothing yet, if [`admit`](LockEntry::admit) would have it enter
-    /// the hold of its tree, and nothing else follows. `now`: `None` if nothing is granted here without a command.
+    /// the hold of its tree, and nothing else follows. `at`: `None` if nothing is granted here without a command.
     pub(crate) fn nest(
         &mut self,
         owner: &Owner,
         fenced: bool,
         number: &mut u64,
-        now: impl FnOnce() -> Option<Moment>,
+        at: impl FnOnce() -> Option<Moment>,
     ) -> Option<Granted> {
         let hold = simple(&mut self.holds, &self.queue)?;
         let enters = hold.admits(owner) && (!fenced || hold.fence.is_some());
         if !enters || !self.is_open || !self.outage.is_over() {
             return None;
         }
-        let at = now()?;
+        let at = at()?;
         if at.now >= hold.end() || !hold.is_certain(at.now) {
             return None;
         }
