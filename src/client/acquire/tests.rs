@@ -21,3 +21,21 @@ async fn a_pause_is_long_ago_by_when_the_attempt_behind_it_was_sent() {
     attempted.next_pause(Instant::now(), locks.session());
     assert_eq!(attempted.pauses, 0);
 }
+
+/// A loop of nested runs lets other tasks go on.
+#[tokio::test]
+async fn each_nested_level_that_is_granted_at_once_takes_a_part_of_the_budget() {
+    let stock = Locks::in_memory().mutex("stock");
+    let _held = stock.lock().await.unwrap();
+    let child = || {
+        let mut request = stock.lock().0;
+        request.set(|options| (options.bare, options.owner) = (false, Some(Owner::current().child())));
+        request
+    };
+    let granted = poll_fn(|cx| {
+        let at_once = (0..1000).take_while(|_| child().poll(cx).is_ready()).count();
+        Poll::Ready(at_once)
+    });
+    let granted = granted.await;
+    assert!((1..1000).contains(&granted), "{granted}");
+}

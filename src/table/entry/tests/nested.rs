@@ -2,6 +2,7 @@
 
 use super::late::MOMENT;
 use super::*;
+use crate::table::claims::HandOver;
 use crate::table::queue::HEAD_PATIENCE;
 
 impl World {
@@ -285,4 +286,55 @@ fn nothing_nests_without_a_command_once_the_session_is_closed() {
     let (mut world, owner) = World::one_nests();
     world.entry.is_open = false;
     assert!(!world.enters(&owner));
+}
+
+/// The masters have counted no level of those that came and went in it, so nothing is owed.
+#[test]
+fn a_hold_is_handed_over_behind_its_check_alone_whatever_came_and_went_in_it() {
+    let (mut world, owner) = World::one_nests();
+    world.asks(&owner.child(), false);
+    let inner = world.hold_now().levels[1].owner.clone();
+    assert!(world.enters(&inner));
+    world.release_by(1, true);
+    let check = world.begins_check();
+    world.flight.push(check);
+    world.all_arrive();
+    let (hold, level, at) = (world.hold_now().id, world.guards[0].level, world.at());
+    assert_eq!(world.entry.hand_over(hold, level, Waker::noop(), at), HandOver::Done);
+    assert!(world.flight.is_empty() && world.entry.holds.is_empty());
+}
+
+/// 1. The outer level is fixed, and one that is renewed nests in it. 2. From now on the hold has to be renewed. 3. So it has to be looked at
+/// sooner.
+#[test]
+fn a_renewed_level_in_a_hold_of_fixed_lease_has_it_renewed() {
+    let mut world = World::new(1);
+    (world.faults, world.nests) = (false, Some(true));
+    let owner = Owner::new();
+    world.begin(owner.clone(), true, Options { lease: LEASE, fixed: true, limit: None, once: false });
+    world.answer(0);
+    world.asks(&owner.child(), false);
+    assert_eq!(world.guards.len(), 2);
+    world.pass(LEASE / 3 + MOMENT);
+    let sent = world.flight.iter().map(|pending| pending.call.action).collect::<Vec<_>>();
+    assert!(matches!(sent[..], [Action::Renew { .. }]), "{sent:?}");
+}
+
+/// A child that left may have kept a sibling waiting, which is woken.
+#[test]
+fn a_nested_release_lets_a_sibling_in_that_waits() {
+    let (mut world, owner) = World::one_nests();
+    let (one, other) = (owner.child(), owner.child());
+    world.asks(&one, false);
+    let waits = world.asks(&other, false);
+    assert_eq!((world.guards.len(), world.askers.len()), (2, 1));
+    let beside = one.child();
+    let before = world.guards.len();
+    world.asks(&beside, false);
+    assert_eq!(world.guards.len(), before + 1, "who nests deeper waits for nobody");
+    world.release_by(2, true);
+    world.release_by(1, true);
+    assert!(world.is_woken(waits));
+    world.poll(world.asker(waits));
+    assert_eq!(world.guards.len(), 2);
 }
