@@ -386,6 +386,9 @@ impl Attempts {
             let message = "a lock can be awaited inside a tokio runtime only; use `block_on` of a runtime";
             return Err(Error::new(ErrorKind::Misuse, message));
         }
+        if meter::ON {
+            meter::begin(Some(&self.options.keys.name), session.config.grouping.as_ref());
+        }
         if session.watches_order() {
             self.asks_in_order();
         }

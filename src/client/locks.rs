@@ -103,6 +103,7 @@ impl Locks {
 
     pub(crate) fn over(session: Arc<Session>, relay: &EventRelay) -> Locks {
         meter::describe();
+        meter::begin(None, session.config.grouping.as_ref());
         relay.relay_to(&session);
         session.ensure_watchdog();
         Locks { handle: Handle::new(session) }

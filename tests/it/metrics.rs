@@ -18,7 +18,7 @@ use crate::support::{HOUR, SECOND, enlisted, eventually, soon};
 use recorder::{Recorded, record};
 
 const LEASE: Duration = Duration::from_secs(30);
-const METRICS: [&str; 10] = [
+const METRICS: [&str; 11] = [
     "nestlock_wait_seconds",
     "nestlock_held_seconds",
     "nestlock_line_length",
@@ -29,6 +29,7 @@ const METRICS: [&str; 10] = [
     "nestlock_timeouts_total",
     "nestlock_renewals_late_total",
     "nestlock_unavailable_total",
+    "nestlock_connected",
 ];
 
 /// Locks in memory, and what they measure.
@@ -81,10 +82,37 @@ async fn a_hold_is_measured_once_whatever_its_levels() {
     assert!((2.0..2.1).contains(&held), "{held}");
     // A lock's name is not a label.
     let names = measured.recorded.names();
-    assert_eq!(
-        names,
-        ["nestlock_held", "nestlock_nested_locally_total", "nestlock_held_seconds", "nestlock_wait_seconds"]
-    );
+    assert!(names.iter().all(|name| !name.contains("stock") && !name.contains("lock=")), "{names:?}");
+}
+
+/// Otherwise the first event is the first sample, and Prometheus sees no increase in it.
+#[tokio::test(start_paused = true)]
+async fn what_is_counted_is_there_at_zero_before_it_first_happens() {
+    const COUNTERS: [&str; 4] = ["nested_locally", "timeouts", "renewals_late", "unavailable"];
+    const LOSSES: [&str; 5] = ["expired", "fixed_lease", "gone", "max_hold", "suspended"];
+    let expected = |group: &str| {
+        let (alone, beside) = match group {
+            "" => (String::new(), String::new()),
+            group => (format!("{{lock={group}}}"), format!("lock={group},")),
+        };
+        let gauges = ["held", "waiting"].map(|name| format!("nestlock_{name}{alone}"));
+        let counters = COUNTERS.map(|name| format!("nestlock_{name}_total{alone}"));
+        let losses = LOSSES.map(|loss| format!("nestlock_lost_total{{{beside}loss={loss}}}"));
+        gauges.into_iter().chain(counters).chain(losses).collect::<BTreeSet<_>>()
+    };
+    let known = |recorded: &Recorded| recorded.names().into_iter().collect::<BTreeSet<_>>();
+    let all = measured(|builder| builder).await;
+    assert_eq!(known(&all.recorded), expected(""));
+    drop(all);
+    // Which groups there are shows with the first request for a lock of each.
+    let group =
+        |builder: Builder| builder.metric_label(|name| name.split(':').next().unwrap_or_default().into());
+    let grouped = measured(group).await;
+    assert_eq!(known(&grouped.recorded), BTreeSet::new());
+    grouped.store.stall(HOUR);
+    let error = grouped.locks.mutex("stock:1").try_lock().await.unwrap_err();
+    assert_eq!(grouped.recorded.value("nestlock_unavailable_total{lock=stock}"), 1.0, "{error}");
+    assert_eq!(known(&grouped.recorded), expected("stock"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -360,7 +388,12 @@ async fn names_are_labels_as_they_are_mapped() {
 async fn a_redis_server_is_measured_too() {
     let (recorded, _recorder) = record();
     let server = Server::start().await;
+    let connected = format!("nestlock_connected{{server=127.0.0.1:{}}}", server.port());
+    let is_connected = async |count: f64| {
+        eventually("the count of connections", async || recorded.value(&connected) == count).await;
+    };
     let locks = Locks::connect(server.url()).await.unwrap();
+    is_connected(1.0).await;
     let stock = locks.mutex("stock");
     let guard = stock.lock().await.unwrap();
     let waits = tokio::spawn(enlisted(&stock));
@@ -373,8 +406,12 @@ async fn a_redis_server_is_measured_too() {
     let theirs = tokio::spawn(others.mutex("stock").lock());
     eventually("a line", async || recorded.samples("nestlock_line_length").contains(&1.0)).await;
     theirs.abort();
+    is_connected(2.0).await;
+    others.close().await.unwrap();
+    is_connected(1.0).await;
     server.kill();
     let _ = guard.release().await;
+    is_connected(0.0).await;
     assert!(recorded.value("nestlock_unavailable_total") >= 1.0);
     assert_eq!(recorded.value("nestlock_held"), 0.0);
 }

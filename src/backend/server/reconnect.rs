@@ -16,7 +16,7 @@ use crate::backend::connection::{
 use crate::backend::resp::OnPush;
 use crate::backend::server::one_vote::OneVote;
 use crate::backend::server::source::Source;
-use crate::base::{Events, telemetry};
+use crate::base::{Events, meter, telemetry};
 use crate::error::{Error, ErrorKind, Result};
 
 const OTHER_SERVER: &str = "its address resolves to another server than a moment ago";
@@ -124,6 +124,7 @@ impl Reconnector {
             () = self.source.watch(|| self.leave_master()) => {}
             () = self.reconnect(lazily) => {}
             () = self.keep_logged_in() => {}
+            () = self.measure(), if meter::ON && self.line.main.is_none() => {}
         }
     }
 
@@ -208,6 +209,20 @@ impl Reconnector {
                 events.reconnected();
             }
             self.line.is_reported(attempt);
+        }
+    }
+
+    /// Counts whether the server is connected to. Never ends.
+    async fn measure(&self) {
+        let mut state = self.line.state.subscribe();
+        let mut connected = meter::Connected::to(&self.line.address);
+        loop {
+            let is_up = matches!(*state.borrow_and_update(), State::Up(_));
+            // While nothing is locked: the recorder is the program's.
+            connected.is(is_up);
+            if state.changed().await.is_err() {
+                return pending().await;
+            }
         }
     }
 

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::base::meter::Known;
 use crate::base::unless_it_panics;
 
 type Label = dyn for<'a> Fn(&'a str) -> Cow<'a, str> + Send + Sync;
@@ -13,15 +14,19 @@ const NO_GROUP: &str = "";
 
 /// Maps the names of locks to a few groups. It is the user's code, and runs while nothing is locked.
 #[derive(Clone)]
-pub(crate) struct Grouping(Arc<Label>);
+pub(crate) struct Grouping {
+    label: Arc<Label>,
+    /// The groups that are counted already.
+    pub(super) known: Known,
+}
 
 impl Grouping {
     pub(crate) fn new(label: impl Fn(&str) -> Cow<'_, str> + Send + Sync + 'static) -> Grouping {
-        Grouping(Arc::new(label))
+        Grouping { label: Arc::new(label), known: Known::default() }
     }
 
     pub(crate) fn group_of<'a>(&self, name: &'a str) -> Cow<'a, str> {
-        unless_it_panics(|| (self.0)(name)).unwrap_or(Cow::Borrowed(NO_GROUP))
+        unless_it_panics(|| (self.label)(name)).unwrap_or(Cow::Borrowed(NO_GROUP))
     }
 }
 

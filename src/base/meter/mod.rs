@@ -10,9 +10,13 @@ mod sample;
 
 pub(crate) use grouping::Grouping;
 #[cfg(not(feature = "metrics"))]
-pub(crate) use nothing::{Waiting, describe, record};
+use nothing::Known;
+#[cfg(not(feature = "metrics"))]
+pub(crate) use nothing::{Connected, Waiting, begin, describe, record};
 #[cfg(feature = "metrics")]
-pub(crate) use recorder::{Waiting, describe, record};
+use recorder::Known;
+#[cfg(feature = "metrics")]
+pub(crate) use recorder::{Connected, Waiting, begin, describe, record};
 pub(crate) use sample::Sample;
 
 /// Whether anything is measured. Code that only prepares a sample is skipped otherwise.

@@ -1,10 +1,14 @@
 //! Counts with the recorder that the program has installed. The only file that uses the crate `metrics`.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use metrics::{
     Gauge, Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
 
 use crate::base::meter::{Grouping, Sample};
+use crate::base::{Mutex, lock, unless_it_panics};
 use crate::error::Loss;
 
 const WAIT: &str = "nestlock_wait_seconds";
@@ -17,6 +21,19 @@ const LOST: &str = "nestlock_lost_total";
 const TIMEOUTS: &str = "nestlock_timeouts_total";
 const RENEWED_LATE: &str = "nestlock_renewals_late_total";
 const UNAVAILABLE: &str = "nestlock_unavailable_total";
+const CONNECTED: &str = "nestlock_connected";
+
+/// The groups that are counted already.
+#[derive(Clone, Default)]
+pub(super) struct Known(Arc<Mutex<HashSet<String>>>);
+
+impl Known {
+    /// Adds a group. Returns whether it is new.
+    fn adds(&self, group: &str) -> bool {
+        let mut known = lock(&self.0);
+        !known.contains(group) && known.insert(group.to_owned())
+    }
+}
 
 /// Describes each metric to the recorder.
 pub(crate) fn describe() {
@@ -30,6 +47,31 @@ pub(crate) fn describe() {
     describe_counter!(TIMEOUTS, Unit::Count, "Requests that were not granted in the time that they had");
     describe_counter!(RENEWED_LATE, Unit::Count, "Leases that were renewed after failed attempts");
     describe_counter!(UNAVAILABLE, Unit::Count, "Commands that too few masters answered");
+    describe_gauge!(CONNECTED, Unit::Count, "Standing connections for commands to a server");
+}
+
+/// Makes the counters and gauges of all locks, or of the group of this one, known at zero: otherwise the first event would be the first
+/// sample, in which nobody sees an increase. Does so once for each group.
+pub(crate) fn begin(name: Option<&str>, grouping: Option<&Grouping>) {
+    let labels = match (name, grouping) {
+        (None, None) => Vec::new(),
+        (Some(name), Some(grouping)) => {
+            let group = grouping.group_of(name);
+            if !grouping.known.adds(&group) {
+                return;
+            }
+            vec![Label::new("lock", group.into_owned())]
+        }
+        // Known since the `Locks` was made; or known once there is a request.
+        (Some(_), None) | (None, Some(_)) => return,
+    };
+    [WAITING, HELD].into_iter().for_each(|name| gauge!(name, labels.clone()).increment(0.0));
+    let counters = [NESTED, TIMEOUTS, RENEWED_LATE, UNAVAILABLE];
+    counters.into_iter().for_each(|name| counter!(name, labels.clone()).increment(0));
+    for why in LOSSES.into_iter().map(shown).chain([FIXED]) {
+        let loss = Label::from_static_parts("loss", why);
+        counter!(LOST, labels.iter().cloned().chain([loss]).collect::<Vec<_>>()).increment(0);
+    }
 }
 
 pub(crate) fn record(name: &str, grouping: Option<&Grouping>, sample: Sample) {
@@ -44,7 +86,7 @@ pub(crate) fn record(name: &str, grouping: Option<&Grouping>, sample: Sample) {
             histogram!(HOLD, labels).record(time);
         }
         Sample::Lost { loss, fixed } => {
-            let why = if fixed { "fixed_lease" } else { shown(loss) };
+            let why = if fixed { FIXED } else { shown(loss) };
             labels.push(Label::from_static_parts("loss", why));
             counter!(LOST, labels).increment(1);
         }
@@ -76,11 +118,49 @@ impl Drop for Waiting {
     }
 }
 
+/// Counts a server as connected to, until it is not, or this is dropped.
+#[derive(Debug)]
+pub(crate) struct Connected {
+    gauge: Gauge,
+    up: bool,
+}
+
+impl Connected {
+    pub(crate) fn to(server: &str) -> Connected {
+        let made = unless_it_panics(|| {
+            let gauge = gauge!(CONNECTED, vec![Label::new("server", server.to_owned())]);
+            gauge.increment(0.0);
+            gauge
+        });
+        Connected { gauge: made.unwrap_or_else(Gauge::noop), up: false }
+    }
+
+    pub(crate) fn is(&mut self, up: bool) {
+        if std::mem::replace(&mut self.up, up) == up {
+            return;
+        }
+        // A recorder that panics must not end the task that makes the connections.
+        unless_it_panics(|| match up {
+            true => self.gauge.increment(1.0),
+            false => self.gauge.decrement(1.0),
+        });
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.is(false);
+    }
+}
+
 /// Returns the labels of a lock. Its name itself is none: there may be millions of names.
 fn labels(name: &str, grouping: Option<&Grouping>) -> Vec<Label> {
     let group = grouping.map(|grouping| grouping.group_of(name).into_owned());
     group.map(|group| Label::new("lock", group)).into_iter().collect()
 }
+
+const LOSSES: [Loss; 4] = [Loss::Expired, Loss::Gone, Loss::MaxHold, Loss::Suspended];
+const FIXED: &str = "fixed_lease";
 
 fn shown(loss: Loss) -> &'static str {
     match loss {
