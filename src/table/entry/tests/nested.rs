@@ -304,8 +304,8 @@ fn a_hold_is_handed_over_behind_its_check_alone_whatever_came_and_went_in_it() {
     assert!(world.flight.is_empty() && world.entry.holds.is_empty());
 }
 
-/// 1. The outer level is fixed, and one that is renewed nests in it. 2. From now on the hold has to be renewed. 3. So it has to be looked at
-/// sooner.
+/// In this order: 1. The outer level is fixed, and one that is renewed nests in it. 2. From now on the hold has to be renewed. 3. So it
+/// has to be looked at sooner.
 #[test]
 fn a_renewed_level_in_a_hold_of_fixed_lease_has_it_renewed() {
     let mut world = World::new(1);
