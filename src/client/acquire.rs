@@ -201,15 +201,20 @@ pub(super) fn grant_here(options: &AcquireOptions, cx: &mut Context<'_>) -> Opti
     let AcquireOptions { handle, keys, owner: Some(owner), bare: false, part: None, .. } = options else {
         return None;
     };
-    let is_noted = handle.watches_order() || telemetry::has_spans();
-    let is_simple = options.times.are_default() && !handle.config.confirm_reentry && !is_noted;
+    let is_simple = options.times.are_default() && !handle.config.confirm_reentry && !telemetry::has_spans();
     if !is_simple || !has_budget_remaining() || runtime::Handle::try_current().is_err() {
         return None;
     }
     let granted = handle.nest(keys, owner, options.fenced)?;
     // A loop of them lets other tasks go on. There is some left, so it is ready.
     let _ready = pin!(consume_budget()).poll(cx);
-    Some(Guard::new(handle.clone(), keys.clone(), granted))
+    let level = granted.level;
+    let mut guard = Guard::new(handle.clone(), keys.clone(), granted);
+    // Its request has not waited, so it was in nobody's way: only what is asked for below it has an order.
+    if let Some(tree) = handle.holds_in_order(level, owner, &keys.name, options.place) {
+        guard.set_in_order(tree);
+    }
+    Some(guard)
 }
 
 /// Begins a request, which asks until the lock is granted, or the time for it is over. Called in the first poll.

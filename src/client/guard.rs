@@ -169,8 +169,10 @@ impl Guard {
 
     /// Releases a nested level, if nothing has to be sent or awaited for that. Returns whether it did.
     pub(super) fn ends_here(&mut self) -> bool {
-        let is_simple = self.depth > 1 && self.notes.is_none();
-        self.released = is_simple && self.handle.unnest(&self.keys, self.hold, self.level);
+        self.released = self.depth > 1 && self.handle.unnest(&self.keys, self.hold, self.level);
+        if self.released && self.notes.is_some() {
+            self.leaves_order();
+        }
         self.released
     }
 
