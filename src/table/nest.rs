@@ -9,13 +9,14 @@ use crate::table::hold::Hold;
 use crate::table::level::{Granted, Level};
 use crate::table::queue::Queue;
 
-/// The hold that lives, if a renewed level more or less changes nothing but its levels: no request of its tree waits, no other hold is known,
-/// and no level ends before the hold does. A visit would find nothing to wake, to send, or to look at sooner.
+/// The hold that lives, if a renewed level more or less changes nothing but its levels: no request of its tree waits, no branches are proven,
+/// no other hold is known, and no level ends before the hold does. A visit would find nothing to wake, to send, to forget, or to look at
+/// sooner.
 fn simple<'a>(holds: &'a mut [Hold], queue: &Queue) -> Option<&'a mut Hold> {
     let [hold] = holds else { return None };
     let first = hold.levels.first()?;
     let is_simple =
-        hold.lives() && first.watched && hold.limited().is_empty() && !queue.has_kin(&first.owner);
+        hold.lives() && first.watched && hold.limited().is_empty() && !queue.concerns(&first.owner);
     is_simple.then_some(hold)
 }
 

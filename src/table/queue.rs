@@ -303,12 +303,14 @@ impl Queue {
         self.0.as_ref().is_some_and(|waiters| waiters.may_have_kin(owner))
     }
 
-    /// Whether there are requests of this owner's tree.
-    pub(super) fn has_kin(&self, owner: &Owner) -> bool {
+    /// Whether a level of this owner's tree that comes or goes may change anything here: one of its requests waits, or branches are proven,
+    /// which is forgotten with the last level of their owner.
+    pub(super) fn concerns(&self, owner: &Owner) -> bool {
         let Some(waiters) = &self.0 else { return false };
         let tree = owner.tree();
         let counted = waiters.kin.as_ref().map(|kin| kin.0.contains_key(&tree));
-        counted.unwrap_or_else(|| waiters.requests.iter().any(|request| request.owner.tree() == tree))
+        let waits = || waiters.requests.iter().any(|request| request.owner.tree() == tree);
+        !waiters.proven.is_empty() || counted.unwrap_or_else(waits)
     }
 
     /// Marks the bare requests of this owner as branches.

@@ -338,3 +338,23 @@ fn a_nested_release_lets_a_sibling_in_that_waits() {
     world.poll(world.asker(waits));
     assert_eq!(world.guards.len(), 2);
 }
+
+/// 1. Two branches of an owner ask at once, which proves them. 2. Both come, and go. 3. It takes the lock and nests in that, as anybody may.
+#[test]
+fn branches_are_forgotten_with_the_last_level_of_their_owner_that_takes_no_command() {
+    let (mut world, owner) = World::one_nests();
+    let branching = owner.child();
+    let [one, other] = [(); 2].map(|()| world.asks(&branching, true));
+    world.poll(world.asker(one));
+    world.release_by(1, true);
+    world.poll(world.asker(other));
+    assert_eq!(world.guards.len(), 2);
+    world.release_by(1, true);
+    for depth in 2..4 {
+        let again = world.asks(&branching, true);
+        assert!(world.askers.iter().any(|asker| asker.id == again), "it is taken for a branch");
+        world.poll(world.asker(again));
+        assert_eq!(world.guards.len(), depth);
+    }
+    assert!(world.flight.is_empty());
+}
