@@ -46,7 +46,7 @@ async fn a_server_that_comes_later_is_used(over: Over) {
     let named = format!("{address:?}");
     let named = named.split('"').nth(1).unwrap_or(&named).to_owned();
     server.kill();
-    let home = options().node_timeout(SECOND).server(address);
+    let home = options().server(address);
     let locks = waits_for(home, &named, async || server.restart_empty().await).await;
     // It is used like any other from then on, and left behind like any other.
     let guard = locks.mutex("stock").lock().await.unwrap();
@@ -61,7 +61,7 @@ async fn replicas_that_acknowledge_grants_are_waited_for_too() {
     let proxy = Proxy::to(&server).await;
     let refusing = proxy.refuse().await;
     let home = builder(&proxy.url()).replicas(1, 60 * SECOND).lease(600 * SECOND);
-    waits_for(home.node_timeout(SECOND), &proxy.port().to_string(), async || drop(refusing)).await;
+    waits_for(home, &proxy.port().to_string(), async || drop(refusing)).await;
 }
 
 #[tokio::test]
@@ -69,7 +69,7 @@ async fn sentinels_that_come_later_name_the_master() {
     let group = Group::start().await;
     let proxy = Proxy::to_sentinel(&group.sentinels[0]).await;
     let refusing = proxy.refuse().await;
-    let home = options().node_timeout(SECOND).sentinel([proxy.url()], NAME);
+    let home = options().sentinel([proxy.url()], NAME);
     waits_for(home, &proxy.port().to_string(), async || drop(refusing)).await;
 }
 
@@ -78,7 +78,7 @@ async fn a_cluster_that_comes_later_is_used() {
     let cluster = Cluster::shared().await;
     let proxy = Proxy::to(cluster.node(0)).await;
     let refusing = proxy.refuse().await;
-    let home = options().node_timeout(SECOND).cluster([proxy.url()]).prefix("late:");
+    let home = options().cluster([proxy.url()]).prefix("late:");
     waits_for(home, &proxy.port().to_string(), async || drop(refusing)).await;
 }
 
@@ -87,7 +87,7 @@ async fn a_majority_that_comes_later_is_used() {
     let servers = servers(3).await;
     servers[1..].iter().for_each(Server::kill);
     let named = servers[1].port().to_string();
-    let home = over(&servers).node_timeout(SECOND);
+    let home = over(&servers);
     waits_for(home, &named, async || servers[1].restart_empty().await).await;
 }
 
