@@ -47,8 +47,7 @@ async fn a_hold_that_cannot_be_renewed_is_reported_before_another_can_get_it() {
 async fn a_hold_outlives_a_silence_that_is_shorter_than_its_lease() {
     let home = Home::start().await;
     let name = home.unique("outlives-a-silence");
-    let options = home.builder().lease(15 * SECOND).node_timeout(QUICK);
-    let stock = options.connect().await.unwrap().mutex(&name);
+    let stock = home.builder().lease(30 * SECOND).connect().await.unwrap().mutex(&name);
     let guard = stock.lock().await.unwrap();
     let end = guard.valid_until();
     home.stall(PATIENCE).await;

@@ -38,7 +38,8 @@ pub(super) fn cut(ways: &[Proxy]) -> Vec<HalfOpen> {
 async fn in_a_divided_network_those_with_the_majority_get_the_lock() {
     let servers = servers(5).await;
     let (our_ways, their_ways) = (ways(&servers).await, ways(&servers).await);
-    let connect = async |ways: &[Proxy]| by(ways).lease(60 * SECOND).connect().await.unwrap().mutex("stock");
+    let patient = |ways: &[Proxy]| by(ways).lease(60 * SECOND).node_timeout(3 * SECOND);
+    let connect = async |ways: &[Proxy]| patient(ways).connect().await.unwrap().mutex("stock");
     let (ours, theirs) = (connect(&our_ways).await, connect(&their_ways).await);
     let (our_cut, their_cut) = (cut(&our_ways[2..]), cut(&their_ways[..2]));
     // Theirs asks the two that it reaches, and both grant it.
@@ -72,7 +73,8 @@ async fn a_holder_cut_off_from_the_majority_is_notified_before_another_gets_the_
         assert!(Instant::now() >= guard.valid_until());
         assert_eq!(guard.loss(), Some(Loss::Expired));
         drop(cuts);
-        next.release().await.unwrap();
+        // On a busy machine no answer may come in time: then the background ends it.
+        let _ = next.release().await;
         drop(guard);
     }
     eventually("all are free", async || are_free(&servers).await).await;
