@@ -34,7 +34,7 @@ fn pairs(criterion: &mut Criterion, runtime: &Runtime) -> Result<()> {
     group.bench_function("nested", |b| {
         b.to_async(runtime).iter(|| async { held.lock().await?.release().await })
     });
-    group.bench_function("run", |b| b.to_async(runtime).iter(|| free.run(async {})));
+    group.bench_function("run", |b| b.to_async(runtime).iter(|| free.run(async |_| {})));
     group.finish();
     runtime.block_on(async {
         outer.release().await?;

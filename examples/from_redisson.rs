@@ -25,7 +25,7 @@ type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 /// ```
 async fn lock_and_unlock(locks: &Locks) -> Result<()> {
     let lock = locks.mutex("orders");
-    lock.run(ship()).await?; // lock, try, finally and unlock in one
+    lock.run(|_| ship()).await?; // lock, try, finally and unlock in one
 
     // Or with a guard. On a way out that does not come to `release`, its drop unlocks in the background.
     let guard = lock.lock().await?;

@@ -72,7 +72,7 @@ impl Shelf {
         let lock = self.locks.mutex(item);
         let entered = if lock.is_held() { "enters its caller's lock" } else { "takes the lock" };
         println!("  shelf: take {quantity}, {entered}");
-        lock.run(async {
+        lock.run(async |_| {
             let count = self.counts.get(item).await?;
             self.counts.set(item, count - quantity).await
         })
@@ -92,7 +92,7 @@ impl Checkout {
     async fn sell(&self, item: &str, customer: &str) -> Result<bool> {
         self.locks
             .mutex(item)
-            .run(async {
+            .run(async |_| {
                 let enough = self.shelf.counts.get(item).await? > 0;
                 if enough {
                     self.shelf.take(item, 1).await?;

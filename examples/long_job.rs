@@ -40,7 +40,7 @@ enum Outcome {
 /// `run` drops the work when the lock is lost, and its error has the reason.
 async fn by_run(lock: &Mutex) -> Result<Outcome> {
     let done = AtomicU32::new(0);
-    match lock.run(import(&done)).await {
+    match lock.run(|_| import(&done)).await {
         Ok(()) => Ok(Outcome::Finished),
         Err(error) => match error.loss() {
             Some(loss) => Ok(Outcome::Stopped { after: done.into_inner(), loss }),

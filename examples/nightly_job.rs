@@ -49,7 +49,7 @@ impl Copy {
     /// Runs the job of this period, unless another copy is at it or has done it. Returns whether this copy ran it.
     async fn run_once(&self, period: u32) -> Result<bool> {
         // `None`: another copy has the lock, or had it a moment ago.
-        let job = self.locks.mutex("nightly").try_lock().at_least(APART).run(async {
+        let job = self.locks.mutex("nightly").try_lock().at_least(APART).run(async |_| {
             if self.record().await.period >= Some(period) {
                 return false; // it was done before: by a copy that is gone, or by this one before it restarted
             }

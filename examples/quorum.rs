@@ -103,7 +103,7 @@ async fn a_minority_fails(masters: &[Place], ours: &Mutex, theirs: &Mutex) -> Re
         return Err(format!("a minority failed, and the hold was lost: {loss}").into());
     }
     println!("  still held after {:.1?}, under a lease of {LEASE:?}", LEASE * 3 / 2);
-    ours.run(async {}).await?; // a nested call re-enters as ever
+    ours.run(async |_| {}).await?; // a nested call re-enters as ever
     if theirs.try_lock().await?.is_some() {
         return Err("two hold the lock".into());
     }

@@ -44,7 +44,7 @@ fn price<'a>(list: &'a Mutex, name: &'a str) -> BoxFuture<'a, Result<u32>> {
             Ok(sum)
         };
         // The first `?` is the lock's answer, the second one the work's.
-        list.run(work).await?
+        list.run(|_| work).await?
     }
     .boxed()
 }

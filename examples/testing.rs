@@ -35,7 +35,7 @@ impl Cashier {
             self.bank.transfer(invoice).await;
             true
         };
-        self.locks.mutex(invoice).lock().within(PATIENCE).run(work).await
+        self.locks.mutex(invoice).lock().within(PATIENCE).run(|_| work).await
     }
 }
 

@@ -10,7 +10,7 @@ use crate::holder::Holder;
 ///
 /// ```
 /// async fn recount(stock: &nestlock::Mutex) -> nestlock::Result<u32> {
-///     stock.run(async { 41 }).await
+///     stock.run(async |_| 41).await
 /// }
 /// # #[tokio::main] async fn main() {
 /// # assert_eq!(recount(&nestlock::Locks::in_memory().mutex("stock")).await.unwrap(), 41); }

@@ -12,7 +12,7 @@
 //!
 //! /// The lower layer locks what it changes, whoever calls it.
 //! async fn take(stock: &Mutex) -> Result<u32> {
-//!     stock.run(async { 41 }).await
+//!     stock.run(async |_hold| 41).await
 //! }
 //!
 //! # #[tokio::main] async fn main() -> Result<()> {
@@ -20,7 +20,7 @@
 //! let stock = locks.mutex("stock:42");
 //!
 //! // Held while the work runs. Nested calls that take the same lock re-enter.
-//! let left = stock.run(async { take(&stock).await }).await??;
+//! let left = stock.run(async |_hold| take(&stock).await).await??;
 //! assert_eq!(left, 41);
 //!
 //! // A guard, for a hold that is not a single piece of work.
@@ -39,7 +39,7 @@
 //!
 //! Holds of different owners do not overlap, and a loss is reported, as long as the server keeps what it has acknowledged and its
 //! clock does not jump. No lock on Redis can prevent a late write by a process that was stopped past its lease. Only the resource
-//! can: make the guarded write conditional, on a version or a [fencing token](FencedMutex). [`guide::promises`] has the full list.
+//! can: make the guarded write conditional, on a version or a [fencing token](Fenced). [`guide::promises`] has the full list.
 //!
 //! # The types
 //!
@@ -49,11 +49,11 @@
 //! - [`Mutex`]: a lock with a name. [`run`](Mutex::run) runs work while it is held; [`lock`](Mutex::lock) and
 //!   [`try_lock`](Mutex::try_lock) return a guard. The [`futures`] that they return take options, and document errors and cancel
 //!   safety.
-//! - [`Guard`]: a hold, which is released on drop.
+//! - [`Guard`]: a hold, which is released on drop. [`Hold`]: what the work of a `run` knows of its hold.
 //! - [`Claim`]: a hold on its way from one process to another.
-//! - [`FencedMutex`], [`FencedGuard`]: the same lock with a fencing token for each hold.
-//! - [`Mutexes`], [`Guards`]: several locks, taken all or none. [`FencedMutexes`], [`FencedGuards`] and [`Tokens`]: the same with fencing
-//!   tokens.
+//! - [`Mutexes`], [`Guards`]: several locks, taken all or none.
+//! - [`Fenced`]: the kind of a lock with a fencing token for each hold, as in `Mutex<Fenced>`. [`Plain`] is that of all others, and
+//!   [`Kind`] stands for both in generic code.
 //! - [`Owner`], [`scope()`]: who re-enters. A lock is granted to an owner if it is free, or if everyone who holds it is that owner or
 //!   one of its ancestors. By default the owner is the current tokio task. Bare guards in branches of one task, and servers that run
 //!   several requests in one task, need [some care](guide::owners).
@@ -104,8 +104,8 @@ pub use client::Guard;
 pub use client::LockStatus;
 pub use client::Locks;
 pub use client::Mutex;
-pub use client::{FencedGuard, FencedMutex};
-pub use client::{FencedGuards, FencedMutexes, Guards, Mutexes, Tokens};
+pub use client::{Fenced, Hold, Kind, Plain};
+pub use client::{Guards, Mutexes};
 pub use config::Credentials;
 pub use config::Master;
 pub use config::{BareReentry, Builder};
@@ -123,11 +123,7 @@ pub use owner::{OwnerLayer, OwnerService};
 ///
 /// They are public so that they can be named, for example in a struct. Each takes options, and documents errors and cancel safety.
 pub mod futures {
-    pub use crate::client::GuardScope;
-    pub use crate::client::{FencedLock, FencedRun, FencedTryLock, FencedTryRun};
-    pub use crate::client::{FencedLockAll, FencedRunAll, FencedTryLockAll, FencedTryRunAll};
-    pub use crate::client::{Lock, Run, TryLock, TryRun};
-    pub use crate::client::{LockAll, RunAll, TryLockAll, TryRunAll};
+    pub use crate::client::{Answer, GuardScope, Request, Run, Work};
     pub use crate::owner::Scope;
 }
 

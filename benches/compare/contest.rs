@@ -19,7 +19,7 @@ pub(crate) async fn contest(masters: &Masters, clients: u64, rounds: u64) -> Res
     for _ in 0..clients {
         // With connections of its own each, as in processes of their own.
         let client = masters.locks().connect().await?;
-        client.mutex("bench:contest:first").run(async {}).await?;
+        client.mutex("bench:contest:first").run(async |_| {}).await?;
         locks.push(client);
     }
     for stats in &mut stats {

@@ -105,7 +105,7 @@ async fn masters(reach: &Reach) -> Result<Option<Growth>> {
         let Some(masters) = Masters::first(count) else { break };
         let locks = masters.locks().connect().await?;
         // Those that were just started have no vote yet.
-        locks.mutex("bench:growth:first").run(async {}).await?;
+        locks.mutex("bench:growth:first").run(async |_| {}).await?;
         let mut stats = Vec::new();
         for url in &masters.urls {
             stats.push(Stats::of(url).await?);

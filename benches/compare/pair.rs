@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use nestlock::{FencedMutex, Guard, Locks, Mutex};
+use nestlock::{Fenced, Guard, Locks, Mutex};
 
 use crate::floor::{Floor, Key};
 use crate::rounds::Ways;
@@ -13,7 +13,7 @@ pub(crate) struct Pairs {
     key: Key,
     free: Mutex,
     held: Mutex,
-    fenced: FencedMutex,
+    fenced: Mutex<Fenced>,
     _outer: Guard,
 }
 
@@ -42,7 +42,7 @@ impl Ways for Pairs {
             0 => self.floor.pair(&self.key).await?,
             1 => self.free.lock().await?.release().await?,
             2 => self.held.lock().await?.release().await?,
-            3 => self.free.run(async {}).await?,
+            3 => self.free.run(async |_| {}).await?,
             _ => self.fenced.lock().await?.release().await?,
         }
         Ok(began.elapsed())

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
 use futures::stream::{FuturesUnordered, StreamExt, TryStreamExt};
-use nestlock::{FencedMutex, Locks, Mutex};
+use nestlock::{Fenced, Locks, Mutex};
 
 use crate::floor::{Floor, Key};
 use crate::masters::Masters;
@@ -17,7 +17,7 @@ pub(crate) struct Pairs {
     floors: Vec<Floor>,
     key: Key,
     lock: Mutex,
-    fenced: FencedMutex,
+    fenced: Mutex<Fenced>,
     _locks: Locks,
 }
 

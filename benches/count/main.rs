@@ -50,7 +50,7 @@ async fn main() -> Result<()> {
         raw().await?,
         counted("lock and release", async || free.lock().await?.release().await).await?,
         counted("nested lock and release", async || held.lock().await?.release().await).await?,
-        counted("run", async || free.run(async {}).await).await?,
+        counted("run", async || free.run(async |_| {}).await).await?,
     ];
     let tasks_spawned = spawned(&free).await?;
     let sizes = sizes(&free, &outer);
@@ -159,11 +159,14 @@ fn sizes(lock: &Mutex, guard: &Guard) -> Vec<(String, usize)> {
         ("`Guard`", size_of::<Guard>()),
         ("`lock()`", size_of_val(&lock.lock())),
         ("`try_lock()`", size_of_val(&lock.try_lock())),
-        ("`run(work)`, less the work", size_of_val(&lock.run(job())) - size_of_val(&job())),
-        ("`run(run(work))`, less the work", size_of_val(&lock.run(lock.run(job()))) - size_of_val(&job())),
+        ("`run(work)`, less the work", size_of_val(&lock.run(|_| job())) - size_of_val(&job())),
+        (
+            "`run(run(work))`, less the work",
+            size_of_val(&lock.run(|_| lock.run(|_| job()))) - size_of_val(&job()),
+        ),
         ("`scope(work)`, less the work", size_of_val(&scope(job())) - size_of_val(&job())),
         ("`guard.lost()`", size_of_val(&guard.lost())),
-        ("`guard.release()`", size_of_output(Guard::release)),
+        ("`guard.release()`", size_of_output(<Guard>::release)),
     ];
     sizes.map(|(name, size)| (name.to_owned(), size)).into()
 }

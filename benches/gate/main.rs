@@ -20,7 +20,7 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
         let stock = locks.mutex("gate:stock");
         match &*what {
             "free" => free(&stock, pairs).await?,
-            "nested-run" => stock.run(nested_runs(&stock, pairs)).await??,
+            "nested-run" => stock.run(|_| nested_runs(&stock, pairs)).await??,
             "nested-lock" => {
                 let guard = stock.lock().await?;
                 free(&stock, pairs).await?;
@@ -42,7 +42,7 @@ async fn free(stock: &Mutex, pairs: u32) -> Result<()> {
 
 async fn nested_runs(stock: &Mutex, pairs: u32) -> Result<()> {
     for _ in 0..pairs {
-        stock.run(async {}).await?;
+        stock.run(async |_| {}).await?;
     }
     Ok(())
 }

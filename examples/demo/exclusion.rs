@@ -51,7 +51,7 @@ impl Exclusion {
     /// Waits for the name's lock and runs the work under it.
     pub(crate) async fn hold<T>(&self, name: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
         match self.mutex(name) {
-            Some(mutex) => mutex.run(work).await?,
+            Some(mutex) => mutex.run(|_| work).await?,
             None => work.await,
         }
     }
@@ -63,7 +63,7 @@ impl Exclusion {
         work: impl Future<Output = Result<T>>,
     ) -> Result<Option<T>> {
         match self.mutex(name) {
-            Some(mutex) => mutex.try_lock().run(work).await?.transpose(),
+            Some(mutex) => mutex.try_lock().run(|_| work).await?.transpose(),
             None => work.await.map(Some),
         }
     }

@@ -2,7 +2,6 @@
 //! in which a request goes through them: it waits for its turn, sends its acquire, and acts on the answer.
 
 use std::future::{Future, poll_fn};
-use std::panic::Location;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -16,11 +15,12 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::backend::why_late;
 use crate::base::meter::{self, Sample, Waiting};
-use crate::base::telemetry::{self, AcquireSpan, Place};
+use crate::base::telemetry::{self, AcquireSpan};
 use crate::base::{Failure, Fate, Lease, Moment, Outcome, Spread, after, limit};
-use crate::client::fenced_guard::UNFENCED;
+use crate::client::call::CallOptions;
 use crate::client::guard::Guard;
-use crate::client::hold_times::{HoldTimes, Times};
+use crate::client::hold_times::Times;
+use crate::client::kind::UNFENCED;
 use crate::config::{BareReentry, Config};
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::holder::Shown;
@@ -38,19 +38,9 @@ use crate::wire::{Fence, Pending, Reply, Token};
 pub(super) struct AcquireOptions {
     handle: Handle,
     keys: Arc<Keys>,
-    pub(super) within: Option<Duration>,
-    pub(super) times: HoldTimes,
-    pub(super) owner: Option<Owner>,
-    /// Whether it was asked for without a `run`: the owner of a bare request is not its alone.
-    pub(super) bare: bool,
-    /// Whether the hold is to have a fencing token.
-    fenced: bool,
+    pub(super) call: CallOptions,
     /// The request for several locks that this one belongs to, if any.
-    pub(super) part: Option<Arc<Part>>,
-    /// Whether it ends with an error if it is not granted, and not with `None`.
-    pub(super) reports: bool,
-    /// Where in the code it was asked for.
-    pub(super) place: Place,
+    part: Option<Arc<Part>>,
 }
 
 /// What a request for one of several locks shares with the request for all of them.
@@ -73,26 +63,13 @@ impl Part {
 }
 
 impl AcquireOptions {
-    /// The options of a bare request that is made where this is called. With `within`, it ends with `None` when that time is over.
-    #[track_caller]
     pub(super) fn new(
         handle: Handle,
         keys: Arc<Keys>,
-        within: Option<Duration>,
-        fenced: bool,
+        call: CallOptions,
+        part: Option<Arc<Part>>,
     ) -> AcquireOptions {
-        AcquireOptions {
-            handle,
-            keys,
-            within,
-            times: HoldTimes::default(),
-            owner: None,
-            bare: true,
-            fenced,
-            part: None,
-            reports: within.is_none(),
-            place: Location::caller(),
-        }
+        AcquireOptions { handle, keys, call, part }
     }
 
     pub(super) fn name(&self) -> &Arc<str> {
@@ -172,12 +149,11 @@ impl NotGranted {
         }
     }
 
-    /// The result of a call that may end without a guard.
-    pub(super) fn or_none<T>(result: Result<T, NotGranted>) -> Result<Option<T>> {
-        match result {
-            Ok(granted) => Ok(Some(granted)),
-            Err(NotGranted::Busy { .. }) => Ok(None),
-            Err(NotGranted::Failed(error)) => Err(error),
+    /// The result of a call: `none` is that of one which may end without a guard.
+    pub(super) fn or<T>(self, none: Option<T>) -> Result<T> {
+        match (self, none) {
+            (NotGranted::Busy { .. }, Some(none)) => Ok(none),
+            (why, _) => Err(why.into_error()),
         }
     }
 }
@@ -198,20 +174,19 @@ impl From<Error> for NotGranted {
 /// Grants a nested `run` in its first poll, if the masters have the hold of its tree for certain, and nothing else has to be decided: a
 /// recursion has thousands of them. Everything else goes by [`acquire`], and `None` says nothing more.
 pub(super) fn grant_here(options: &AcquireOptions, cx: &mut Context<'_>) -> Option<Guard> {
-    let AcquireOptions { handle, keys, owner: Some(owner), bare: false, part: None, .. } = options else {
-        return None;
-    };
-    let is_simple = options.times.are_default() && !handle.config.confirm_reentry && !telemetry::has_spans();
+    let AcquireOptions { handle, keys, call, part: None } = options else { return None };
+    let CallOptions { owner: Some(owner), bare: false, fenced, times, place, .. } = call else { return None };
+    let is_simple = times.are_default() && !handle.config.confirm_reentry && !telemetry::has_spans();
     if !is_simple || !has_budget_remaining() || runtime::Handle::try_current().is_err() {
         return None;
     }
-    let granted = handle.nest(keys, owner, options.fenced)?;
+    let granted = handle.nest(keys, owner, *fenced)?;
     // A loop of them lets other tasks go on. There is some left, so it is ready.
     let _ready = pin!(consume_budget()).poll(cx);
     let level = granted.level;
     let mut guard = Guard::new(handle.clone(), keys.clone(), granted);
     // Its request has not waited, so it was in nobody's way: only what is asked for below it has an order.
-    if let Some(tree) = handle.holds_in_order(level, owner, &keys.name, options.place) {
+    if let Some(tree) = handle.holds_in_order(level, owner, &keys.name, place) {
         guard.set_in_order(tree);
     }
     Some(guard)
@@ -222,7 +197,7 @@ pub(super) fn grant_here(options: &AcquireOptions, cx: &mut Context<'_>) -> Opti
 /// Not an `async fn`, which would take room for its arguments twice: glibc's allocator keeps only blocks of up to a kilobyte at hand
 /// for each thread.
 pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Guard, NotGranted>> + Send {
-    let span = AcquireSpan::begin(&options.keys.name, options.place, || options.handle.system());
+    let span = AcquireSpan::begin(&options.keys.name, options.call.place, || options.handle.system());
     let mut attempts = Attempts::new(options);
     span.around(async move {
         let attempts = &mut attempts;
@@ -242,7 +217,7 @@ pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Gu
             }
             busy => {
                 // A `try_lock` treats this as `None`, not as an error.
-                if attempts.options.reports {
+                if attempts.options.call.reports {
                     telemetry::not_granted(ErrorKind::Timeout);
                 }
                 busy
@@ -358,10 +333,10 @@ const GRACE: Duration = Duration::from_millis(10);
 impl Attempts {
     fn new(options: AcquireOptions) -> Attempts {
         let (began, lease) = (Instant::now(), options.handle.config.lease);
-        let once = options.within == Some(Duration::ZERO);
+        let once = options.call.within == Some(Duration::ZERO);
         let within = match once {
             true => Some(options.handle.config.patience() / 2 + GRACE),
-            false => options.within,
+            false => options.call.within,
         };
         let limit = within.and_then(|within| limit(began, within));
         Attempts {
@@ -382,10 +357,10 @@ impl Attempts {
     fn begin(&mut self) -> Result<()> {
         let session = &self.options.handle;
         keys::check(&self.options.keys.name, &session.config.prefix)?;
-        if let Some(asked) = self.options.times.fixed_lease() {
+        if let Some(asked) = self.options.call.times.fixed_lease() {
             self.lease = session.config.lease("fixed_lease", asked)?;
         }
-        self.options.times.check(&session.config)?;
+        self.options.call.times.check(&session.config)?;
         session.check_open()?;
         if runtime::Handle::try_current().is_err() {
             let message = "a lock can be awaited inside a tokio runtime only; use `block_on` of a runtime";
@@ -404,7 +379,7 @@ impl Attempts {
     #[cold]
     fn asks_in_order(&mut self) {
         let began = self.options.began();
-        let AcquireOptions { handle, keys, owner, place, .. } = &mut self.options;
+        let AcquireOptions { handle, keys, call: CallOptions { owner, place, .. }, .. } = &mut self.options;
         let owner = owner.get_or_insert_with(Owner::current);
         // A request that does not wait is in nobody's way.
         if !self.once {
@@ -461,7 +436,7 @@ impl Attempts {
             // Not in its first poll: see `answer_of`.
             let takes = self.id.is_some();
             // A `run` may be granted in it, without a command: a loop of them would never let another task go on.
-            if !takes && !self.options.bare {
+            if !takes && !self.options.call.bare {
                 ready!(pin!(consume_budget()).poll(cx));
             }
             loop {
@@ -490,20 +465,20 @@ impl Attempts {
         let session = &self.options.handle;
         session.check_open()?;
         let (uuid, counter) = (&*session.uuid, || self.options.fence());
-        let fence = self.options.fenced.then_some(&counter as &dyn Fn() -> Arc<Fence>);
+        let fence = self.options.call.fenced.then_some(&counter as &dyn Fn() -> Arc<Fence>);
         // By both clocks, even for a new request: its acquire is dated by this, and must not have begun before the machine slept.
         let at = session.moment();
         let names = self.asks_for_name(at);
         // Of several names only the one that is waited for enters the line: the others would be handed over beside it, and held up.
         let in_line = self.options.part.as_ref().is_none_or(|part| part.waits());
         // All that is asked for by a `run` has an owner of its own, and no branches.
-        let (bare, config) = (self.options.bare, &session.config);
+        let (bare, config) = (self.options.call.bare, &session.config);
         let connected = || session.quorum.is_connected(&self.options.keys);
         let is_local = !config.confirm_reentry && (!bare || config.bare_reentry == BareReentry::Local);
         let nests = is_local.then_some(&connected as &dyn Fn() -> bool);
         let refuses = config.bare_reentry == BareReentry::Refused;
         let polled = if bare && self.id.is_none() { Polled::first(waker) } else { Polled::default() };
-        let (once, lease, fixed) = (self.once, self.lease, self.options.times.fixed_lease().is_some());
+        let (once, lease, fixed) = (self.once, self.lease, self.options.call.times.fixed_lease().is_some());
         let ask = AcquireParams { once, lease, fixed, uuid, fence, takes, nests, refuses, names, line: None };
         let (patience, limit) = (session.terms.patience, session.config.unavailable_after);
         let (id, turn, taken, waits, _spent) = session
@@ -517,7 +492,7 @@ impl Attempts {
                     Some(id) => id,
                     None => {
                         let (id, owner) =
-                            (number(), self.options.owner.clone().unwrap_or_else(Owner::current));
+                            (number(), self.options.call.owner.clone().unwrap_or_else(Owner::current));
                         let request = Waiter::new(id, owner, bare, at.now).polled_by(polled);
                         let entered = entry.enter_again(request.taking(self.takes()), self.options.began());
                         entered.map_err(|Ambiguous| Error::new(ErrorKind::Ambiguous, AMBIGUOUS))?;
@@ -538,7 +513,7 @@ impl Attempts {
                 }
                 let waits = refused && !self.reported;
                 if waits {
-                    entry.waits(id, self.options.place, at.now);
+                    entry.waits(id, self.options.call.place, at.now);
                 }
                 let taken = match turn {
                     // Not in a copy of the process, where no command would be sent either.
@@ -612,7 +587,7 @@ impl Attempts {
     fn asks_for_name(&self, at: Moment) -> bool {
         const SOON: Duration = Duration::from_secs(1);
         let ends_soon = || self.limit.is_some_and(|limit| limit <= after(at.by_tokio(), SOON));
-        if self.once { self.options.reports } else { self.attempted.is_some() || ends_soon() }
+        if self.once { self.options.call.reports } else { self.attempted.is_some() || ends_soon() }
     }
 
     /// Sends one acquire. Its undoing is armed before it is sent: a dropped future may leave it running.
@@ -742,7 +717,7 @@ impl Attempts {
     }
 
     fn new_level(&self, level: u64, fate: Arc<Fate>, token: Option<u64>) -> NewLevel {
-        let Times { fixed_lease, max_hold, at_least } = self.options.times.get();
+        let Times { fixed_lease, max_hold, at_least } = self.options.call.times.get();
         NewLevel { level, lease: self.lease, fixed: fixed_lease.is_some(), max_hold, at_least, fate, token }
     }
 
@@ -759,8 +734,8 @@ impl Attempts {
         }
         let (handle, level) = (&self.options.handle, granted.level);
         let mut guard = Guard::new(handle.clone(), keys.clone(), granted);
-        if let (true, Some(owner)) = (handle.watches_order(), &self.options.owner)
-            && let Some(tree) = handle.holds_in_order(level, owner, &keys.name, self.options.place)
+        if let (true, Some(owner)) = (handle.watches_order(), &self.options.call.owner)
+            && let Some(tree) = handle.holds_in_order(level, owner, &keys.name, self.options.call.place)
         {
             guard.set_in_order(tree);
         }
@@ -769,7 +744,7 @@ impl Attempts {
 
     /// Returns whether it may take over a hold of this process: only if it asks for one that is renewed and has no token.
     fn takes(&self) -> bool {
-        !self.options.fenced && self.options.times.fixed_lease().is_none()
+        !self.options.call.fenced && self.options.call.times.fixed_lease().is_none()
     }
 
     /// Handles the answer that somebody else holds the lock. With a subscription the message of a release wakes the request; without
@@ -875,7 +850,7 @@ impl Attempts {
     }
 
     fn not_in_time(&self) -> Error {
-        let limit = match self.options.within {
+        let limit = match self.options.call.within {
             Some(within) if !self.once => format!("the {within:?} that `within` allows"),
             _ => match &self.options.handle.config {
                 config if config.replicas.is_some() => {
@@ -894,10 +869,10 @@ impl Attempts {
     }
 
     fn busy_too_long(&self) -> NotGranted {
-        let (within, keys) = (self.options.within.unwrap_or_default(), &self.options.keys);
+        let (within, keys) = (self.options.call.within.unwrap_or_default(), &self.options.keys);
         let look = || self.options.handle.table(|table, at| table.entry_of(keys)?.holder(at).map(Box::new));
-        let by = if self.options.reports { look() } else { None };
-        if self.options.reports || !self.once {
+        let by = if self.options.call.reports { look() } else { None };
+        if self.options.call.reports || !self.once {
             self.options.handle.measure(&keys.name, Sample::TimedOut);
         }
         NotGranted::Busy { name: keys.name.clone(), within, by }

@@ -8,7 +8,8 @@ use std::task::{Context, Poll};
 use pin_project_lite::pin_project;
 
 use crate::client::guard::Guard;
-use crate::owner::{Scope, scope};
+use crate::client::kind::Kind;
+use crate::owner::{Owner, Scope, scope};
 
 pin_project! {
     /// The future of [`Guard::scope`]: work that runs as a child of the hold's owner. Resolves to the work's output.
@@ -23,11 +24,22 @@ pin_project! {
         #[pin]
         scope: Scope<F>,
         // Until the first poll.
-        guard: Option<&'a Guard>,
+        guard: Option<&'a dyn HasOwner>,
     }
 }
 
-impl Guard {
+/// A guard of either kind.
+pub(super) trait HasOwner: Sync {
+    fn owner(&self) -> Owner;
+}
+
+impl<K: Kind> HasOwner for Guard<K> {
+    fn owner(&self) -> Owner {
+        Guard::owner(self)
+    }
+}
+
+impl<K: Kind> Guard<K> {
     /// Runs `work` as a child of this hold's owner, wherever the guard was moved to.
     ///
     /// Nested calls that take the same lock re-enter. The work is not dropped when the hold is lost:
@@ -37,7 +49,7 @@ impl Guard {
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// # let stock = nestlock::Locks::in_memory().mutex("stock");
     /// let guard = stock.lock().await?;
-    /// let there = async move { guard.scope(stock.run(async {})).await }; // the new task alone would be a stranger
+    /// let there = async move { guard.scope(stock.run(async |_| {})).await }; // the new task alone would be a stranger
     /// tokio::spawn(there).await.unwrap()
     /// # }
     /// ```
@@ -52,7 +64,7 @@ impl Guard {
 
 impl<'a, F: Future> GuardScope<'a, F> {
     /// Runs `work` as a child of the owner of any of several guards: they all have the same owner.
-    pub(super) fn of(guard: Option<&'a Guard>, work: F) -> GuardScope<'a, F> {
+    pub(super) fn of(guard: Option<&'a dyn HasOwner>, work: F) -> GuardScope<'a, F> {
         GuardScope { scope: scope(work), guard }
     }
 }

@@ -125,7 +125,7 @@ impl Locks {
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// # let locks = nestlock::Locks::in_memory();
-    /// locks.mutex("stock:42").run(async {
+    /// locks.mutex("stock:42").run(async |_| {
     ///     for status in locks.held() {
     ///         println!("{status}"); // stock:42: held for 0 ms, good for another 29 s
     ///     }

@@ -38,7 +38,7 @@ use crate::session::{EventRelay, Handle, MasterEvents, Session, Stage};
 ///     Err(_) => Locks::in_memory(),
 /// };
 /// let stock = locks.mutex("stock:42");
-/// stock.run(async { /* one at a time, in all processes */ }).await?;
+/// stock.run(async |_| { /* one at a time, in all processes */ }).await?;
 /// locks.close().await
 /// # }
 /// ```
@@ -84,7 +84,7 @@ impl Locks {
     ///
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> nestlock::Result<()> {
     /// let stock = LOCKS.mutex("stock:42");
-    /// let depth = stock.run(stock.run(async { stock.hold_count() })).await??;
+    /// let depth = stock.run(|_| stock.run(async |_| stock.hold_count())).await??;
     /// assert_eq!(depth, 2);
     /// # Ok(())
     /// # }
@@ -128,7 +128,7 @@ impl Locks {
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// # let locks = nestlock::Locks::in_memory();
-    /// locks.mutex("stock:42").run(async {}).await?;
+    /// locks.mutex("stock:42").run(async |_| {}).await?;
     /// let error = locks.mutex("").lock().await.unwrap_err();
     /// assert_eq!(error.kind(), nestlock::ErrorKind::Config);
     /// # Ok(()) }
@@ -145,7 +145,7 @@ impl Locks {
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// # let locks = nestlock::Locks::in_memory();
-    /// locks.mutexes(["account:2", "account:1"]).run(async {}).await?;
+    /// locks.mutexes(["account:2", "account:1"]).run(async |_| {}).await?;
     /// let error = locks.mutexes(Vec::<String>::new()).lock().await.unwrap_err();
     /// assert_eq!(error.kind(), nestlock::ErrorKind::Config);
     /// # Ok(()) }

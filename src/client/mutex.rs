@@ -2,21 +2,25 @@
 
 use std::fmt;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::Failure;
 use crate::client::acquire::AcquireOptions;
+use crate::client::call::CallOptions;
 use crate::client::claim::Claim;
 use crate::client::guard::Guard;
-use crate::client::request::{Lock, Request, TryLock};
+use crate::client::hold::Hold;
+use crate::client::kind::{Fenced, Kind, Plain};
+use crate::client::request::{AskOne, Request};
 use crate::client::resume::resume;
 use crate::client::run::Run;
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::holder::{Holder, WaitingProcess};
 use crate::owner::Owner;
 use crate::session::Handle;
-use crate::table::{Hold, Level};
+use crate::table;
 use crate::wire::keys::{self, Keys};
 use crate::wire::{Reply, Rule};
 
@@ -35,17 +39,93 @@ use crate::wire::{Reply, Rule};
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Mutex {
+pub struct Mutex<K: Kind = Plain> {
     handle: Handle,
     keys: Arc<Keys>,
+    kind: PhantomData<K>,
 }
 
 impl Mutex {
     pub(super) fn new(handle: Handle, name: &str) -> Mutex {
         let keys = Arc::new(Keys::new(&handle.config.prefix, name));
-        Mutex { handle, keys }
+        Mutex { handle, keys, kind: PhantomData }
     }
 
+    /// Returns the same lock, with a fencing token for each hold.
+    ///
+    /// For a resource that refuses late writes: see [`Fenced`]. A plain `Mutex` in place of a fenced one does not compile:
+    ///
+    /// ```compile_fail,E0308
+    /// use nestlock::{Fenced, Mutex};
+    /// fn writes(stock: &Mutex<Fenced>) {}
+    /// writes(&nestlock::Locks::in_memory().mutex("stock:42"));
+    /// ```
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let locks = nestlock::Locks::in_memory();
+    /// let stock = locks.mutex("stock:42").fenced();
+    /// let guard = stock.lock().await?;
+    /// println!("write it with {}", guard.token());
+    /// guard.release().await
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn fenced(self) -> Mutex<Fenced> {
+        Mutex { handle: self.handle, keys: self.keys, kind: PhantomData }
+    }
+
+    /// Takes over a hold that another process gave up as a [`Claim`].
+    ///
+    /// The masters are asked. Whoever is first moves the hold to a field of its own, in one step on each master, and everybody else
+    /// is refused: a claim can be used once. The guard is a hold of the current owner with one level. From now on it is renewed with
+    /// the lease of this `Locks`, even if its lease was fixed before. Nobody else gets the lock in between.
+    ///
+    /// A bare request of the same owner that is under way at the same time counts as another branch, as it does beside any other
+    /// request: it waits.
+    ///
+    /// See the example of [`Claim`].
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](ErrorKind::Lost) with [`Loss::Gone`](crate::Loss::Gone): the claim was used before, its lease was over, or the lock
+    /// was forced away; or several resumed it at once and none of them was first on a majority of the masters, which frees the
+    /// lock. [`Misuse`](ErrorKind::Misuse): a claim of another lock, or a call outside a tokio runtime; nothing was sent.
+    /// [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied): no answer within the node timeout (with several
+    /// masters: from no majority), or a refusal. What was moved is then ended, which frees the lock; if nothing was moved, the
+    /// claim is still good. [`Config`](ErrorKind::Config): a bad name. [`Closed`](ErrorKind::Closed): the `Locks` was closed, or
+    /// the runtime that it was connected on has ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, what it may have moved is ended in the background, which frees the lock.
+    pub async fn resume(&self, claim: &Claim) -> Result<Guard> {
+        resume(self.handle.clone(), self.keys.clone(), claim).await
+    }
+}
+
+impl Mutex<Fenced> {
+    /// Returns the token of the hold that the current owner or an ancestor has, as far as this process knows. Sends nothing.
+    ///
+    /// For code that is called under the hold but is not given the token. `None` if there is no hold, if its loss is known, or if it
+    /// was taken by a plain [`Mutex`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock").fenced();
+    /// assert_eq!(stock.token(), None);
+    /// let guard = stock.lock().await?;
+    /// assert_eq!(stock.token(), Some(guard.token()));
+    /// guard.release().await
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn token(&self) -> Option<u64> {
+        self.held(|hold, _| hold.token()).flatten()
+    }
+}
+
+impl<K: Kind> Mutex<K> {
     /// Returns the lock's name, without the prefix.
     ///
     /// ```
@@ -61,7 +141,7 @@ impl Mutex {
     /// The hold belongs to the current owner itself, by default the tokio task: while the guard lives, further requests of the task
     /// re-enter. Two branches of one task that take bare guards look like the same owner; [`run`](Mutex::run) is correct there too.
     ///
-    /// See [`Lock`] for options, errors and cancel safety.
+    /// See [`Request`] for options, errors and cancel safety.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -73,14 +153,14 @@ impl Mutex {
     /// # }
     /// ```
     #[track_caller]
-    pub fn lock(&self) -> Lock {
-        Lock(self.request(None, false))
+    pub fn lock(&self) -> Request<Guard<K>> {
+        Request::new(self.request(None))
     }
 
-    /// Tries to take the lock: once or, with [`within`](TryLock::within), for that long. Resolves to `None` if somebody else holds
+    /// Tries to take the lock: once or, with [`within`](Request::within), for that long. Resolves to `None` if somebody else holds
     /// it.
     ///
-    /// See [`TryLock`] for options, errors and cancel safety.
+    /// See [`Request`] for options, errors and cancel safety.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -92,27 +172,43 @@ impl Mutex {
     /// # }
     /// ```
     #[track_caller]
-    pub fn try_lock(&self) -> TryLock {
-        TryLock(self.request(Some(Duration::ZERO), false))
+    pub fn try_lock(&self) -> Request<Option<Guard<K>>> {
+        Request::new(self.request(Some(Duration::ZERO)))
     }
 
-    /// Waits for the lock, runs `work` while it is held, and releases it.
+    /// Waits for the lock, runs work while it is held, and releases it.
     ///
-    /// The work runs as a child of the current owner: calls nested in it re-enter, branches beside it wait. If the hold is
-    /// lost, the work is dropped. Short for [`lock()`](Mutex::lock)[`.run(work)`](Lock::run).
+    /// `work` is a closure that gets the [`Hold`], and is called once the lock is held. Its future runs as a child of the current owner:
+    /// calls nested in it re-enter, branches beside it wait. If the hold is lost, the future is dropped. This is short for
+    /// [`lock()`](Mutex::lock)[`.run(work)`](Request::run).
     ///
     /// See [`Run`] for its result and cancel safety.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// # let stock = nestlock::Locks::in_memory().mutex("stock");
-    /// let work = async { stock.run(async { 41 + 1 }).await }; // nested: it re-enters
+    /// let work = async |_hold| stock.run(async |_hold| 41 + 1).await; // nested: it re-enters
     /// let left = stock.run(work).await??; // the lock's result, then the work's
     /// assert_eq!(left, 42);
     /// # Ok(()) }
     /// ```
+    ///
+    /// A closure that returns a future serves too, and for a task of its own the future owns what it uses:
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// # async fn recount(_shelf: u32) {}
+    /// let shelf = 7;
+    /// tokio::spawn(stock.run(move |_hold| recount(shelf))).await.unwrap()
+    /// # }
+    /// ```
     #[track_caller]
-    pub fn run<F: Future>(&self, work: F) -> Run<F> {
+    pub fn run<W, F>(&self, work: W) -> Run<Guard<K>, W>
+    where
+        W: FnOnce(Hold<K>) -> F,
+        F: Future,
+    {
         self.lock().run(work)
     }
 
@@ -124,7 +220,7 @@ impl Mutex {
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// # let stock = nestlock::Locks::in_memory().mutex("stock");
     /// assert!(!stock.is_held());
-    /// assert!(stock.run(async { stock.is_held() }).await?);
+    /// assert!(stock.run(async |_| stock.is_held()).await?);
     /// # Ok(()) }
     /// ```
     #[must_use]
@@ -140,7 +236,7 @@ impl Mutex {
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// # let stock = nestlock::Locks::in_memory().mutex("stock");
     /// let guard = stock.lock().await?;
-    /// assert_eq!(stock.run(async { stock.hold_count() }).await?, 2);
+    /// assert_eq!(stock.run(async |_| stock.hold_count()).await?, 2);
     /// assert_eq!(stock.hold_count(), 1);
     /// guard.release().await
     /// # }
@@ -151,11 +247,11 @@ impl Mutex {
     }
 
     /// Looks at the hold of the current owner and its ancestors, and at how many of its levels are theirs.
-    pub(super) fn held<R>(&self, look: impl FnOnce(&Hold, usize) -> R) -> Option<R> {
+    pub(super) fn held<R>(&self, look: impl FnOnce(&table::Hold, usize) -> R) -> Option<R> {
         let owner = Owner::current();
         self.handle.table(|table, at| {
             let hold = table.entry_of(&self.keys)?.live().filter(|hold| at.now < hold.end())?;
-            let lives = |level: &&Level| level.max_hold.is_none_or(|end| at.now < end.at());
+            let lives = |level: &&table::Level| level.max_hold.is_none_or(|end| at.now < end.at());
             let levels = hold.levels_of(&owner).filter(lives).count();
             (levels > 0).then(|| look(hold, levels))
         })
@@ -172,7 +268,7 @@ impl Mutex {
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// # let stock = nestlock::Locks::in_memory().mutex("stock");
     /// assert!(!stock.is_locked().await?);
-    /// assert!(stock.run(stock.is_locked()).await??);
+    /// assert!(stock.run(|_| stock.is_locked()).await??);
     /// # Ok(()) }
     /// ```
     ///
@@ -345,34 +441,6 @@ impl Mutex {
         }
     }
 
-    /// Takes over a hold that another process gave up as a [`Claim`].
-    ///
-    /// The masters are asked. Whoever is first moves the hold to a field of its own, in one step on each master, and everybody else
-    /// is refused: a claim can be used once. The guard is a hold of the current owner with one level. From now on it is renewed with
-    /// the lease of this `Locks`, even if its lease was fixed before. Nobody else gets the lock in between.
-    ///
-    /// A bare request of the same owner that is under way at the same time counts as another branch, as it does beside any other
-    /// request: it waits.
-    ///
-    /// See the example of [`Claim`].
-    ///
-    /// # Errors
-    ///
-    /// [`Lost`](ErrorKind::Lost) with [`Loss::Gone`](crate::Loss::Gone): the claim was used before, its lease was over, or the lock
-    /// was forced away; or several resumed it at once and none of them was first on a majority of the masters, which frees the
-    /// lock. [`Misuse`](ErrorKind::Misuse): a claim of another lock, or a call outside a tokio runtime; nothing was sent.
-    /// [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied): no answer within the node timeout (with several
-    /// masters: from no majority), or a refusal. What was moved is then ended, which frees the lock; if nothing was moved, the
-    /// claim is still good. [`Config`](ErrorKind::Config): a bad name. [`Closed`](ErrorKind::Closed): the `Locks` was closed, or
-    /// the runtime that it was connected on has ended.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, what it may have moved is ended in the background, which frees the lock.
-    pub async fn resume(&self, claim: &Claim) -> Result<Guard> {
-        resume(self.handle.clone(), self.keys.clone(), claim).await
-    }
-
     async fn look(&self, rule: Rule) -> Result<Option<Duration>> {
         self.check().await?;
         match self.reply(self.handle.quorum.look(&self.keys, rule).await)? {
@@ -408,13 +476,13 @@ impl Mutex {
     }
 
     #[track_caller]
-    pub(super) fn request(&self, within: Option<Duration>, fenced: bool) -> Request {
-        let (handle, keys) = (self.handle.clone(), self.keys.clone());
-        Request::new(AcquireOptions::new(handle, keys, within, fenced))
+    pub(super) fn request(&self, within: Option<Duration>) -> AskOne {
+        let call = CallOptions::new(within, K::FENCED);
+        AskOne::new(AcquireOptions::new(self.handle.clone(), self.keys.clone(), call, None))
     }
 }
 
-impl fmt::Debug for Mutex {
+impl<K: Kind> fmt::Debug for Mutex<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mutex").field("name", &self.name()).finish_non_exhaustive()
     }

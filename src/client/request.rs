@@ -1,4 +1,4 @@
-//! The futures of a request, which take options until the first poll.
+//! The future of a request, which takes options until the first poll.
 
 use std::fmt;
 use std::future::Future;
@@ -8,37 +8,39 @@ use std::time::Duration;
 
 use crate::base::telemetry;
 use crate::client::acquire::{AcquireOptions, NotGranted, acquire, grant_here};
-use crate::client::fenced_guard::FencedGuard;
+use crate::client::answer::{Answer, Asks, Sealed};
+use crate::client::call::CallOptions;
 use crate::client::guard::Guard;
+use crate::client::hold::Hold;
+use crate::client::kind::Kind;
+use crate::client::run::Run;
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::Owner;
 
 /// A request from its first poll on.
 type AcquireFuture = Pin<Box<dyn Future<Output = Result<Guard, NotGranted>> + Send>>;
 
-/// The part that all request futures share.
-pub(super) struct Request {
-    pub(super) options: AcquireOptions,
+/// Asks for one lock.
+pub struct AskOne {
+    options: AcquireOptions,
     /// `None` before the first poll, and once it is ready.
     asking: Option<AcquireFuture>,
     answered: bool,
 }
 
-impl Request {
-    pub(super) fn new(options: AcquireOptions) -> Request {
-        Request { options, asking: None, answered: false }
+impl AskOne {
+    pub(super) fn new(options: AcquireOptions) -> AskOne {
+        AskOne { options, asking: None, answered: false }
     }
+}
 
-    /// Sets an option. A request that is under way is dropped, which undoes it.
-    pub(super) fn set(&mut self, option: impl FnOnce(&mut AcquireOptions)) {
-        self.asking = None;
-        option(&mut self.options);
-    }
+#[expect(private_interfaces, reason = "as in `Asks`")]
+impl Asks for AskOne {
+    type Granted = Guard;
 
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Guard, NotGranted>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Guard, NotGranted>> {
         if self.answered {
-            let message = "the request was answered before, and its future polled again; make a new one";
-            return Poll::Ready(Err(Error::new(ErrorKind::Misuse, message).on(self.options.name()).into()));
+            return Poll::Ready(Err(polled_again().on(self.options.name()).into()));
         }
         if self.asking.is_none()
             && let Some(guard) = grant_here(&self.options, cx)
@@ -60,8 +62,20 @@ impl Request {
         Poll::Ready(answer)
     }
 
-    pub(super) fn is_begun(&self) -> bool {
+    fn is_begun(&self) -> bool {
         self.asking.is_some()
+    }
+
+    fn begin_anew(&mut self) {
+        self.asking = None;
+    }
+
+    fn call(&self) -> &CallOptions {
+        &self.options.call
+    }
+
+    fn call_mut(&mut self) -> &mut CallOptions {
+        &mut self.options.call
     }
 
     fn describe(&self, out: &mut fmt::DebugStruct<'_, '_>) {
@@ -69,144 +83,50 @@ impl Request {
     }
 }
 
-/// The options that all requests take.
-macro_rules! methods {
-    ($name:ident $($(#[$doc:meta])* $option:ident($argument:ident: $type:ty) => |$options:ident| $set:expr;)*) => {
-        impl $name {
-            $(
-                $(#[$doc])*
-                pub fn $option(mut self, $argument: $type) -> Self {
-                    self.0.set(|$options| $set);
-                    self
-                }
-            )*
-        }
+impl<K: Kind> Sealed for Guard<K> {}
 
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let mut out = f.debug_struct(stringify!($name));
-                self.0.describe(&mut out);
-                out.finish_non_exhaustive()
-            }
-        }
-    };
+impl<K: Kind> Answer for Guard<K> {
+    type Hold = Hold<K>;
+    type Ran<T> = T;
+    type Asks = AskOne;
+
+    fn answer(granted: Guard) -> Result<Guard<K>> {
+        granted.into_kind()
+    }
+
+    fn none() -> Option<Guard<K>> {
+        None
+    }
+
+    fn hold(granted: &Guard) -> Result<Hold<K>> {
+        Hold::of(granted.held())
+    }
+
+    fn ran<T>(output: T) -> T {
+        output
+    }
+
+    fn not_ran<T>() -> Option<T> {
+        None
+    }
 }
 
-pub(super) use methods;
-
-/// Implements the options of a request. Their docs stand in one place.
-macro_rules! options {
-    ($name:ident, $within:literal) => {
-        methods! {
-            $name
-
-            #[doc = $within]
-            within(limit: Duration) => |options| options.within = Some(limit);
-
-            /// Gives the hold this lease, and never renews it. Default: the builder's lease, renewed while the guard lives.
-            ///
-            /// When it is over the hold is lost, and this client ends the key. A nested hold never shortens the hold around it.
-            /// Counted in whole milliseconds.
-            ///
-            /// An impossible lease is an error of kind [`Config`](ErrorKind::Config) when the future is awaited.
-            ///
-            /// ```
-            /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> nestlock::Result<()> {
-            /// # let stock = nestlock::Locks::in_memory().mutex("stock");
-            /// use std::time::Duration;
-            /// let guard = stock.lock().fixed_lease(Duration::from_secs(10)).await?;
-            /// assert_eq!(guard.lost().await, nestlock::Loss::Expired); // ten seconds later
-            /// # Ok(()) }
-            /// ```
-            fixed_lease(lease: Duration) => |options| options.times.get_mut().fixed_lease = Some(lease);
-
-            /// Ends the hold after this time, even if it would still be renewed. Default: never.
-            ///
-            /// For a holder that hangs. [`Guard::lost`] then completes, and a `run` drops its work and frees the lock. The lock of a
-            /// guard is free when the guard is dropped or when its lease ends, since renewal has stopped.
-            ///
-            /// ```
-            /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> nestlock::Result<()> {
-            /// # let stock = nestlock::Locks::in_memory().mutex("stock");
-            /// use std::time::Duration;
-            /// let hung = stock.lock().max_hold(Duration::from_secs(300)).run(std::future::pending::<()>());
-            /// assert_eq!(hung.await.unwrap_err().loss(), Some(nestlock::Loss::MaxHold)); // five minutes later
-            /// # Ok(()) }
-            /// ```
-            max_hold(limit: Duration) => |options| options.times.get_mut().max_hold = Some(limit);
-
-            /// Keeps the lock from all others for at least this time after the grant, even if the hold is released earlier. Default:
-            /// zero, not at all.
-            ///
-            /// For a job that each process starts by its own clock, if the job takes less time than these clocks differ: the first
-            /// process would be done before the second one asks. A release before that time, also by a drop or the end of a `run`,
-            /// ends the hold, but leaves the lock taken, as nobody's, for the rest of the time. The server's TTL ends that, not this
-            /// process. Until then everybody is refused or waits, including this task. In a nested hold it counts for the whole hold:
-            /// the longest time of all its levels, from the grant of each.
-            ///
-            /// It is no lease: if the process crashes before its release, the lock stands until its lease ends, whatever is asked for
-            /// here. A lock that is lost is not kept. [`force_release`](crate::Mutex::force_release) frees a lock that is kept.
-            ///
-            /// A time longer than `fixed_lease` or `max_hold`, or one that is not possible as a lease, is an error of kind
-            /// [`Config`](ErrorKind::Config) when the future is awaited. Zero means no minimum.
-            ///
-            /// ```
-            /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> nestlock::Result<()> {
-            /// # let nightly = nestlock::Locks::in_memory().mutex("nightly");
-            /// # async fn delete_old_rows() {}
-            /// use std::time::Duration;
-            /// let minute = Duration::from_secs(60);
-            /// let done = nightly.try_lock().at_least(minute).run(delete_old_rows()).await?;
-            /// assert!(done.is_some());
-            /// assert!(nightly.try_lock().await?.is_none()); // done, and kept for the rest of the minute
-            /// tokio::time::sleep(2 * minute).await;
-            /// assert!(nightly.try_lock().await?.is_some());
-            /// # Ok(()) }
-            /// ```
-            at_least(time: Duration) => |options| options.times.get_mut().at_least = Some(time);
-
-            /// Asks as this owner. Default: the owner that is current at the first poll.
-            ///
-            /// Give a hold that outlives its call an owner of its own, so that what the task does next does not re-enter.
-            ///
-            /// ```
-            /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
-            /// # let stock = nestlock::Locks::in_memory().mutex("stock");
-            /// let guard = stock.lock().owner(&nestlock::Owner::new()).await?;
-            /// assert!(!stock.is_held()); // not by this task
-            /// assert!(stock.try_lock().await?.is_none());
-            /// guard.release().await
-            /// # }
-            /// ```
-            owner(owner: &Owner) => |options| options.owner = Some(owner.clone());
-        }
-    };
-
-    (fenced $name:ident, $plain:literal) => {
-        methods! {
-            $name
-
-            #[doc = concat!("As [`", $plain, "::within`].")]
-            within(limit: Duration) => |options| options.within = Some(limit);
-
-            #[doc = concat!("As [`", $plain, "::fixed_lease`].")]
-            fixed_lease(lease: Duration) => |options| options.times.get_mut().fixed_lease = Some(lease);
-
-            #[doc = concat!("As [`", $plain, "::max_hold`].")]
-            max_hold(limit: Duration) => |options| options.times.get_mut().max_hold = Some(limit);
-
-            #[doc = concat!("As [`", $plain, "::at_least`].")]
-            at_least(time: Duration) => |options| options.times.get_mut().at_least = Some(time);
-
-            #[doc = concat!("As [`", $plain, "::owner`].")]
-            owner(owner: &Owner) => |options| options.owner = Some(owner.clone());
-        }
-    };
+/// The error of a future that is polled after it was ready.
+pub(super) fn polled_again() -> Error {
+    let message = "the request was answered before, and its future polled again; make a new one";
+    Error::new(ErrorKind::Misuse, message)
 }
 
-/// The future of [`Mutex::lock`](crate::Mutex::lock): takes options until it is polled.
+/// A request for a lock, or for several: the future of `lock` and `try_lock`. It takes options until it is polled.
 ///
-/// Setting an option after a poll, or calling [`run`](Lock::run), drops the request under way, and the next poll begins a new one.
+/// It resolves to what it names. [`lock`](crate::Mutex::lock) returns a `Request<Guard>`, which waits for the lock.
+/// [`try_lock`](crate::Mutex::try_lock) returns a `Request<Option<Guard>>`, which resolves to `None` if somebody else holds the lock:
+/// after one attempt or, with [`within`](Request::within), when that time is over. Of [`Mutexes`](crate::Mutexes) it resolves to
+/// [`Guards`](crate::Guards), and of fenced locks to guards with tokens.
+///
+/// Bind the guard of a `try_lock` to a name: `try_lock().await?;` alone releases it at once, and no lint warns.
+///
+/// Setting an option after a poll, or calling [`run`](Request::run), drops the request under way, and the next poll begins a new one.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -215,162 +135,226 @@ macro_rules! options {
 /// use nestlock::{ErrorKind, Owner};
 /// let guard = stock.lock().await?;
 ///
-/// let request = stock.lock().within(Duration::from_millis(10)).owner(&Owner::new());
+/// let soon = Duration::from_millis(10);
+/// let request = stock.lock().within(soon).owner(&Owner::new());
 /// assert_eq!(request.await.unwrap_err().kind(), ErrorKind::Timeout);
-/// guard.release().await
-/// # }
-/// ```
 ///
-/// # Errors
-///
-/// [`Timeout`](ErrorKind::Timeout): somebody else held the lock until `within` was over. [`Unavailable`](ErrorKind::Unavailable): no
-/// answer for `unavailable_after`, or until `within` was over; of several masters, no majority that has a vote; too few replicas have
-/// acknowledged the grant; the grant was read only after its lease was over. [`Denied`](ErrorKind::Denied): a right is missing.
-/// [`NotALock`](ErrorKind::NotALock): the key holds something else. [`Lost`](ErrorKind::Lost): the hold that it would re-enter is
-/// lost. [`Ambiguous`](ErrorKind::Ambiguous): the owner was seen to ask from several branches, and has a guard of the lock; use
-/// [`run`](crate::Mutex::run), or a [`scope`](crate::scope()) for each branch. [`Config`](ErrorKind::Config): a bad
-/// name or option; nothing was sent. [`Misuse`](ErrorKind::Misuse): the future was polled after it was ready, or outside a tokio
-/// runtime. [`Closed`](ErrorKind::Closed): the `Locks` was closed, or the runtime that it was connected on has ended.
-///
-/// # Cancel safety
-///
-/// If the future is dropped, the request leaves its line at once. If its command was under way, what that may have granted is undone
-/// in the background; at worst it lasts for one lease.
-#[must_use = "futures do nothing unless polled"]
-pub struct Lock(pub(super) Request);
-
-options!(
-    Lock,
-    "Limits the time of the request. When it is over, the request fails with [`Timeout`](ErrorKind::Timeout) if somebody else held the \
-     lock, or with [`Unavailable`](ErrorKind::Unavailable) if the masters have not answered; a command that is still under way is \
-     undone in the background. Default: no limit. Zero means one attempt, which takes at most one node timeout (with \
-     [`replicas`](crate::Builder::replicas) more, as [`TryLock`] says); [`Duration::MAX`] means for ever.\n\nThe example of [`Lock`] has it."
-);
-
-impl Future for Lock {
-    type Output = Result<Guard>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Guard>> {
-        self.0.poll(cx).map_err(NotGranted::into_error)
-    }
-}
-
-/// The future of [`Mutex::try_lock`](crate::Mutex::try_lock): takes options until it is polled.
-///
-/// Resolves to `None` if somebody else holds the lock: after one attempt or, with [`within`](TryLock::within), when that time
-/// is over.
-///
-/// Bind the guard to a name: `try_lock().await?;` alone releases it at once, and no lint warns.
-///
-/// ```
-/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
-/// # let stock = nestlock::Locks::in_memory().mutex("stock");
-/// use std::time::Duration;
-/// use nestlock::Owner;
-/// let guard = stock.try_lock().await?.expect("it is free");
-///
-/// let request = stock.try_lock().within(Duration::from_millis(10)).owner(&Owner::new());
+/// let request = stock.try_lock().within(soon).owner(&Owner::new());
 /// assert!(request.await?.is_none());
 /// guard.release().await
 /// # }
 /// ```
 ///
-/// # Errors
+/// # Several locks
 ///
-/// Same as [`Lock`], except for [`Timeout`](ErrorKind::Timeout), which is `None` here. Without [`within`](TryLock::within),
-/// [`Unavailable`](ErrorKind::Unavailable) comes after one attempt, at most one node timeout after the first poll, even if another
-/// command of this process for the same lock goes first (with [`replicas`](crate::Builder::replicas), three times as long plus one
-/// and a half waits).
-///
-/// # Cancel safety
-///
-/// Same as [`Lock`].
-#[must_use = "futures do nothing unless polled"]
-pub struct TryLock(pub(super) Request);
-
-options!(
-    TryLock,
-    "Limits the time of the request. When it is over, the request resolves to `None` if somebody else held the lock, or fails with \
-     [`Unavailable`](ErrorKind::Unavailable) if the masters have not answered; a command that is still under way is undone in the \
-     background. Default: zero, which is one attempt. [`Duration::MAX`] means for ever.\n\nThe example of [`TryLock`] has it."
-);
-
-impl Future for TryLock {
-    type Output = Result<Option<Guard>>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Option<Guard>>> {
-        self.0.poll(cx).map(NotGranted::or_none)
-    }
-}
-
-/// The future of [`FencedMutex::lock`](crate::FencedMutex::lock): takes options until it is polled.
-///
-/// Like [`Lock`], for a guard with a token.
+/// A hold that is lost before all are granted is asked for again, with all names behind it. If a `try_lock` resolves to `None`, none of
+/// the locks is held. Its attempt asks for all locks at once. If one is refused, it asks once more, one by one, and repeats refused
+/// ones for about 15 ms in all, or for as long as the first pass took if that is longer. So if several callers try at the same time,
+/// one of them gets all of the locks.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
-/// # let stock = nestlock::Locks::in_memory().mutex("stock").fenced();
+/// # let locks = nestlock::Locks::in_memory();
 /// use std::time::Duration;
-/// let guard = stock.lock().within(Duration::from_secs(5)).await?;
-/// println!("write it with {}", guard.token());
+/// use nestlock::{ErrorKind, Owner};
+/// let guard = locks.mutex("account:2").lock().await?;
+///
+/// let accounts = locks.mutexes(["account:1", "account:2"]);
+/// let error = accounts.lock().within(Duration::from_millis(10)).owner(&Owner::new()).await.unwrap_err();
+/// assert_eq!((error.kind(), error.lock()), (ErrorKind::Timeout, Some("account:2")));
+/// assert!(locks.mutex("account:1").try_lock().await?.is_some()); // all or none
 /// guard.release().await
 /// # }
 /// ```
 ///
 /// # Errors
 ///
-/// Same as [`Lock`]. Also [`Misuse`](ErrorKind::Misuse): the hold that it would re-enter was taken by a plain
-/// [`Mutex`](crate::Mutex), and has no token. Also [`NotALock`](ErrorKind::NotALock): the key of the counter holds no counter.
+/// [`Timeout`](ErrorKind::Timeout): somebody else held the lock until `within` was over (of a `try_lock` that is `None`).
+/// [`Unavailable`](ErrorKind::Unavailable): no answer for `unavailable_after`, or until `within` was over; of several masters, no majority
+/// that has a vote; too few replicas have acknowledged the grant; the grant was read only after its lease was over.
+/// [`Denied`](ErrorKind::Denied): a right is missing. [`NotALock`](ErrorKind::NotALock): the key, or that of the fencing counter, holds
+/// something else. [`Lost`](ErrorKind::Lost): the hold that it would re-enter is lost; of several locks a `try_lock` has lost one before
+/// all were granted. [`Ambiguous`](ErrorKind::Ambiguous): the owner was seen to ask from several branches, and has a guard of the lock;
+/// use [`run`](crate::Mutex::run), or a [`scope`](crate::scope()) for each branch. [`Config`](ErrorKind::Config): a bad name or option, or
+/// no name; nothing was sent. [`Misuse`](ErrorKind::Misuse): the future was polled after it was ready, or outside a tokio runtime; or a
+/// fenced request would re-enter a hold without a token. [`Closed`](ErrorKind::Closed): the `Locks` was closed, or the runtime that it was
+/// connected on has ended. Of several locks, [`Error::lock`](crate::Error::lock) returns the one, and none is held.
+///
+/// Without `within`, [`Unavailable`](ErrorKind::Unavailable) comes after one attempt of a `try_lock`, at most one node timeout after the
+/// first poll, even if another command of this process for the same lock goes first (with [`replicas`](crate::Builder::replicas), three
+/// times as long plus one and a half waits; of several locks, one node timeout after the masters have stopped answering).
 ///
 /// # Cancel safety
 ///
-/// Same as [`Lock`].
+/// If the future is dropped, the request leaves its line at once. If its command was under way, what that may have granted is undone
+/// in the background; at worst it lasts for one lease. Of several locks, what it had is released too. While one name is waited for,
+/// those before it are held and renewed, whether the future is polled or not.
 #[must_use = "futures do nothing unless polled"]
-pub struct FencedLock(pub(super) Request);
+pub struct Request<A: Answer> {
+    asks: A::Asks,
+}
 
-options!(fenced FencedLock, "Lock");
+impl<A: Answer> Request<A> {
+    pub(super) fn new(asks: A::Asks) -> Request<A> {
+        Request { asks }
+    }
 
-impl Future for FencedLock {
-    type Output = Result<FencedGuard>;
+    /// Sets an option. A request that is under way is dropped, which undoes it.
+    fn with(mut self, option: impl FnOnce(&mut CallOptions)) -> Self {
+        self.asks.begin_anew();
+        option(self.asks.call_mut());
+        self
+    }
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<FencedGuard>> {
-        let guard = ready!(self.0.poll(cx)).map_err(NotGranted::into_error);
-        Poll::Ready(guard.and_then(FencedGuard::new))
+    /// Limits the time of the request; of several locks, that for all of them together.
+    ///
+    /// When it is over, and somebody else held the lock, a `lock` fails with [`Timeout`](ErrorKind::Timeout), and a `try_lock` resolves
+    /// to `None`. If the masters have not answered, both fail with [`Unavailable`](ErrorKind::Unavailable). A command that is still
+    /// under way is undone in the background. [`Duration::MAX`] means for ever, which is the default of a `lock`. Zero means one attempt,
+    /// which is the default of a `try_lock`.
+    ///
+    /// The example of [`Request`] has it.
+    pub fn within(self, limit: Duration) -> Self {
+        self.with(|call| call.within = Some(limit))
+    }
+
+    /// Gives the hold this lease, and never renews it. Default: the builder's lease, renewed while the guard lives.
+    ///
+    /// When it is over the hold is lost, and this client ends the key. A nested hold never shortens the hold around it.
+    /// Counted in whole milliseconds.
+    ///
+    /// An impossible lease is an error of kind [`Config`](ErrorKind::Config) when the future is awaited.
+    ///
+    /// Of several locks, each counts from its own grant: a lock that was granted while another name was waited for ends earlier.
+    /// [`Guards::valid_until`](crate::Guards::valid_until) returns the earliest end. A hold that ends while another name is waited for is
+    /// asked for again, so a fixed lease has to be longer than the wait.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// use std::time::Duration;
+    /// let guard = stock.lock().fixed_lease(Duration::from_secs(10)).await?;
+    /// assert_eq!(guard.lost().await, nestlock::Loss::Expired); // ten seconds later
+    /// # Ok(()) }
+    /// ```
+    pub fn fixed_lease(self, lease: Duration) -> Self {
+        self.with(|call| call.times.get_mut().fixed_lease = Some(lease))
+    }
+
+    /// Ends the hold after this time, even if it would still be renewed. Default: never.
+    ///
+    /// For a holder that hangs. [`Guard::lost`] then completes, and a `run` drops its work and frees the lock. The lock of a
+    /// guard is free when the guard is dropped or when its lease ends, since renewal has stopped.
+    ///
+    /// Of several locks, each counts from its own grant.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// use std::time::Duration;
+    /// let hung = stock.lock().max_hold(Duration::from_secs(300)).run(|_| std::future::pending::<()>());
+    /// assert_eq!(hung.await.unwrap_err().loss(), Some(nestlock::Loss::MaxHold)); // five minutes later
+    /// # Ok(()) }
+    /// ```
+    pub fn max_hold(self, limit: Duration) -> Self {
+        self.with(|call| call.times.get_mut().max_hold = Some(limit))
+    }
+
+    /// Keeps the lock from all others for at least this time after the grant, even if the hold is released earlier. Default:
+    /// zero, not at all.
+    ///
+    /// For a job that each process starts by its own clock, if the job takes less time than these clocks differ: the first
+    /// process would be done before the second one asks. A release before that time, also by a drop or the end of a `run`,
+    /// ends the hold, but leaves the lock taken, as nobody's, for the rest of the time. The server's TTL ends that, not this
+    /// process. Until then everybody is refused or waits, including this task. In a nested hold it counts for the whole hold:
+    /// the longest time of all its levels, from the grant of each.
+    ///
+    /// It is no lease: if the process crashes before its release, the lock stands until its lease ends, whatever is asked for
+    /// here. A lock that is lost is not kept. [`force_release`](crate::Mutex::force_release) frees a lock that is kept.
+    ///
+    /// A time longer than `fixed_lease` or `max_hold`, or one that is not possible as a lease, is an error of kind
+    /// [`Config`](ErrorKind::Config) when the future is awaited. Zero means no minimum.
+    ///
+    /// Of several locks, it counts from the last grant: a lock that is given back before all are granted is free at once.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> nestlock::Result<()> {
+    /// # let nightly = nestlock::Locks::in_memory().mutex("nightly");
+    /// # async fn delete_old_rows() {}
+    /// use std::time::Duration;
+    /// let minute = Duration::from_secs(60);
+    /// let done = nightly.try_lock().at_least(minute).run(|_| delete_old_rows()).await?;
+    /// assert!(done.is_some());
+    /// assert!(nightly.try_lock().await?.is_none()); // done, and kept for the rest of the minute
+    /// tokio::time::sleep(2 * minute).await;
+    /// assert!(nightly.try_lock().await?.is_some());
+    /// # Ok(()) }
+    /// ```
+    pub fn at_least(self, time: Duration) -> Self {
+        self.with(|call| call.times.get_mut().at_least = Some(time))
+    }
+
+    /// Asks as this owner. Default: the owner that is current at the first poll.
+    ///
+    /// Give a hold that outlives its call an owner of its own, so that what the task does next does not re-enter.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// let guard = stock.lock().owner(&nestlock::Owner::new()).await?;
+    /// assert!(!stock.is_held()); // not by this task
+    /// assert!(stock.try_lock().await?.is_none());
+    /// guard.release().await
+    /// # }
+    /// ```
+    pub fn owner(self, owner: &Owner) -> Self {
+        self.with(|call| call.owner = Some(owner.clone()))
+    }
+
+    /// Runs work while the lock is held: [`Mutex::run`](crate::Mutex::run), with this request's options.
+    ///
+    /// That of a `try_lock` resolves to `None` if somebody else holds the lock, and the work never starts. See [`Run`] for its result and
+    /// cancel safety.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// use std::time::Duration;
+    /// let left = stock.lock().within(Duration::from_secs(5)).run(async |_hold| 41).await?;
+    /// assert_eq!(left, 41);
+    ///
+    /// let guard = stock.lock().owner(&nestlock::Owner::new()).await?;
+    /// assert_eq!(stock.try_lock().run(async |_hold| 41).await?, None);
+    /// guard.release().await
+    /// # }
+    /// ```
+    pub fn run<W, F>(self, work: W) -> Run<A, W>
+    where
+        W: FnOnce(A::Hold) -> F,
+        F: Future,
+    {
+        Run::new(self.asks, work)
     }
 }
 
-/// The future of [`FencedMutex::try_lock`](crate::FencedMutex::try_lock): takes options until it is polled.
-///
-/// Like [`TryLock`], for a guard with a token.
-///
-/// ```
-/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
-/// # let stock = nestlock::Locks::in_memory().mutex("stock").fenced();
-/// if let Some(guard) = stock.try_lock().await? {
-///     println!("write it with {}", guard.token());
-///     guard.release().await?;
-/// }
-/// # Ok(()) }
-/// ```
-///
-/// # Errors
-///
-/// Same as [`FencedLock`], except for [`Timeout`](ErrorKind::Timeout), which is `None` here. Without
-/// [`within`](FencedTryLock::within), [`Unavailable`](ErrorKind::Unavailable) comes after one attempt.
-///
-/// # Cancel safety
-///
-/// Same as [`Lock`].
-#[must_use = "futures do nothing unless polled"]
-pub struct FencedTryLock(pub(super) Request);
+impl<A: Answer> Future for Request<A>
+where
+    A::Asks: Unpin,
+{
+    type Output = Result<A>;
 
-options!(fenced FencedTryLock, "TryLock");
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<A>> {
+        Poll::Ready(match ready!(self.asks.poll(cx)) {
+            Ok(granted) => A::answer(granted),
+            Err(why) => why.or(A::none()),
+        })
+    }
+}
 
-impl Future for FencedTryLock {
-    type Output = Result<Option<FencedGuard>>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Option<FencedGuard>>> {
-        let guard = NotGranted::or_none(ready!(self.0.poll(cx)))?;
-        Poll::Ready(guard.map(FencedGuard::new).transpose())
+impl<A: Answer> fmt::Debug for Request<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Request");
+        self.asks.describe(&mut out);
+        out.finish_non_exhaustive()
     }
 }

@@ -68,7 +68,7 @@ const LOCAL_HANDOFF: Duration = Duration::from_millis(10);
 ///     .warn_lock_order(cfg!(debug_assertions))
 ///     .connect()
 ///     .await?;
-/// locks.mutex("stock:42").run(async {}).await?; // its key is `app:stock:42`
+/// locks.mutex("stock:42").run(async |_| {}).await?; // its key is `app:stock:42`
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
@@ -113,7 +113,7 @@ pub struct Builder {
 /// let stock = locks.mutex("stock");
 /// let guard = stock.lock().await?;
 /// assert_eq!(stock.lock().await.unwrap_err().kind(), ErrorKind::Ambiguous);
-/// stock.run(async {}).await?; // an owner of its own, below that of the guard
+/// stock.run(async |_| {}).await?; // an owner of its own, below that of the guard
 /// guard.release().await
 /// # }
 /// ```
@@ -307,7 +307,7 @@ impl Builder {
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// let nodes = ["redis://10.0.0.1:6379", "redis://10.0.0.2:6379", "redis://10.0.0.3:6379"];
     /// let locks = nestlock::Locks::builder().cluster(nodes).connect().await?;
-    /// locks.mutex("stock:42").run(async { /* one at a time */ }).await?;
+    /// locks.mutex("stock:42").run(async |_| { /* one at a time */ }).await?;
     /// # Ok(()) }
     /// ```
     ///
@@ -440,7 +440,7 @@ impl Builder {
 
     /// Sets how long a request goes on while the server, or too many of several, do not answer or have no vote. Default: 10 s.
     ///
-    /// Zero means not at all; [`Duration::MAX`] means for ever. A request with [`within`](crate::futures::Lock::within) ends when
+    /// Zero means not at all; [`Duration::MAX`] means for ever. A request with [`within`](crate::futures::Request::within) ends when
     /// that time is over, if that is sooner; a `try_lock` without it, a release or a look makes one attempt.
     pub fn unavailable_after(mut self, time: Duration) -> Self {
         self.unavailable_after = time;
@@ -659,7 +659,7 @@ impl Builder {
     /// The warning names the lock, the place in the code that asked, how long it has waited and what may help; as far as this process
     /// [knows](crate::Error::holder), also who has the lock and for how long. A request begins to wait once it was refused: because
     /// somebody else has the lock, others are before it, or its attempt was not answered. The warning ends nothing, and takes no
-    /// further command; [`within`](crate::futures::Lock::within) ends a wait. [`Duration::MAX`] means never.
+    /// further command; [`within`](crate::futures::Request::within) ends a wait. [`Duration::MAX`] means never.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> nestlock::Result<()> {
@@ -696,7 +696,7 @@ impl Builder {
     ///     .metric_label(|name| name.split(':').next().unwrap_or_default().into())
     ///     .connect()
     ///     .await?;
-    /// locks.mutex("stock:42").run(async {}).await?; // counted with lock="stock"
+    /// locks.mutex("stock:42").run(async |_| {}).await?; // counted with lock="stock"
     /// # Ok(()) }
     /// ```
     pub fn metric_label(mut self, label: impl Fn(&str) -> Cow<'_, str> + Send + Sync + 'static) -> Self {
@@ -720,8 +720,8 @@ impl Builder {
     /// use nestlock::{Locks, Memory};
     /// let locks = Locks::builder().memory(&Memory::new()).warn_lock_order(true).connect().await?;
     /// let (stock, order) = (locks.mutex("stock:42"), locks.mutex("order:7"));
-    /// stock.run(order.run(async {})).await??;
-    /// order.run(stock.run(async {})).await??; // a warning: `stock:42` is asked for while `order:7` is held
+    /// stock.run(|_| order.run(async |_| {})).await??;
+    /// order.run(|_| stock.run(async |_| {})).await??; // a warning: `stock:42` is asked for while `order:7` is held
     /// # Ok(()) }
     /// ```
     pub fn warn_lock_order(mut self, on: bool) -> Self {

@@ -19,7 +19,7 @@ use crate::memory::Memory;
 /// let stores = [Memory::new(), Memory::new(), Memory::new()];
 /// let locks = Locks::builder().masters(stores.iter().map(Master::memory)).connect().await?;
 /// stores[0].stall(std::time::Duration::from_secs(5)); // a minority may fail
-/// locks.mutex("stock:42").run(async {}).await
+/// locks.mutex("stock:42").run(async |_| {}).await
 /// # }
 /// ```
 #[derive(Clone)]

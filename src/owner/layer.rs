@@ -18,7 +18,7 @@ use crate::owner::scope::Scope;
 ///
 /// ```
 /// use std::task::{Context, Poll};
-/// use nestlock::futures::TryLock;
+/// use nestlock::futures::Request;
 /// use nestlock::{Error, Guard, Locks, Mutex, OwnerLayer};
 /// use tower_layer::Layer;
 /// use tower_service::Service;
@@ -29,13 +29,13 @@ use crate::owner::scope::Scope;
 /// impl Service<()> for Export {
 ///     type Response = Option<Guard>;
 ///     type Error = Error;
-///     type Future = TryLock;
+///     type Future = Request<Option<Guard>>;
 ///
 ///     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
 ///         Poll::Ready(Ok(()))
 ///     }
 ///
-///     fn call(&mut self, _: ()) -> TryLock {
+///     fn call(&mut self, _: ()) -> Request<Option<Guard>> {
 ///         self.0.try_lock()
 ///     }
 /// }

@@ -109,7 +109,7 @@ impl Owner {
     /// A new owner without a parent.
     ///
     /// Use it for a hold that outlives the call that takes it, and for each request of a server, since one task serves all requests of a
-    /// keep-alive connection. [`Owner::scope`] and [`Lock::owner`](crate::futures::Lock::owner) have examples.
+    /// keep-alive connection. [`Owner::scope`] and [`Request::owner`](crate::futures::Request::owner) have examples.
     ///
     /// ```
     /// use nestlock::Owner;

@@ -18,7 +18,7 @@ use crate::sim::polling::{Doing, neglected, together};
 use crate::sim::program::{End, Locking, NAMES, Op, Resuming, Way};
 use crate::sim::requests::Path;
 use crate::wire::kept_field;
-use crate::{Claim, Guard, Locks, scope};
+use crate::{Claim, Fenced, Guard, Hold, Locks, scope};
 
 /// The timers of a guard look at the clock each second.
 const REPORTED_AFTER: Duration = Duration::from_millis(1100);
@@ -285,13 +285,13 @@ impl Caller {
         let lost_before = !self.is_leaky.load(SeqCst) && Self::is_all_lost(locking.name, outer);
         let granted: Result<Option<AnyGuard>> = match (locking.fenced, locking.way) {
             (false, Way::Tries) => {
-                with_options!(mutex.try_lock(), locking).await.map(|got| got.map(AnyGuard::Plain))
+                with_options!(mutex.try_lock(), locking).await.map(|got| got.map(AnyGuard::from))
             }
-            (false, _) => with_options!(mutex.lock(), locking).await.map(AnyGuard::Plain).map(Some),
+            (false, _) => with_options!(mutex.lock(), locking).await.map(AnyGuard::from).map(Some),
             (true, Way::Tries) => {
-                with_options!(mutex.fenced().try_lock(), locking).await.map(|got| got.map(AnyGuard::Fenced))
+                with_options!(mutex.fenced().try_lock(), locking).await.map(|got| got.map(AnyGuard::from))
             }
-            (true, _) => with_options!(mutex.fenced().lock(), locking).await.map(AnyGuard::Fenced).map(Some),
+            (true, _) => with_options!(mutex.fenced().lock(), locking).await.map(AnyGuard::from).map(Some),
         };
         let guard = match granted {
             Ok(Some(guard)) => Arc::new(guard),
@@ -301,7 +301,7 @@ impl Caller {
         if lost_before {
             self.violated(Promise::Loss, "a request below a lost hold is granted");
         }
-        let token = if let AnyGuard::Fenced(guard) = &*guard { Some(guard.token()) } else { None };
+        let token = guard.token;
         let level = self.history.granted(LevelRecord {
             name: locking.name,
             field: guard.field().to_owned(),
@@ -359,8 +359,8 @@ impl Caller {
         let field = guard.field().to_owned();
         let began = Instant::now();
         let claimed = match Arc::into_inner(guard) {
-            Some(AnyGuard::Plain(guard)) => guard.into_claim().await,
-            Some(AnyGuard::Fenced(_)) => return,
+            Some(AnyGuard { guard, token: None }) => guard.into_claim().await,
+            Some(_) => return,
             None => return self.violated(Promise::Sanity, "the guard is in use"),
         };
         // Until then its owner has it: branches of a task that ask meanwhile are refused.
@@ -406,7 +406,7 @@ impl Caller {
             _ => work.await,
         }
         let guard = match resumed {
-            Some(Ok(guard)) => Arc::new(AnyGuard::Plain(guard)),
+            Some(Ok(guard)) => Arc::new(AnyGuard::from(guard)),
             Some(Err(error)) => {
                 self.in_time(began, "a resume");
                 self.note(|| format!("fails: {error}"));
@@ -519,8 +519,7 @@ impl Caller {
         let may_end_from = self.history.may_end_from(&field);
         let began = Instant::now();
         let released = match Arc::into_inner(guard) {
-            Some(AnyGuard::Plain(guard)) => guard.release().await,
-            Some(AnyGuard::Fenced(guard)) => guard.release().await,
+            Some(held) => held.guard.release().await,
             None => return self.violated(Promise::Sanity, "the guard is in use"),
         };
         self.in_time(began, "a release");
@@ -565,20 +564,22 @@ impl Caller {
         let tries = locking.way == Way::Tries;
         let ran: Result<Option<()>> = match (locking.fenced, tries) {
             (false, false) => with_options!(mutex.lock(), locking)
-                .run(self.work(locking, place, (request, None, asked)))
+                .run(|_| self.work(locking, place, (request, None, asked)))
                 .await
                 .map(Some),
             (false, true) => {
                 with_options!(mutex.try_lock(), locking)
-                    .run(self.work(locking, place, (request, None, asked)))
+                    .run(|_| self.work(locking, place, (request, None, asked)))
                     .await
             }
             (true, false) => {
-                let work = |token| self.work(locking, place, (request, Some(token), asked));
+                let work =
+                    |hold: Hold<Fenced>| self.work(locking, place, (request, Some(hold.token()), asked));
                 with_options!(mutex.fenced().lock(), locking).run(work).await.map(Some)
             }
             (true, true) => {
-                let work = |token| self.work(locking, place, (request, Some(token), asked));
+                let work =
+                    |hold: Hold<Fenced>| self.work(locking, place, (request, Some(hold.token()), asked));
                 with_options!(mutex.fenced().try_lock(), locking).run(work).await
             }
         };

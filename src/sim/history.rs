@@ -13,7 +13,7 @@ use crate::session::Session;
 use crate::sim::gate;
 use crate::sim::program::NAMES;
 use crate::sim::requests::{Path, Request, Requests};
-use crate::{Claim, FencedGuard, Guard};
+use crate::{Claim, Fenced, Guard};
 
 /// A promise that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,19 +53,29 @@ impl fmt::Display for Violation {
 }
 
 /// A guard, with or without a token.
-pub(super) enum AnyGuard {
-    Plain(Guard),
-    Fenced(FencedGuard),
+pub(super) struct AnyGuard {
+    pub(super) guard: Guard,
+    pub(super) token: Option<u64>,
+}
+
+impl From<Guard> for AnyGuard {
+    fn from(guard: Guard) -> AnyGuard {
+        AnyGuard { guard, token: None }
+    }
+}
+
+impl From<Guard<Fenced>> for AnyGuard {
+    fn from(guard: Guard<Fenced>) -> AnyGuard {
+        let token = Some(guard.token());
+        AnyGuard { guard: guard.into(), token }
+    }
 }
 
 impl Deref for AnyGuard {
     type Target = Guard;
 
     fn deref(&self) -> &Guard {
-        match self {
-            AnyGuard::Plain(guard) => guard,
-            AnyGuard::Fenced(guard) => guard,
-        }
+        &self.guard
     }
 }
 

@@ -124,7 +124,7 @@ fn only_the_clock_sets_a_timer_by_a_lease() {
         let local = lines.filter(|line| line.contains(".local(")).count();
         let allowed = match path.to_str() {
             Some("session/clock.rs") => local,
-            Some("client/guard.rs") => 1,
+            Some("client/hold.rs") => 1,
             _ => 0,
         };
         assert_eq!(local, allowed, "{}", path.display());

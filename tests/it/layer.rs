@@ -29,7 +29,7 @@ impl Service<()> for Keeping {
         Box::pin(async move {
             assert_eq!(Owner::current(), called_by, "the call and its future are one request");
             let Some(guard) = mutex.try_lock().await.unwrap() else { return Ok(None) };
-            assert_eq!(mutex.run(async { mutex.hold_count() }).await.unwrap(), 2, "what it nests re-enters");
+            assert_eq!(mutex.run(async |_| mutex.hold_count()).await.unwrap(), 2, "what it nests re-enters");
             Ok(Some((guard, called_by)))
         })
     }

@@ -72,7 +72,7 @@ async fn a_hold_is_measured_once_whatever_its_levels() {
     let guard = stock.lock().await.unwrap();
     assert_eq!((measured.now(), measured.samples()), ((1.0, 0.0), (1, 0)));
     let nested = stock.lock().await.unwrap();
-    stock.run(sleep(SECOND)).await.unwrap();
+    stock.run(|_| sleep(SECOND)).await.unwrap();
     nested.release().await.unwrap();
     assert_eq!((measured.now(), measured.samples()), ((1.0, 0.0), (1, 0)));
     sleep(SECOND).await;
@@ -173,7 +173,7 @@ async fn a_timeout_is_one_of_whoever_had_time() {
     assert_eq!(timeouts(), 0.0);
     assert!(stock.try_lock().owner(&stranger).within(SECOND).await.unwrap().is_none());
     assert_eq!(timeouts(), 1.0);
-    assert!(stock.lock().owner(&stranger).within(Duration::ZERO).run(async {}).await.is_err());
+    assert!(stock.lock().owner(&stranger).within(Duration::ZERO).run(async |_| {}).await.is_err());
     assert_eq!(timeouts(), 2.0);
     let both = measured.locks.mutexes(["other", "stock"]);
     assert!(both.lock().owner(&stranger).within(SECOND).await.is_err());
@@ -247,7 +247,7 @@ async fn a_lost_hold_is_held_no_more_and_counted_with_its_reason() {
         ((0.0, 0.0), 0.0, 1.0)
     );
 
-    let hung = stock.lock().max_hold(SECOND).run(std::future::pending::<()>());
+    let hung = stock.lock().max_hold(SECOND).run(|_| std::future::pending::<()>());
     assert_eq!(hung.await.unwrap_err().loss(), Some(Loss::MaxHold));
     assert_eq!((measured.now(), measured.samples(), measured.lost("max_hold")), ((0.0, 0.0), (4, 4), 1.0));
 }
@@ -272,7 +272,7 @@ async fn several_names_are_a_hold_and_a_wait_each() {
 async fn a_hold_that_passes_on_is_one_of_each_owner() {
     let measured = measured(|builder| builder.local_handoff(HOUR)).await;
     let stock = measured.locks.mutex("stock");
-    let tasks: Vec<_> = (0..5).map(|_| tokio::spawn(stock.run(async { sleep(SECOND).await }))).collect();
+    let tasks: Vec<_> = (0..5).map(|_| tokio::spawn(stock.run(async |_| sleep(SECOND).await))).collect();
     sleep(SECOND / 2).await;
     assert_eq!(measured.now(), (1.0, 4.0));
     for task in tasks {
@@ -302,9 +302,9 @@ async fn a_claimed_hold_is_held_by_the_process_that_goes_on_with_it() {
 async fn a_future_that_is_dropped_in_its_work_or_while_it_asks_leaves_nothing_counted() {
     let measured = measured(|builder| builder).await;
     let stock = measured.locks.mutex("stock");
-    let works = tokio::spawn(stock.run(sleep(HOUR)));
+    let works = tokio::spawn(stock.run(|_| sleep(HOUR)));
     sleep(SECOND).await;
-    let waits = tokio::spawn(stock.run(sleep(HOUR)));
+    let waits = tokio::spawn(stock.run(|_| sleep(HOUR)));
     sleep(SECOND).await;
     assert_eq!(measured.now(), (1.0, 1.0));
     for task in [waits, works] {

@@ -21,8 +21,8 @@ async fn a_run_is_a_request_and_a_hold_in_which_its_work_stands() {
     let (spans, _recorder) = record(LevelFilter::DEBUG);
     let stock = Locks::in_memory().mutex("stock");
     let line = line!() + 2;
-    let work = async { stock.run(async { tracing::info!("inner") }).await };
-    let outer = stock.run(work).instrument(info_span!("request"));
+    let work = async { stock.run(async |_| tracing::info!("inner")).await };
+    let outer = stock.run(|_| work).instrument(info_span!("request"));
     outer.await.unwrap().unwrap();
     tracing::info!("after");
 
@@ -83,7 +83,7 @@ async fn the_span_of_a_guard_ends_with_it_and_has_its_loss() {
     let held = spans.named(HELD);
     assert_eq!((held.len(), &*held[1].fields["nestlock.loss"], held[1].is_closed), (2, "Gone", true));
     // It is dropped during its work.
-    let works = tokio::spawn(stock.run(std::future::pending::<()>()));
+    let works = tokio::spawn(stock.run(|_| std::future::pending::<()>()));
     sleep(SECOND).await;
     assert!(!spans.named(HELD)[2].is_closed);
     works.abort();
@@ -132,8 +132,8 @@ async fn the_warning_of_a_long_wait_stands_in_the_span_of_its_request() {
 async fn there_is_no_span_where_nobody_is_interested() {
     let (spans, _recorder) = record(LevelFilter::INFO);
     let stock = Locks::in_memory().mutex("stock");
-    let work = async { stock.run(async {}).await };
-    let outer = stock.run(work).instrument(info_span!("request", error.r#type = tracing::field::Empty));
+    let work = async { stock.run(async |_| {}).await };
+    let outer = stock.run(|_| work).instrument(info_span!("request", error.r#type = tracing::field::Empty));
     outer.await.unwrap().unwrap();
     assert!(
         stock
@@ -151,7 +151,7 @@ async fn there_is_no_span_where_nobody_is_interested() {
 async fn several_names_have_a_span_each() {
     let (spans, _recorder) = record(LevelFilter::DEBUG);
     let accounts = Locks::in_memory().mutexes(["account:1", "account:2"]);
-    accounts.run(async { tracing::info!("work") }).await.unwrap();
+    accounts.run(async |_| tracing::info!("work")).await.unwrap();
     let held = spans.named(HELD);
     let names: Vec<_> = held.iter().map(|span| &*span.fields["nestlock.lock"]).collect();
     assert_eq!((names, spans.named(ACQUIRE).len()), (vec!["account:1", "account:2"], 2));
@@ -166,7 +166,7 @@ async fn a_server_is_named_as_redis() {
     let (spans, _recorder) = record(LevelFilter::DEBUG);
     let server = Server::start().await;
     let locks = Locks::connect(server.url()).await.unwrap();
-    locks.mutex("stock").run(async {}).await.unwrap();
+    locks.mutex("stock").run(async |_| {}).await.unwrap();
     for name in [ACQUIRE, HELD] {
         assert_eq!(spans.named(name)[0].fields["db.system.name"], "redis");
     }

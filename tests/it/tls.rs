@@ -91,7 +91,7 @@ async fn a_client_of_the_redis_crate_with_certificates_is_refused_with_the_way_o
         .await
         .unwrap()
         .mutex("stock")
-        .run(async {})
+        .run(async |_| {})
         .await
         .unwrap();
 }
@@ -268,7 +268,7 @@ async fn a_cluster_of_several_nodes_works_over_tls_though_connections_break_and_
     cluster.replicated(at, "stock").await;
     cluster.fail_over(at + 3).await;
     soon("the release", guard.release()).await.unwrap();
-    soon("the lock", locks.mutex("stock").run(async {})).await.unwrap();
+    soon("the lock", locks.mutex("stock").run(async |_| {})).await.unwrap();
     assert!(cluster.node(at + 3).keys().await.is_empty());
     let stranger = options().cluster([nestlock::Server::from(cluster.node(0).tls_url())
         .tls(Tls::new().authorities(certificates.authority()))]);
@@ -394,7 +394,7 @@ mod expired {
             three.restart_expired(true).await;
             eventually("a warning", async || warnings().len() >= outage).await;
             // It is tried again meanwhile.
-            locks.mutex("stock").run(async {}).await.unwrap();
+            locks.mutex("stock").run(async |_| {}).await.unwrap();
             let before = attempts.load(SeqCst);
             eventually("more attempts", async || attempts.load(SeqCst) >= before + 3).await;
             assert_eq!(warnings().len(), outage, "{:?}", warnings());
@@ -409,7 +409,7 @@ mod expired {
         eventually("a warning", async || warnings().len() >= 3).await;
         let other = connect().await;
         eventually("a warning", async || warnings().len() >= 4).await;
-        other.mutex("stock").run(async {}).await.unwrap();
+        other.mutex("stock").run(async |_| {}).await.unwrap();
         let before = attempts.load(SeqCst);
         eventually("more attempts of both", async || attempts.load(SeqCst) >= before + 8).await;
         assert_eq!(warnings().len(), 4, "{:?}", warnings());

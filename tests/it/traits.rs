@@ -4,18 +4,15 @@ use std::cell::Cell;
 use std::collections::HashSet;
 use std::error::Error as StdError;
 use std::fmt::{Debug, Display};
-use std::future::Future;
+use std::future::{Future, Ready};
 use std::hash::Hash;
 use std::rc::Rc;
 use std::time::Duration;
 
-use nestlock::futures::{
-    FencedLock, FencedLockAll, FencedRun, FencedRunAll, FencedTryLock, FencedTryLockAll, FencedTryRun,
-    FencedTryRunAll, GuardScope, Lock, LockAll, Run, RunAll, Scope, TryLock, TryLockAll, TryRun, TryRunAll,
-};
+use nestlock::futures::{GuardScope, Request, Run, Scope};
 use nestlock::{
-    Builder, Credentials, Error, ErrorKind, FencedGuard, FencedGuards, FencedMutex, FencedMutexes, Guard,
-    Guards, Locks, Loss, Master, Memory, Mutex, Mutexes, Owner, Server, Tokens, scope,
+    Builder, Credentials, Error, ErrorKind, Fenced, Guard, Guards, Hold, Kind, Locks, Loss, Master, Memory,
+    Mutex, Mutexes, Owner, Plain, Server, scope,
 };
 
 fn is_shared<T: Debug + Send + Sync + Unpin + 'static>() {}
@@ -29,16 +26,16 @@ fn is_sent<T: Send>(_: T) {}
 #[expect(dead_code, reason = "what it asks is answered by the compiler")]
 fn every_future_is_sent_where_its_work_is(
     mutex: &'static Mutex,
-    fenced: &'static FencedMutex,
+    fenced: &'static Mutex<Fenced>,
     locks: &'static Locks,
     guard: &'static Guard,
     several: (&'static Mutexes, &'static Guards),
 ) {
     is_spawned(several.0.lock().owner(&Owner::new()));
     is_spawned(several.0.try_lock().within(Duration::ZERO));
-    is_spawned(several.0.run(async { 1 }));
-    is_spawned(several.0.try_lock().run(async { 1 }));
-    is_spawned(several.0.clone().fenced().run(async |tokens| tokens));
+    is_spawned(several.0.run(async |_| 1));
+    is_spawned(several.0.try_lock().run(async |_| 1));
+    is_spawned(several.0.clone().fenced().run(async |holds| holds));
     is_spawned(several.1.lost());
     is_spawned(several.1.extend(Duration::MAX));
     is_spawned(several.1.check());
@@ -47,14 +44,14 @@ fn every_future_is_sent_where_its_work_is(
     is_spawned(mutex.lock());
     is_spawned(mutex.lock().within(Duration::ZERO).fixed_lease(Duration::MAX).max_hold(Duration::MAX));
     is_spawned(mutex.try_lock().owner(&Owner::new()));
-    is_spawned(mutex.run(async { 1 }));
-    is_spawned(mutex.lock().run(async { 1 }));
-    is_spawned(mutex.try_lock().run(async { 1 }));
+    is_spawned(mutex.run(async |_| 1));
+    is_spawned(mutex.lock().run(async |_| 1));
+    is_spawned(mutex.try_lock().run(async |_| 1));
     is_spawned(fenced.lock());
     is_spawned(fenced.try_lock().owner(&Owner::new()));
-    is_spawned(fenced.run(async |token| token));
-    is_spawned(fenced.try_lock().run(|token| async move { token }));
-    is_spawned(scope(mutex.run(mutex.run(async {}))));
+    is_spawned(fenced.run(async |hold| hold.token()));
+    is_spawned(fenced.try_lock().run(|hold| async move { hold.token() }));
+    is_spawned(scope(mutex.run(|_| mutex.run(async |_| {}))));
     is_spawned(Owner::current().child().scope(mutex.lock()));
     is_spawned(mutex.is_locked());
     is_spawned(mutex.remaining_lease());
@@ -77,10 +74,10 @@ fn every_future_is_sent_where_its_work_is(
     });
     // Work that must stay on its thread is accepted too.
     let local = Rc::new(Cell::new(0));
-    drop(mutex.run(async move { local.set(1) }));
+    drop(mutex.run(async move |_| local.set(1)));
     // Borrowed values may be used in the work.
     let mut borrowed = 0;
-    is_sent(mutex.run(async { borrowed += 1 }));
+    is_sent(mutex.run(async |_| borrowed += 1));
 }
 
 #[test]
@@ -93,41 +90,37 @@ fn handles_guards_and_errors_are_shared_between_threads() {
     is_shared::<Memory>();
     is_shared::<nestlock::Holder>();
     is_shared::<nestlock::LockStatus>();
-    is_shared::<Mutex>();
-    is_shared::<FencedMutex>();
-    is_shared::<Guard>();
-    is_shared::<FencedGuard>();
-    is_shared::<Mutexes>();
-    is_shared::<FencedMutexes>();
-    is_shared::<Guards>();
-    is_shared::<FencedGuards>();
-    is_shared::<Tokens>();
     is_shared::<Owner>();
     is_shared::<Error>();
     is_shared::<ErrorKind>();
     is_shared::<Loss>();
+    of_either_kind::<Plain>();
+    of_either_kind::<Fenced>();
+}
+
+fn of_either_kind<K: Kind>() {
+    is_shared::<Mutex<K>>();
+    is_cloned::<Mutex<K>>();
+    is_shared::<Guard<K>>();
+    is_shared::<Hold<K>>();
+    is_cloned::<Hold<K>>();
+    is_shared::<Mutexes<K>>();
+    is_cloned::<Mutexes<K>>();
+    is_shared::<Guards<K>>();
+    is_moved::<Request<Guard<K>>>();
+    is_moved::<Request<Option<Guard<K>>>>();
+    is_moved::<Request<Guards<K>>>();
+    is_moved::<Request<Option<Guards<K>>>>();
+    is_moved::<Run<Guard<K>, fn(Hold<K>) -> Ready<()>>>();
+    is_moved::<Run<Option<Guard<K>>, fn(Hold<K>) -> Ready<()>>>();
+    is_moved::<Run<Guards<K>, fn(Vec<Hold<K>>) -> Ready<()>>>();
+    is_moved::<Run<Option<Guards<K>>, fn(Vec<Hold<K>>) -> Ready<()>>>();
 }
 
 #[test]
-fn requests_can_be_moved_polled_by_reference_and_spawned() {
-    is_moved::<Lock>();
-    is_moved::<TryLock>();
-    is_moved::<FencedLock>();
-    is_moved::<FencedTryLock>();
-    is_moved::<FencedRun<fn(u64) -> std::future::Ready<()>, std::future::Ready<()>>>();
-    is_moved::<FencedTryRun<fn(u64) -> std::future::Ready<()>, std::future::Ready<()>>>();
-    is_moved::<Run<std::future::Ready<()>>>();
-    is_moved::<TryRun<std::future::Ready<()>>>();
-    is_moved::<LockAll>();
-    is_moved::<TryLockAll>();
-    is_moved::<FencedLockAll>();
-    is_moved::<FencedTryLockAll>();
-    is_moved::<RunAll<std::future::Ready<()>>>();
-    is_moved::<TryRunAll<std::future::Ready<()>>>();
-    is_moved::<FencedRunAll<fn(Tokens) -> std::future::Ready<()>, std::future::Ready<()>>>();
-    is_moved::<FencedTryRunAll<fn(Tokens) -> std::future::Ready<()>, std::future::Ready<()>>>();
-    is_moved::<Scope<std::future::Ready<()>>>();
-    is_moved::<GuardScope<'static, std::future::Ready<()>>>();
+fn scopes_can_be_moved_and_polled_by_reference() {
+    is_moved::<Scope<Ready<()>>>();
+    is_moved::<GuardScope<'static, Ready<()>>>();
 }
 
 #[test]
@@ -137,8 +130,6 @@ fn handles_are_cloned_and_kinds_copied() {
     is_cloned::<Server>();
     is_cloned::<Master>();
     is_cloned::<Memory>();
-    is_cloned::<Mutex>();
-    is_cloned::<FencedMutex>();
     is_cloned::<Owner>();
     is_copied::<ErrorKind>();
     is_copied::<Loss>();
@@ -165,20 +156,24 @@ async fn work(bytes: [u8; 1024]) -> u8 {
 const MOST: usize = 256;
 
 /// Returns what each future adds to the work that it holds, alone and nested once more.
-fn added<F: Future>(_: F) -> [usize; 6] {
+fn added(mutex: &Mutex) -> [usize; 6] {
+    let run = || mutex.run(|_| work([0; 1024]));
+    let tries = || mutex.try_lock().run(|_| work([0; 1024]));
+    let scoped = || scope(work([0; 1024]));
+    let bare = size_of_val(&work([0; 1024]));
     [
-        size_of::<Run<F>>() - size_of::<F>(),
-        size_of::<Run<Run<F>>>() - size_of::<Run<F>>(),
-        size_of::<TryRun<F>>() - size_of::<F>(),
-        size_of::<TryRun<TryRun<F>>>() - size_of::<TryRun<F>>(),
-        size_of::<Scope<F>>() - size_of::<F>(),
-        size_of::<Scope<Scope<F>>>() - size_of::<Scope<F>>(),
+        size_of_val(&run()) - bare,
+        size_of_val(&mutex.run(|_| run())) - size_of_val(&run()),
+        size_of_val(&tries()) - bare,
+        size_of_val(&mutex.try_lock().run(|_| tries())) - size_of_val(&tries()),
+        size_of_val(&scoped()) - bare,
+        size_of_val(&scope(scoped())) - size_of_val(&scoped()),
     ]
 }
 
 #[test]
 fn each_nested_run_adds_at_most_256_bytes() {
-    let added = added(work([0; 1024]));
+    let added = added(&Locks::in_memory().mutex("stock"));
     assert!(added.iter().all(|bytes| *bytes <= MOST), "{added:?}");
 }
 

@@ -253,7 +253,7 @@ async fn mover() {
         let to = (from + 1 + (number + round / ACCOUNTS) % (ACCOUNTS - 1)) % ACCOUNTS;
         let [from, to] = [from, to].map(|number| format!("account:{number}"));
         let both = locks.mutexes([format!("lock:{from}"), format!("lock:{to}")]);
-        let moved = both.run(async {
+        let moved = both.run(async |_| {
             for (account, difference) in [(&from, -1), (&to, 1)] {
                 let money: i64 = store.get(account).await.unwrap().parse().unwrap();
                 tokio::task::yield_now().await;

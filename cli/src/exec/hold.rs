@@ -3,7 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 
-use nestlock::{FencedGuards, Guards, Loss, Result};
+use nestlock::{Fenced, Guards, Loss, Result};
 use tokio::time::Instant;
 
 use crate::exec::nest::Entered;
@@ -16,9 +16,10 @@ pub(super) struct Hold {
 }
 
 /// Holds of this command.
-pub(super) enum Own {
-    Plain(Guards),
-    Fenced(FencedGuards),
+pub(super) struct Own {
+    guards: Guards,
+    /// In the order of the names; empty without tokens.
+    tokens: Vec<u64>,
 }
 
 /// How a hold ended before its release.
@@ -29,22 +30,20 @@ pub(super) struct End {
 }
 
 impl Own {
-    fn guards(&self) -> &Guards {
-        match self {
-            Own::Plain(guards) => guards,
-            Own::Fenced(guards) => guards,
-        }
+    pub(super) fn plain(guards: Guards) -> Own {
+        Own { guards, tokens: Vec::new() }
+    }
+
+    pub(super) fn fenced(guards: Guards<Fenced>) -> Own {
+        let tokens = guards.tokens().map(|(_, token)| token).collect();
+        Own { guards: guards.into(), tokens }
     }
 
     /// Returns the name, the field and the token of each hold.
     pub(super) fn holds(&self) -> impl Iterator<Item = (&str, &str, Option<u64>)> {
-        self.guards().names().map(|name| {
-            let token = match self {
-                Own::Plain(_) => None,
-                Own::Fenced(guards) => guards.token(name),
-            };
-            (name, self.guards().field(name).unwrap_or_default(), token)
-        })
+        let named =
+            |(at, name)| (name, self.guards.field(name).unwrap_or_default(), self.tokens.get(at).copied());
+        self.guards.names().enumerate().map(named)
     }
 }
 
@@ -52,7 +51,7 @@ impl Hold {
     /// Returns when the first of them ends if nothing renews it.
     pub(super) fn valid_until(&self) -> Instant {
         let ends = self.entered.iter().map(Entered::valid_until);
-        let ends = ends.chain(self.own.as_ref().map(|own| own.guards().valid_until()));
+        let ends = ends.chain(self.own.as_ref().map(|own| own.guards.valid_until()));
         ends.min().unwrap_or_else(Instant::now)
     }
 
@@ -61,7 +60,7 @@ impl Hold {
         type Losses<'a> = Vec<Pin<Box<dyn Future<Output = Loss> + 'a>>>;
         let mut losses: Losses<'_> = Vec::new();
         losses.extend(self.entered.iter().map(|entered| Box::pin(entered.lost()) as _));
-        losses.extend(self.own.iter().map(|own| Box::pin(own.guards().lost()) as _));
+        losses.extend(self.own.iter().map(|own| Box::pin(own.guards.lost()) as _));
         let first = poll_fn(|cx| {
             let mut polls = losses.iter_mut().map(|loss| loss.as_mut().poll(cx));
             polls.find(std::task::Poll::is_ready).unwrap_or(std::task::Poll::Pending)
@@ -73,8 +72,7 @@ impl Hold {
     /// Releases the holds of this command. Those that it has entered are released by their owners.
     pub(super) async fn release(self) -> Result<()> {
         match self.own {
-            Some(Own::Plain(guards)) => guards.release().await,
-            Some(Own::Fenced(guards)) => guards.release().await,
+            Some(own) => own.guards.release().await,
             None => Ok(()),
         }
     }

@@ -167,8 +167,8 @@ async fn acquire(mutexes: Mutexes, options: &ExecOptions) -> Result<Own, Failure
         }};
     }
     let granted = match options.fenced {
-        true => granted!(mutexes.fenced().lock()).map(Own::Fenced),
-        false => granted!(mutexes.lock()).map(Own::Plain),
+        true => granted!(mutexes.fenced().lock()).map(Own::fenced),
+        false => granted!(mutexes.lock()).map(Own::plain),
     };
     granted.map_err(|error| match error.kind() {
         ErrorKind::Timeout => {

@@ -89,7 +89,7 @@ async fn sell(State(app): State<App>, Path(item): Path<String>) -> Result<String
         Ok(app.shelf.take(&item).await?.to_string())
     };
     // The first `?` is the lock's answer, the second one the work's.
-    app.locks.mutex(&item).lock().within(PATIENCE).run(work).await?
+    app.locks.mutex(&item).lock().within(PATIENCE).run(|_| work).await?
 }
 
 /// Locks the item beyond this request.

@@ -49,7 +49,7 @@ impl Shelf {
             self.counts().insert(item.to_owned(), count);
             count
         };
-        self.locks.mutex(item).lock().within(PATIENCE).run(work).await
+        self.locks.mutex(item).lock().within(PATIENCE).run(|_| work).await
     }
 
     fn counts(&self) -> MutexGuard<'_, HashMap<String, u32>> {

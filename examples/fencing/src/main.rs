@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use nestlock::{ErrorKind, FencedGuard, Guard, Locks, Memory};
+use nestlock::{ErrorKind, Guard, Locks, Memory};
 use rusqlite::Connection;
 use tokio::runtime;
 use tokio::sync::oneshot;
@@ -83,27 +83,8 @@ impl Place {
     }
 }
 
-/// A hold of the lock.
-enum Hold {
-    Plain(Guard),
-    Fenced(FencedGuard),
-}
-
-impl Hold {
-    fn token(&self) -> Option<u64> {
-        match self {
-            Hold::Plain(_) => None,
-            Hold::Fenced(guard) => Some(guard.token()),
-        }
-    }
-
-    async fn release(self) -> nestlock::Result<()> {
-        match self {
-            Hold::Plain(guard) => guard.release().await,
-            Hold::Fenced(guard) => guard.release().await,
-        }
-    }
-}
+/// A hold of the lock, and its token if there is one.
+type Hold = (Guard, Option<u64>);
 
 /// What both sell, and under which lock.
 #[derive(Clone)]
@@ -119,22 +100,25 @@ impl Shop {
     async fn lock(&self, locks: &Locks) -> Result<Hold> {
         let lock = locks.mutex(&self.lock);
         Ok(match self.fenced {
-            true => Hold::Fenced(lock.fenced().lock().await?),
-            false => Hold::Plain(lock.lock().await?),
+            true => {
+                let guard = lock.fenced().lock().await?;
+                let token = guard.token();
+                (guard.into(), Some(token))
+            }
+            false => (lock.lock().await?, None),
         })
     }
 
     /// Acquires the lock, reads, decides, reports that it got this far, stops until it may continue, and writes.
     async fn ada(&self, paused: oneshot::Sender<()>, goes_on: mpsc::Receiver<()>) -> Result<()> {
         let locks = self.place.connect().await?;
-        let guard = self.lock(&locks).await?;
+        let (guard, token) = self.lock(&locks).await?;
         let left = self.stock.units()? - ADA_SELLS;
-        println!("  Ada{} sells {ADA_SELLS} of {IN_STOCK} units, and is paused", with(guard.token()));
+        println!("  Ada{} sells {ADA_SELLS} of {IN_STOCK} units, and is paused", with(token));
 
         let _ = paused.send(());
         goes_on.recv()?; // blocks the thread with all that runs on it
 
-        let token = guard.token();
         if self.stock.write(left, token)? {
             println!("  Ada wakes up and writes: {left} are left");
         } else {
@@ -151,12 +135,12 @@ impl Shop {
         }
         if self.fenced {
             // She begins anew, with a hold and a token that are good.
-            let guard = self.lock(&locks).await?;
+            let (guard, token) = self.lock(&locks).await?;
             let left = self.stock.units()? - ADA_SELLS;
-            if !self.stock.write(left, guard.token())? {
+            if !self.stock.write(left, token)? {
                 return Err("the table refused who holds the lock".into());
             }
-            println!("  Ada{} sells {ADA_SELLS}: {left} are left", with(guard.token()));
+            println!("  Ada{} sells {ADA_SELLS}: {left} are left", with(token));
             guard.release().await?;
         }
         locks.close().await?;
@@ -165,12 +149,12 @@ impl Shop {
 
     async fn bo(&self) -> Result<()> {
         let locks = self.place.connect().await?;
-        let guard = self.lock(&locks).await?; // as soon as Ada's lease is over
+        let (guard, token) = self.lock(&locks).await?; // as soon as Ada's lease is over
         let left = self.stock.units()? - BO_SELLS;
-        if !self.stock.write(left, guard.token())? {
+        if !self.stock.write(left, token)? {
             return Err("the table refused who holds the lock".into());
         }
-        println!("  Bo{} gets the lock and sells {BO_SELLS}: {left} are left", with(guard.token()));
+        println!("  Bo{} gets the lock and sells {BO_SELLS}: {left} are left", with(token));
         guard.release().await?;
         locks.close().await?;
         Ok(())

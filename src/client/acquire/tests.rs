@@ -2,6 +2,7 @@ use tokio::time::advance;
 
 use super::*;
 use crate::Locks;
+use crate::client::answer::Asks;
 
 /// Otherwise requests that compete for masters that answer late would pause for the shortest time, each time.
 #[tokio::test(start_paused = true)]
@@ -28,8 +29,9 @@ async fn each_nested_level_that_is_granted_at_once_takes_a_part_of_the_budget() 
     let stock = Locks::in_memory().mutex("stock");
     let _held = stock.lock().await.unwrap();
     let child = || {
-        let mut request = stock.lock().0;
-        request.set(|options| (options.bare, options.owner) = (false, Some(Owner::current().child())));
+        let mut request = stock.request(None);
+        let call = request.call_mut();
+        (call.bare, call.owner) = (false, Some(Owner::current().child()));
         request
     };
     let granted = poll_fn(|cx| {

@@ -167,7 +167,7 @@ async fn a_re_entry_whose_hold_is_gone_is_an_error_though_the_guard_goes_at_once
     let store = crate::Memory::new();
     let stock = Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
     let guard = stock.lock().await.unwrap();
-    let mut lost = pin!(guard.watch());
+    let mut lost = pin!(guard.held().watch());
     let goes = Arc::new(Goes(Mutex::new(Some(guard))));
     assert!(lost.as_mut().poll(&mut Context::from_waker(&Waker::from(goes.clone()))).is_pending());
     store.visit(|store| store.delete("stock"));

@@ -3,17 +3,17 @@ use std::pin::pin;
 use std::task::Waker;
 
 use super::*;
-use crate::Locks;
+use crate::{Guards, Locks};
 
 /// A run of this request, which is not granted, asks as one owner however often it is polled. Otherwise each poll would put one more
 /// owner between the hold and the work.
-pub(in crate::client) fn assert_one_owner<A: Asks>(request: A) {
-    let mut run = pin!(HeldWork::new(request, Work::<_, Infallible>::ToDo { work: pending::<()>() }));
+fn assert_one_owner<A: Answer>(request: A::Asks) {
+    let mut run = pin!(Run::<A, _>::new(request, |_: A::Hold| pending::<()>()));
     let mut context = Context::from_waker(Waker::noop());
     let mut asks = || {
-        assert!(run.as_mut().poll(&mut context, |never, _| match never {}).is_pending());
+        assert!(run.as_mut().poll(&mut context).is_pending());
         match &mut *run.as_mut().project().stage {
-            RunStage::Asking { request } => request.owner().clone(),
+            RunStage::Asking { request } => request.call().owner.clone(),
             _ => None,
         }
     };
@@ -28,5 +28,12 @@ pub(in crate::client) fn assert_one_owner<A: Asks>(request: A) {
 async fn a_run_that_waits_asks_as_one_owner() {
     let stock = Locks::in_memory().mutex("stock");
     let _held = stock.lock().owner(&Owner::new()).await.unwrap();
-    assert_one_owner(stock.lock().0);
+    assert_one_owner::<Guard>(stock.request(None));
+}
+
+#[tokio::test]
+async fn a_run_that_waits_for_several_names_asks_as_one_owner() {
+    let locks = Locks::in_memory();
+    let _held = locks.mutex("b").lock().owner(&Owner::new()).await.unwrap();
+    assert_one_owner::<Guards>(locks.mutexes(["a", "b"]).request(None));
 }

@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::future::Future;
-use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -12,13 +11,15 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::base::meter::Sample;
-use crate::base::telemetry::{self, Place};
+use crate::base::telemetry;
 use crate::base::{after, limit};
 use crate::client::acquire::{AcquireOptions, NotGranted, Part};
+use crate::client::answer::{Answer, Asks, Sealed, Watching};
+use crate::client::call::CallOptions;
 use crate::client::guard::Guard;
-use crate::client::hold_times::HoldTimes;
-use crate::client::request::Request;
-use crate::client::run::{Asks, Watching};
+use crate::client::hold::Hold;
+use crate::client::kind::Kind;
+use crate::client::request::{AskOne, polled_again};
 use crate::client::several::guards::Guards;
 use crate::error::{Error, ErrorKind, Loss, Result};
 use crate::owner::Owner;
@@ -26,20 +27,11 @@ use crate::session::Handle;
 use crate::wire::keys::{self, Keys};
 
 /// What is asked for: locks, and the options of the call.
-#[derive(Clone, Debug)]
-pub(super) struct AllOptions {
+struct AllOptions {
     handle: Handle,
     /// Sorted by name, each once.
     keys: Arc<[Arc<Keys>]>,
-    pub(super) within: Option<Duration>,
-    pub(super) times: HoldTimes,
-    pub(super) owner: Option<Owner>,
-    bare: bool,
-    fenced: bool,
-    /// Whether it ends with an error if it is not granted, and not with `None`.
-    reports: bool,
-    /// Where in the code it was asked for.
-    place: Place,
+    call: CallOptions,
 }
 
 impl AllOptions {
@@ -49,7 +41,7 @@ impl AllOptions {
                 "no name was given: `mutexes` takes one or more; name what they guard, such as `account:1`";
             return Err(Error::new(ErrorKind::Config, message));
         }
-        self.times.check(&self.handle.config)?;
+        self.call.times.check(&self.handle.config)?;
         let prefix = &self.handle.config.prefix;
         self.keys
             .iter()
@@ -57,39 +49,27 @@ impl AllOptions {
     }
 }
 
-/// The part that the futures of all requests for several locks share.
-pub(in crate::client) struct RequestAll {
-    pub(super) options: AllOptions,
+/// Asks for several locks.
+pub struct AskAll {
+    options: AllOptions,
     /// `None` before the first poll, and once it is ready.
     asking: Option<Box<Gathering>>,
     answered: bool,
 }
 
-impl RequestAll {
-    /// Makes the request of a call; its place in the code is that of the caller.
-    #[track_caller]
-    pub(super) fn new(
-        handle: Handle,
-        keys: Arc<[Arc<Keys>]>,
-        within: Option<Duration>,
-        fenced: bool,
-    ) -> RequestAll {
-        let (times, owner) = (HoldTimes::default(), None);
-        let (bare, reports, place) = (true, within.is_none(), Location::caller());
-        let options = AllOptions { handle, keys, within, times, owner, bare, fenced, reports, place };
-        RequestAll { options, asking: None, answered: false }
+impl AskAll {
+    pub(super) fn new(handle: Handle, keys: Arc<[Arc<Keys>]>, call: CallOptions) -> AskAll {
+        AskAll { options: AllOptions { handle, keys, call }, asking: None, answered: false }
     }
+}
 
-    /// Sets an option. A request that is under way is dropped, which undoes it.
-    pub(super) fn set(&mut self, option: impl FnOnce(&mut AllOptions)) {
-        self.asking = None;
-        option(&mut self.options);
-    }
+#[expect(private_interfaces, reason = "as in `Asks`")]
+impl Asks for AskAll {
+    type Granted = Guards;
 
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Guards, NotGranted>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Guards, NotGranted>> {
         if self.answered {
-            let message = "the request was answered before, and its future polled again; make a new one";
-            return Poll::Ready(Err(Error::new(ErrorKind::Misuse, message).into()));
+            return Poll::Ready(Err(polled_again().into()));
         }
         let answer = match &mut self.asking {
             Some(asking) => ready!(asking.poll(&self.options, cx)),
@@ -107,29 +87,53 @@ impl RequestAll {
         Poll::Ready(answer)
     }
 
-    pub(super) fn describe(&self, out: &mut fmt::DebugStruct<'_, '_>) {
+    fn is_begun(&self) -> bool {
+        self.asking.is_some()
+    }
+
+    fn begin_anew(&mut self) {
+        self.asking = None;
+    }
+
+    fn call(&self) -> &CallOptions {
+        &self.options.call
+    }
+
+    fn call_mut(&mut self) -> &mut CallOptions {
+        &mut self.options.call
+    }
+
+    fn describe(&self, out: &mut fmt::DebugStruct<'_, '_>) {
         let names: Vec<&str> = self.options.keys.iter().map(|keys| &*keys.name).collect();
         out.field("names", &names);
     }
 }
 
-impl Asks for RequestAll {
-    type Held = Guards;
+impl<K: Kind> Sealed for Guards<K> {}
 
-    fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<Result<Guards, NotGranted>> {
-        self.poll(cx)
+impl<K: Kind> Answer for Guards<K> {
+    type Hold = Vec<Hold<K>>;
+    type Ran<T> = T;
+    type Asks = AskAll;
+
+    fn answer(granted: Guards) -> Result<Guards<K>> {
+        granted.into_kind()
     }
 
-    fn is_begun(&self) -> bool {
-        self.asking.is_some()
+    fn none() -> Option<Guards<K>> {
+        None
     }
 
-    fn set_not_bare(&mut self) {
-        self.set(|options| options.bare = false);
+    fn hold(granted: &Guards) -> Result<Vec<Hold<K>>> {
+        granted.iter().map(|guard| Hold::of(guard.held())).collect()
     }
 
-    fn owner(&mut self) -> &mut Option<Owner> {
-        &mut self.options.owner
+    fn ran<T>(output: T) -> T {
+        output
+    }
+
+    fn not_ran<T>() -> Option<T> {
+        None
     }
 }
 
@@ -138,7 +142,7 @@ enum Slot {
     /// Neither asked for nor held.
     Free,
     Asking {
-        request: Request,
+        request: AskOne,
         part: Arc<Part>,
     },
     Held {
@@ -201,12 +205,12 @@ struct Gathering {
 
 impl Gathering {
     fn new(options: &AllOptions) -> Gathering {
-        let once = options.within == Some(Duration::ZERO);
+        let once = options.call.within == Some(Duration::ZERO);
         let started = Instant::now();
-        let limit = options.within.and_then(|within| limit(started, within));
+        let limit = options.call.within.and_then(|within| limit(started, within));
         let slots = options.keys.iter().map(|_| Slot::Free).collect();
         // For all names, whoever polls this later.
-        let owner = options.owner.clone().unwrap_or_else(Owner::current);
+        let owner = options.call.owner.clone().unwrap_or_else(Owner::current);
         let (begun, began, waited) = (false, options.handle.number(), 0);
         let (refused, losses, pause) = (None, 0, None);
         let pass = Pass::AtOnce;
@@ -233,7 +237,7 @@ impl Gathering {
                     self.go_in_order();
                     continue;
                 }
-                let within = options.within.unwrap_or_default();
+                let within = options.call.within.unwrap_or_default();
                 return Poll::Ready(Err(match why {
                     NotGranted::Busy { name, by, .. } => NotGranted::Busy { name, within, by },
                     failed => failed,
@@ -266,7 +270,7 @@ impl Gathering {
                 let guards = self.held();
                 // Not with each grant: 1. The first name is granted. 2. The second one is not, and all is given back. 3. The first
                 // one would be kept from everybody for nothing.
-                if let Some(time) = options.times.get().at_least {
+                if let Some(time) = options.call.times.get().at_least {
                     guards.keep(time);
                 }
                 return Poll::Ready(Ok(guards));
@@ -289,22 +293,22 @@ impl Gathering {
                 }
                 Some(left)
             }
-            _ => options.within,
+            _ => options.call.within,
         };
         self.begun = true;
-        let (reports, in_order) = (options.reports && !self.has_second_pass(), self.is_in_order());
+        let (reports, in_order) = (options.call.reports && !self.has_second_pass(), self.is_in_order());
         for (slot, keys) in self.slots.iter_mut().zip(&*options.keys) {
             if matches!(slot, Slot::Free) {
                 let part = Arc::new(Part::new(self.began));
-                let mut one =
-                    AcquireOptions::new(options.handle.clone(), keys.clone(), within, options.fenced);
-                one.times = options.times.without_at_least();
-                one.owner = Some(self.owner.clone());
-                one.bare = options.bare;
-                one.part = Some(part.clone());
-                one.reports = reports;
-                one.place = options.place;
-                *slot = Slot::Asking { request: Request::new(one), part };
+                let call = CallOptions {
+                    within,
+                    times: options.call.times.without_at_least(),
+                    owner: Some(self.owner.clone()),
+                    reports,
+                    ..options.call.clone()
+                };
+                let one = AcquireOptions::new(options.handle.clone(), keys.clone(), call, Some(part.clone()));
+                *slot = Slot::Asking { request: AskOne::new(one), part };
                 if in_order {
                     break;
                 }
@@ -404,7 +408,7 @@ impl Gathering {
     fn watch(&mut self, cx: &mut Context<'_>) -> Option<(usize, Loss)> {
         self.slots.iter_mut().enumerate().find_map(|(at, slot)| {
             let Slot::Held { guard, watching } = slot else { return None };
-            let watching = watching.get_or_insert_with(|| Box::pin(guard.watch()));
+            let watching = watching.get_or_insert_with(|| Box::pin(guard.held().watch()));
             match watching.as_mut().poll(cx) {
                 Poll::Ready(loss) => Some((at, loss)),
                 Poll::Pending => None,

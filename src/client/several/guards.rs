@@ -9,9 +9,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::base::telemetry::{self, HeldSpan};
+use crate::client::answer::{Granted, Releasing, Watching};
 use crate::client::guard::Guard;
-use crate::client::guard_scope::GuardScope;
-use crate::client::run::{Holds, Releasing, Watching};
+use crate::client::guard_scope::{GuardScope, HasOwner};
+use crate::client::kind::{Fenced, Kind, Plain};
 use crate::error::{Error, Loss, Result};
 
 /// Holds of several locks. Dropping it releases all of them in the background; [`release`](Guards::release) releases them and reports
@@ -29,14 +30,23 @@ use crate::error::{Error, Loss, Result};
 /// # }
 /// ```
 #[must_use = "dropping the guards releases the locks"]
-pub struct Guards {
+pub struct Guards<K: Kind = Plain> {
     /// Sorted by name, one at least.
-    guards: Vec<Guard>,
+    guards: Vec<Guard<K>>,
 }
 
 impl Guards {
     pub(super) fn new(guards: impl Iterator<Item = Guard>) -> Guards {
         Guards { guards: guards.collect() }
+    }
+}
+
+impl<K: Kind> Guards<K> {
+    /// Returns the guards as ones of another kind. Fails if fenced ones are asked for, and one of the holds has no token: then all are
+    /// released.
+    pub(in crate::client) fn into_kind<L: Kind>(self) -> Result<Guards<L>> {
+        let guards = self.guards.into_iter().map(Guard::into_kind).collect::<Result<_>>()?;
+        Ok(Guards { guards })
     }
 
     /// Returns the names of the locks, without the prefix, in their order.
@@ -117,7 +127,7 @@ impl Guards {
 
     fn watching(&self) -> Watching {
         let mut watching: Vec<Watching> =
-            self.guards.iter().map(|guard| Box::pin(guard.watch()) as Watching).collect();
+            self.guards.iter().map(|guard| Box::pin(guard.held().watch()) as Watching).collect();
         Box::pin(poll_fn(move |cx| {
             let lost = watching.iter_mut().find_map(|one| match one.as_mut().poll(cx) {
                 Poll::Ready(loss) => Some(loss),
@@ -226,7 +236,7 @@ impl Guards {
     ///
     /// Dropping the future drops `work`. The guards stay.
     pub fn scope<F: Future>(&self, work: F) -> GuardScope<'_, F> {
-        GuardScope::of(self.guards.first(), work)
+        GuardScope::of(self.guards.first().map(|guard| guard as &dyn HasOwner), work)
     }
 
     /// Keeps the locks from everybody else for `at_least` from now.
@@ -234,12 +244,56 @@ impl Guards {
         self.guards.iter().for_each(|guard| guard.keep(at_least));
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Guard> {
+    pub(in crate::client) fn iter(&self) -> impl Iterator<Item = &Guard<K>> {
         self.guards.iter()
     }
 }
 
-impl Holds for Guards {
+impl Guards<Fenced> {
+    /// Returns the fencing token of the hold of this name, or `None` if the name is not among those that were asked for. See
+    /// [`Guard::token`](crate::Guard::token).
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let locks = nestlock::Locks::in_memory();
+    /// let guards = locks.mutexes(["account:1", "account:2"]).fenced().lock().await?;
+    /// assert_eq!(guards.token("account:1"), locks.mutex("account:1").fenced().token());
+    /// assert_eq!(guards.token("account:3"), None);
+    /// guards.release().await
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn token(&self, name: &str) -> Option<u64> {
+        self.guards.iter().find(|guard| guard.name() == name).map(Guard::token)
+    }
+
+    /// Returns the names, in their order, each with the fencing token of its hold.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let locks = nestlock::Locks::in_memory();
+    /// # async fn write(_account: &str, _balance: u32, _token: u64) {}
+    /// let guards = locks.mutexes(["account:1", "account:2"]).fenced().lock().await?;
+    /// for (account, token) in guards.tokens() {
+    ///     write(account, 41, token).await; // the token is checked where it is written
+    /// }
+    /// guards.release().await
+    /// # }
+    /// ```
+    pub fn tokens(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.guards.iter().map(|guard| (guard.name(), guard.token()))
+    }
+}
+
+/// As for a single guard.
+impl From<Guards<Fenced>> for Guards {
+    fn from(guards: Guards<Fenced>) -> Guards {
+        Guards::new(guards.guards.into_iter().map(Guard::from))
+    }
+}
+
+#[expect(private_interfaces, reason = "as in `Asks`")]
+impl Granted for Guards {
     fn is_lost(&self) -> bool {
         Guards::is_lost(self)
     }
@@ -302,7 +356,7 @@ impl<F: Future<Output = Result<()>>> Future for All<F> {
     }
 }
 
-impl fmt::Debug for Guards {
+impl<K: Kind> fmt::Debug for Guards<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(&self.guards).finish()
     }

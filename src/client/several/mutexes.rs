@@ -3,12 +3,17 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::several::acquire::RequestAll;
-use crate::client::several::requests::{LockAll, TryLockAll};
-use crate::client::several::run::RunAll;
+use crate::client::call::CallOptions;
+use crate::client::hold::Hold;
+use crate::client::kind::{Fenced, Kind, Plain};
+use crate::client::request::Request;
+use crate::client::run::Run;
+use crate::client::several::acquire::AskAll;
+use crate::client::several::guards::Guards;
 use crate::session::Handle;
 use crate::wire::keys::Keys;
 
@@ -18,7 +23,7 @@ use crate::wire::keys::Keys;
 ///
 /// **Requests that take several locks in this way do not deadlock**, in whatever order they list the names, in one process or in
 /// many: each request holds nothing behind a name that it waits for, in the order of the names (by their bytes). What is taken one by
-/// one inside a hold is not part of that order: use [`within`](crate::futures::LockAll::within) there, or list all names at once.
+/// one inside a hold is not part of that order: use [`within`](Request::within) there, or list all names at once.
 ///
 /// All names are asked for at once, in one round trip. If one is held by somebody else, those behind it are given back, and are asked
 /// for again once it is granted.
@@ -28,14 +33,15 @@ use crate::wire::keys::Keys;
 /// # let locks = nestlock::Locks::in_memory();
 /// # let (from, to) = ("account:2", "account:1");
 /// // The same way from 1 to 2 and back.
-/// locks.mutexes([from, to]).run(async { /* move the money */ }).await
+/// locks.mutexes([from, to]).run(async |_holds| { /* move the money */ }).await
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Mutexes {
+pub struct Mutexes<K: Kind = Plain> {
     handle: Handle,
     /// Sorted by name, each once.
     keys: Arc<[Arc<Keys>]>,
+    kind: PhantomData<K>,
 }
 
 impl Mutexes {
@@ -47,9 +53,32 @@ impl Mutexes {
         let keys = names.into_iter().map(|name| Arc::new(Keys::new(prefix, name.as_ref())));
         let keys: BTreeMap<Arc<str>, Arc<Keys>> = keys.map(|keys| (keys.name.clone(), keys)).collect();
         let keys = keys.into_values().collect();
-        Mutexes { handle, keys }
+        Mutexes { handle, keys, kind: PhantomData }
     }
 
+    /// Returns the same locks, with a fencing token for each hold.
+    ///
+    /// For resources that refuse late writes: see [`Fenced`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let locks = nestlock::Locks::in_memory();
+    /// # async fn write(_account: &str, _balance: u32, _token: u64) {}
+    /// let accounts = locks.mutexes(["account:1", "account:2"]).fenced();
+    /// accounts.run(async |holds| {
+    ///     for hold in holds {
+    ///         write(hold.name(), 41, hold.token()).await; // the token is checked where it is written
+    ///     }
+    /// }).await
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn fenced(self) -> Mutexes<Fenced> {
+        Mutexes { handle: self.handle, keys: self.keys, kind: PhantomData }
+    }
+}
+
+impl<K: Kind> Mutexes<K> {
     /// Returns the names of the locks, without the prefix: each once, in the order in which they are waited for.
     ///
     /// ```
@@ -64,7 +93,7 @@ impl Mutexes {
     /// Waits for all of the locks, for as long as it takes, and returns their guards. The holds are renewed until the guards are
     /// released or dropped.
     ///
-    /// [`Mutex::lock`](crate::Mutex::lock) describes to whom they belong. See [`LockAll`] for options, errors and cancel safety.
+    /// [`Mutex::lock`](crate::Mutex::lock) describes to whom they belong. See [`Request`] for options, errors and cancel safety.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -77,14 +106,14 @@ impl Mutexes {
     /// # }
     /// ```
     #[track_caller]
-    pub fn lock(&self) -> LockAll {
-        LockAll(self.request(None, false))
+    pub fn lock(&self) -> Request<Guards<K>> {
+        Request::new(self.request(None))
     }
 
-    /// Tries to take all of the locks: once or, with [`within`](TryLockAll::within), for that long. Resolves to `None` if somebody
+    /// Tries to take all of the locks: once or, with [`within`](Request::within), for that long. Resolves to `None` if somebody
     /// else holds one of them, and then holds none.
     ///
-    /// See [`TryLockAll`] for options, errors and cancel safety.
+    /// See [`Request`] for options, errors and cancel safety.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -96,38 +125,43 @@ impl Mutexes {
     /// # }
     /// ```
     #[track_caller]
-    pub fn try_lock(&self) -> TryLockAll {
-        TryLockAll(self.request(Some(Duration::ZERO), false))
+    pub fn try_lock(&self) -> Request<Option<Guards<K>>> {
+        Request::new(self.request(Some(Duration::ZERO)))
     }
 
-    /// Waits for all of the locks, runs `work` while they are held, and releases them.
+    /// Waits for all of the locks, runs work while they are held, and releases them.
     ///
-    /// The work runs as a child of the current owner: calls nested in it re-enter each of the locks, branches beside it wait. If one
-    /// of the holds is lost, the work is dropped. This is short for [`lock()`](Mutexes::lock)[`.run(work)`](LockAll::run).
+    /// `work` is a closure that gets a [`Hold`] for each name, in their order, and is called once all locks are held. Its future runs as
+    /// a child of the current owner: calls nested in it re-enter each of the locks, branches beside it wait. If one of the holds is
+    /// lost, the future is dropped. This is short for [`lock()`](Mutexes::lock)[`.run(work)`](Request::run).
     ///
-    /// See [`RunAll`] for its result and cancel safety.
+    /// See [`Run`] for its result and cancel safety.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// # let locks = nestlock::Locks::in_memory();
     /// let one = locks.mutex("account:1");
-    /// let work = async { one.run(async { 41 + 1 }).await }; // nested: it re-enters
+    /// let work = async |_holds| one.run(async |_hold| 41 + 1).await; // nested: it re-enters
     /// let left = locks.mutexes(["account:1", "account:2"]).run(work).await??; // the locks' result, then the work's
     /// assert_eq!(left, 42);
     /// # Ok(()) }
     /// ```
     #[track_caller]
-    pub fn run<F: Future>(&self, work: F) -> RunAll<F> {
+    pub fn run<W, F>(&self, work: W) -> Run<Guards<K>, W>
+    where
+        W: FnOnce(Vec<Hold<K>>) -> F,
+        F: Future,
+    {
         self.lock().run(work)
     }
 
     #[track_caller]
-    pub(super) fn request(&self, within: Option<Duration>, fenced: bool) -> RequestAll {
-        RequestAll::new(self.handle.clone(), self.keys.clone(), within, fenced)
+    pub(in crate::client) fn request(&self, within: Option<Duration>) -> AskAll {
+        AskAll::new(self.handle.clone(), self.keys.clone(), CallOptions::new(within, K::FENCED))
     }
 }
 
-impl fmt::Debug for Mutexes {
+impl<K: Kind> fmt::Debug for Mutexes<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.names().collect();
         f.debug_struct("Mutexes").field("names", &names).finish_non_exhaustive()

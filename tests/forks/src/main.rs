@@ -114,7 +114,7 @@ async fn take(url: &str, what: What, locks: Locks, held: Option<(Guard, bool)>) 
     let stock = locks.mutex(NAME);
     if let (Some((guard, _)), What::Inherited | What::Continued) = (&held, &what) {
         // First: what is refused ends what is certain about the copy of the hold.
-        let nested = guard.scope(stock.run(async {})).await;
+        let nested = guard.scope(stock.run(async |_| {})).await;
         println!("child nested: {:?}", nested.map_err(|error| error.kind()));
     }
     show("try_lock", stock.try_lock().await).await;

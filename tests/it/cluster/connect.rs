@@ -16,7 +16,7 @@ async fn one_seed_that_answers_is_enough() {
         let seeds = [dead(), dead(), cluster.node(at).url(), dead()];
         let locks = Locks::builder().cluster(seeds).node_timeout(10 * SECOND).connect().await.unwrap();
         for name in ["a", "b", "c", "d"] {
-            soon("the run", locks.mutex(format!("seeded-{name}")).run(async {})).await.unwrap();
+            soon("the run", locks.mutex(format!("seeded-{name}")).run(async |_| {})).await.unwrap();
         }
     }
 }
@@ -98,7 +98,7 @@ async fn a_wrong_password_and_a_missing_right_are_denied() {
         node.ask::<()>(&["ACL", "SETUSER", "narrow", "+cluster|slots"]).await;
     }
     let locks = Locks::builder().cluster(urls("narrow:secret")).connect().await.unwrap();
-    soon("the run", locks.mutex("narrow").run(async {})).await.unwrap();
+    soon("the run", locks.mutex("narrow").run(async |_| {})).await.unwrap();
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn nothing_is_left_after_close() {
     let cluster = Cluster::start().await;
     let locks = builder(&cluster).connect().await.unwrap();
     let stock = locks.mutex("stock");
-    soon("the run", stock.run(async {})).await.unwrap();
+    soon("the run", stock.run(async |_| {})).await.unwrap();
     locks.close().await.unwrap();
     assert_eq!(stock.lock().await.unwrap_err().kind(), ErrorKind::Closed);
     let metrics = tokio::runtime::Handle::current().metrics();
@@ -152,7 +152,7 @@ async fn the_rights_that_the_guide_names_are_enough() {
     let name = cluster.name_on(0, "stock").await.replace("stock-", "stock:");
     let (from, to) = (cluster.owner(&name).await, (cluster.owner(&name).await + 1) % 3);
     cluster.begin_move(&name, from, to).await;
-    soon("the run", ours.mutex(&name).run(async {})).await.unwrap();
+    soon("the run", ours.mutex(&name).run(async |_| {})).await.unwrap();
     for node in cluster.nodes() {
         let log: Vec<redis::Value> = node.ask(&["ACL", "LOG"]).await;
         assert!(log.is_empty(), "something else was tried: {log:?}");

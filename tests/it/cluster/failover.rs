@@ -88,7 +88,7 @@ async fn nobody_overlaps_through_planned_failovers() {
                     assert!(second.is_none(), "two hold it");
                     inside.fetch_sub(1, Ordering::SeqCst);
                 };
-                stock.run(work).await.unwrap();
+                stock.run(|_| work).await.unwrap();
                 rounds += 1;
             }
             rounds

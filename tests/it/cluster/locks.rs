@@ -61,11 +61,13 @@ async fn a_lock_is_entered_again_and_by_nobody_else() {
     for at in 0..10 {
         let name = format!("nested-{at}");
         let (stock, other) = (ours.mutex(&name), theirs.mutex(&name));
-        let depth = stock.run(stock.run(async {
-            assert!(other.try_lock().await.unwrap().is_none());
-            assert!(other.is_locked().await.unwrap());
-            stock.hold_count()
-        }));
+        let depth = stock.run(|_| {
+            stock.run(async |_| {
+                assert!(other.try_lock().await.unwrap().is_none());
+                assert!(other.is_locked().await.unwrap());
+                stock.hold_count()
+            })
+        });
         assert_eq!(soon("the run", depth).await.unwrap().unwrap(), 2);
         other.try_lock().await.unwrap().expect("it is free").release().await.unwrap();
     }
@@ -106,7 +108,7 @@ async fn many_tasks_of_two_processes_never_overlap() {
                     tokio::task::yield_now().await;
                     inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
                 };
-                stock.run(work).await.unwrap();
+                stock.run(|_| work).await.unwrap();
             }
         }));
     }
@@ -150,9 +152,9 @@ async fn a_script_that_a_node_does_not_know_is_sent_as_text() {
     for at in MASTERS {
         let name = cluster.name_on(at, "flushed").await;
         // It runs by its hash from then on.
-        soon("the first run", locks.mutex(&name).run(async {})).await.unwrap();
+        soon("the first run", locks.mutex(&name).run(async |_| {})).await.unwrap();
         cluster.node(at).ask::<()>(&["SCRIPT", "FLUSH"]).await;
-        soon("the run", locks.mutex(&name).run(async {})).await.unwrap();
+        soon("the run", locks.mutex(&name).run(async |_| {})).await.unwrap();
     }
 }
 
@@ -196,7 +198,7 @@ async fn a_name_that_puts_a_lock_and_its_counter_in_different_slots_is_an_error(
         assert_eq!(error.kind(), ErrorKind::Config);
         assert!(error.to_string().contains("different slots"), "{error}");
         // Without a counter there is nothing to part.
-        soon("the run", locks.mutex(name).run(async {})).await.unwrap();
+        soon("the run", locks.mutex(name).run(async |_| {})).await.unwrap();
     }
 }
 
@@ -216,7 +218,7 @@ async fn a_free_lock_in_a_moving_slot_is_acknowledged_by_the_replicas_of_the_nod
         // The connection stays in use: other commands are not taken for the one after an `ASKING`.
         let crowd = (0..10).map(|_| async {
             let other = cluster.name_on(to, "standing").await;
-            soon("a run", locks.mutex(other).run(async {})).await.unwrap();
+            soon("a run", locks.mutex(other).run(async |_| {})).await.unwrap();
             soon("a refusal", locks.mutex(&name).try_lock().owner(&nestlock::Owner::new()))
                 .await
                 .unwrap()

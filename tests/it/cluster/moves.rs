@@ -224,7 +224,7 @@ async fn a_fenced_lock_that_is_forced_away_before_its_token_is_made_is_not_hande
 }
 
 /// Returns the token of a hold that is released at once.
-async fn token(stock: &nestlock::FencedMutex) -> u64 {
+async fn token(stock: &nestlock::Mutex<nestlock::Fenced>) -> u64 {
     let guard = soon("the lock", stock.lock()).await.unwrap();
     let token = guard.token();
     guard.release().await.unwrap();
@@ -258,7 +258,7 @@ async fn nobody_overlaps_while_slots_move() {
                     assert!(second.is_none(), "two hold it");
                     inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
                 };
-                stock.run(work).await.unwrap();
+                stock.run(|_| work).await.unwrap();
                 rounds += 1;
             }
             rounds

@@ -17,7 +17,7 @@ async fn a_frozen_node_stops_its_own_locks_alone() {
         cluster.name_on(2, "alive").await,
     ];
     for name in &names {
-        soon("a run", ours.mutex(name).run(async {})).await.unwrap();
+        soon("a run", ours.mutex(name).run(async |_| {})).await.unwrap();
     }
     cluster.node(0).freeze();
     let frozen = ours.mutex(&names[0]);
@@ -26,7 +26,7 @@ async fn a_frozen_node_stops_its_own_locks_alone() {
     let begun = Instant::now();
     for _ in 0..50 {
         for name in &names[1..] {
-            soon("a run", ours.mutex(name).run(async {})).await.unwrap();
+            soon("a run", ours.mutex(name).run(async |_| {})).await.unwrap();
         }
     }
     // If each of them had waited for the frozen node, it would have taken a hundred node timeouts.
@@ -44,10 +44,10 @@ async fn a_client_that_comes_while_a_node_is_frozen_is_served_by_the_others() {
     let name = format!("{{{}}}", "alive");
     let owner = cluster.owner(&name).await;
     let name = if owner == 1 { cluster.name_on(0, "alive").await } else { name };
-    soon("a run", late.mutex(&name).run(async {})).await.unwrap();
+    soon("a run", late.mutex(&name).run(async |_| {})).await.unwrap();
     cluster.node(1).thaw();
     let name = cluster.name_on(1, "thawed").await;
-    soon("a run", late.mutex(&name).run(async {})).await.unwrap();
+    soon("a run", late.mutex(&name).run(async |_| {})).await.unwrap();
 }
 
 #[tokio::test]

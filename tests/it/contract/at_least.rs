@@ -34,8 +34,8 @@ async fn a_lock_that_is_released_before_its_time_is_nobodys_until_then() {
     assert!(matches!(&fields[..], [(kept, 1)] if *kept != field), "{fields:?}");
     assert!(home.left("stock").await.is_some_and(|left| left <= TIME + SECOND / 100));
     // The task that had the lock waits too.
-    let (ours, theirs) = tokio::join!(soon("a turn", stock.run(async { Instant::now() })), async {
-        soon("a turn", theirs.run(async { Instant::now() })).await
+    let (ours, theirs) = tokio::join!(soon("a turn", stock.run(async |_| Instant::now())), async {
+        soon("a turn", theirs.run(async |_| Instant::now())).await
     });
     for began in [ours, theirs] {
         let waited = began.unwrap() - asked;
@@ -49,10 +49,10 @@ async fn a_drop_and_the_end_of_a_run_keep_the_lock_as_a_release_does() {
     let home = Home::start().await;
     let locks = long_lived(&home).await;
     drop(locks.mutex("drop").lock().at_least(LONG).await.unwrap());
-    locks.mutex("run").lock().at_least(LONG).run(async {}).await.unwrap();
-    locks.mutex("try").try_lock().at_least(LONG).run(async {}).await.unwrap().unwrap();
+    locks.mutex("run").lock().at_least(LONG).run(async |_| {}).await.unwrap();
+    locks.mutex("try").try_lock().at_least(LONG).run(async |_| {}).await.unwrap().unwrap();
     let inside = tokio::sync::Notify::new();
-    let hung = locks.mutex("hung").lock().at_least(LONG).run(async {
+    let hung = locks.mutex("hung").lock().at_least(LONG).run(async |_| {
         inside.notify_one();
         std::future::pending::<()>().await
     });
@@ -195,7 +195,7 @@ async fn tokens_grow_over_a_lock_that_was_kept() {
     let first = guard.token();
     guard.release().await.unwrap();
     assert!(stock.try_lock().await.unwrap().is_none());
-    assert!(soon("its turn", stock.run(async |token| token)).await.unwrap() > first);
+    assert!(soon("its turn", stock.run(async |hold| hold.token())).await.unwrap() > first);
 }
 
 #[tokio::test]
@@ -237,6 +237,6 @@ async fn a_time_beyond_the_end_of_the_hold_is_a_wrong_option() {
     let guard = stock.lock().at_least(SECOND).fixed_lease(SECOND).await.unwrap();
     assert_eq!(soon("its end", guard.lost()).await, Loss::Expired);
     let next =
-        soon("the next one's turn", long_lived(&home).await.mutex("stock").run(async { Instant::now() }));
+        soon("the next one's turn", long_lived(&home).await.mutex("stock").run(async |_| Instant::now()));
     assert!(next.await.unwrap() > asked + SECOND - SECOND / 10);
 }

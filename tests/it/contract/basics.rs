@@ -87,11 +87,11 @@ async fn a_run_gives_back_what_its_work_made() {
     let home = Home::start().await;
     let locks = home.locks().await;
     let stock = locks.mutex("stock");
-    let deep = stock.run(stock.run(async { (stock.hold_count(), 7) })).await.unwrap().unwrap();
+    let deep = stock.run(|_| stock.run(async |_| (stock.hold_count(), 7))).await.unwrap().unwrap();
     assert_eq!(deep, (2, 7));
     assert!(home.keys().await.is_empty());
     let guard = stock.lock().owner(&nestlock::Owner::new()).await.unwrap();
-    assert!(stock.try_lock().run(async {}).await.unwrap().is_none());
+    assert!(stock.try_lock().run(async |_| {}).await.unwrap().is_none());
     guard.release().await.unwrap();
-    assert_eq!(stock.try_lock().run(async { 1 }).await.unwrap(), Some(1));
+    assert_eq!(stock.try_lock().run(async |_| 1).await.unwrap(), Some(1));
 }

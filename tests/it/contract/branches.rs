@@ -4,7 +4,7 @@ use std::pin::pin;
 
 use futures::future::{Either, join_all, select};
 use futures::stream::{self, FuturesUnordered, StreamExt};
-use nestlock::{ErrorKind, scope};
+use nestlock::{ErrorKind, Hold, scope};
 
 use super::{Home, Inside};
 use crate::support::{SOON_OVER, soon};
@@ -14,8 +14,9 @@ async fn branches_of_join_that_run_exclude_each_other() {
     let home = Home::start().await;
     let stock = home.locks().await.mutex("stock");
     let inside = Inside::default();
-    let all =
-        async { tokio::join!(stock.run(inside.stay()), stock.run(inside.stay()), stock.run(inside.stay())) };
+    let all = async {
+        tokio::join!(stock.run(|_| inside.stay()), stock.run(|_| inside.stay()), stock.run(|_| inside.stay()))
+    };
     let (one, two, three) = soon("all three", all).await;
     one.and(two).and(three).unwrap();
     assert_eq!(inside.ever(), 3);
@@ -43,7 +44,7 @@ async fn the_loser_of_a_select_leaves_its_line_or_its_hold() {
     let home = Home::start().await;
     let stock = home.locks().await.mutex("stock");
     for _ in 0..20 {
-        let (one, two) = (stock.run(async { 1 }), stock.run(async { 2 }));
+        let (one, two) = (stock.run(async |_| 1), stock.run(async |_| 2));
         let first = soon("one of two", async {
             tokio::select! { first = one => first.unwrap(), first = two => first.unwrap() }
         });
@@ -52,7 +53,7 @@ async fn the_loser_of_a_select_leaves_its_line_or_its_hold() {
     }
     // A loser that had begun its work: the lock is free after it.
     let (inside, endless) = (tokio::sync::Notify::new(), std::future::pending::<()>());
-    let run = stock.run(async {
+    let run = stock.run(async |_| {
         inside.notify_one();
         endless.await
     });
@@ -65,7 +66,8 @@ async fn both_sides_of_a_select_that_goes_on_exclude_each_other() {
     let home = Home::start().await;
     let stock = home.locks().await.mutex("stock");
     let inside = Inside::default();
-    let (one, two) = (pin!(stock.run(inside.stay())), pin!(stock.run(inside.stay())));
+    let stays = |_: Hold| inside.stay();
+    let (one, two) = (pin!(stock.run(stays)), pin!(stock.run(stays)));
     soon("both", async {
         match select(one, two).await {
             Either::Left((first, other)) | Either::Right((first, other)) => {
@@ -83,7 +85,7 @@ async fn branches_of_a_stream_of_futures_exclude_each_other() {
     let home = Home::start().await;
     let stock = home.locks().await.mutex("stock");
     let inside = Inside::default();
-    let branches: FuturesUnordered<_> = (0..10).map(|_| stock.run(inside.stay())).collect();
+    let branches: FuturesUnordered<_> = (0..10).map(|_| stock.run(|_| inside.stay())).collect();
     let done = soon("all ten", branches.collect::<Vec<_>>()).await;
     done.into_iter().collect::<nestlock::Result<Vec<_>>>().unwrap();
     assert_eq!(inside.ever(), 10);
@@ -106,13 +108,13 @@ async fn branches_under_a_common_hold_enter_it_one_at_a_time() {
     });
     soon("all eight in scopes", bare).await;
     let runs = stream::iter(0..8).for_each_concurrent(3, |_| async move {
-        stock.run(stock.run(inside.stay())).await.unwrap().unwrap();
+        stock.run(|_| stock.run(|_| inside.stay())).await.unwrap().unwrap();
     });
     soon("all eight in runs", runs).await;
     assert_eq!(inside.ever(), 16);
     assert_eq!(home.count("stock", guard.field()).await, Some(1));
     guard.release().await.unwrap();
-    let whole = stock.run(async { tokio::join!(stock.run(inside.stay()), stock.run(inside.stay())) });
+    let whole = stock.run(async |_| tokio::join!(stock.run(|_| inside.stay()), stock.run(|_| inside.stay())));
     let (one, two) = soon("a run over both", whole).await.unwrap();
     one.and(two).unwrap();
 }
@@ -222,7 +224,7 @@ async fn requests_that_outlived_the_scopes_of_two_branches_are_branches() {
     scope(async { assert!(futures::poll!(&mut two).is_pending()) }).await;
     foreign.release().await.unwrap();
     let inside = Inside::default();
-    let branch = async |request: nestlock::futures::Lock| {
+    let branch = async |request: nestlock::futures::Request<nestlock::Guard>| {
         let guard = request.await.unwrap();
         inside.stay().await;
         guard.release().await.unwrap();

@@ -50,8 +50,8 @@ async fn everything_is_closed_after_close() {
     closed(stock.lock().await.unwrap_err());
     closed(stock.lock().within(Duration::ZERO).await.unwrap_err());
     closed(stock.try_lock().await.unwrap_err());
-    closed(stock.run(async {}).await.unwrap_err());
-    closed(stock.try_lock().run(async {}).await.unwrap_err());
+    closed(stock.run(async |_| {}).await.unwrap_err());
+    closed(stock.try_lock().run(async |_| {}).await.unwrap_err());
     closed(stock.is_locked().await.unwrap_err());
     closed(stock.remaining_lease().await.unwrap_err());
     closed(stock.force_release().await.unwrap_err());

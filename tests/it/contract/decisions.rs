@@ -92,7 +92,7 @@ async fn a_request_that_is_given_work_after_a_poll_makes_a_new_request_for_a_chi
     let owner = Owner::new();
     let mut request = stock.lock().owner(&owner);
     assert!(futures::poll!(&mut request).is_pending());
-    let worker = soon("the work", request.run(async { Owner::current() })).await.unwrap();
+    let worker = soon("the work", request.run(async |_| Owner::current())).await.unwrap();
     assert_ne!(worker, owner, "the work is an owner of its own");
     assert_eq!(soon("the next", stock.lock().owner(&owner)).await.unwrap().depth(), 1);
 }

@@ -42,7 +42,7 @@ fn tasks_and_connections_end_with_the_last_handle_whichever_it_is() {
                 _ => {
                     let clone = locks.clone();
                     drop((guard, mutex, locks));
-                    clone.mutex("stock").run(async {}).await.unwrap();
+                    clone.mutex("stock").run(async |_| {}).await.unwrap();
                 }
             }
             home.deserted().await;
@@ -84,7 +84,7 @@ async fn an_aborted_task_leaves_nothing() {
     for _ in 0..50 {
         let stock = locks.mutex("stock");
         let task = tokio::spawn(async move {
-            stock.run(stock.run(std::future::pending::<()>())).await.unwrap().unwrap();
+            stock.run(|_| stock.run(|_| std::future::pending::<()>())).await.unwrap().unwrap();
         });
         tokio::task::yield_now().await;
         task.abort();

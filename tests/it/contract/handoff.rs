@@ -120,7 +120,7 @@ async fn five_waiters_on_each_of_three_processes_all_get_it() {
             let (stock, inside) = (locks.mutex("stock"), inside.clone());
             tasks.spawn(async move {
                 for _ in 0..10 {
-                    stock.run(inside.stay()).await.unwrap();
+                    stock.run(|_| inside.stay()).await.unwrap();
                 }
             });
         }

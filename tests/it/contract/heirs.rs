@@ -19,7 +19,7 @@ async fn a_spawned_task_is_a_stranger() {
     });
     assert!(soon("its answer", spawned).await.unwrap());
     let theirs = stock.clone();
-    let spawned = tokio::spawn(theirs.run(async {}));
+    let spawned = tokio::spawn(theirs.run(async |_| {}));
     guard.release().await.unwrap();
     soon("its turn", spawned).await.unwrap().unwrap();
 }
@@ -138,7 +138,7 @@ async fn a_guard_that_outlives_its_scope_is_the_ancestors() {
 async fn a_guard_that_outlives_the_work_of_a_run_is_the_ancestors() {
     let home = Home::start().await;
     let stock = home.locks().await.mutex("stock");
-    let guard = stock.run(async { stock.lock().await.unwrap() }).await.unwrap();
+    let guard = stock.run(async |_| stock.lock().await.unwrap()).await.unwrap();
     assert_eq!((guard.depth(), guard.owner(), stock.hold_count()), (2, Owner::current(), 1));
     assert_eq!(home.count("stock", guard.field()).await, Some(1));
     assert_eq!(soon("a re-entry", stock.lock()).await.unwrap().depth(), 2);
@@ -275,7 +275,7 @@ async fn a_likely_self_wait_is_warned_of() {
     let stock = home.locks().await.mutex(&name);
     let stranger = Owner::new();
     let waits =
-        stock.run(async { stock.lock().owner(&stranger).within(SOON_OVER).await.unwrap_err().kind() });
+        stock.run(async |_| stock.lock().owner(&stranger).within(SOON_OVER).await.unwrap_err().kind());
     assert_eq!(waits.await.unwrap(), ErrorKind::Timeout);
     let warned = |e: &log::Event| e.mentions(&name) && e.mentions("in whose scope it runs");
     let event = log::recorded(warned).await;
@@ -289,7 +289,7 @@ async fn a_likely_self_wait_is_warned_of() {
     assert_eq!(log::all(warned).len(), 1);
     // The sample of the guide: the owner of the hold is not that of the innermost scope.
     let waits = stranger.scope(async { stock.lock().within(SOON_OVER).await.unwrap_err().kind() });
-    assert_eq!(stock.run(waits).await.unwrap(), ErrorKind::Timeout);
+    assert_eq!(stock.run(|_| waits).await.unwrap(), ErrorKind::Timeout);
     let warnings = log::all(warned);
     assert_eq!(warnings.len(), 2);
     assert!(

@@ -68,7 +68,7 @@ async fn a_lock_with_the_longest_label_is_entered_again_renewed_and_released() {
     let stock = locks.mutex("stock");
     let guard = stock.lock().await.unwrap();
     guard.extend(2 * LONG).await.unwrap();
-    assert_eq!(stock.run(async { stock.hold_count() }).await.unwrap(), 2);
+    assert_eq!(stock.run(async |_| stock.hold_count()).await.unwrap(), 2);
     let holder = stock.holder().await.unwrap().unwrap();
     assert_eq!((holder.label(), holder.field()), (Some(&*label), guard.field()));
     assert!(holder.remaining_lease() > LONG);
@@ -94,7 +94,7 @@ async fn a_timeout_names_who_holds_the_lock() {
         assert_eq!((holder.label(), holder.field(), holder.count()), (Some(LABEL), theirs.field(), 1));
         assert!(holder.remaining_lease() > LONG - 60 * SECOND && holder.remaining_lease() <= LONG);
     }
-    let error = soon("a run's end", stock.lock().within(SOON_OVER).run(async {})).await.unwrap_err();
+    let error = soon("a run's end", stock.lock().within(SOON_OVER).run(async |_| {})).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout);
     // It is still no error.
     assert!(stock.try_lock().await.unwrap().is_none());
@@ -182,7 +182,7 @@ async fn what_this_process_holds_and_waits_for_is_listed_without_a_command() {
 async fn a_timeout_below_a_sibling_reports_that_this_process_holds_it() {
     let home = Home::start().await;
     let stock = long_lived(&home).await.mutex("stock");
-    let held = stock.run(async {
+    let held = stock.run(async |_| {
         let sibling = stock.lock().await.unwrap();
         let stranger = scope(stock.lock().owner(&Owner::new()).within(SOON_OVER)).await;
         (stranger.unwrap_err(), sibling)

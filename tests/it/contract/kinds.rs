@@ -37,7 +37,7 @@ async fn all_that_comes_after_a_loss_is_lost() {
     for error in [
         stock.lock().await.unwrap_err(),
         stock.try_lock().await.unwrap_err(),
-        stock.run(async {}).await.unwrap_err(),
+        stock.run(async |_| {}).await.unwrap_err(),
         scope(async { stock.lock().await.unwrap_err() }).await,
         outer.extend(Duration::from_secs(60)).await.unwrap_err(),
         inner.release().await.unwrap_err(),
@@ -55,7 +55,7 @@ async fn a_run_whose_work_was_dropped_is_lost() {
     let home = Home::start().await;
     let locks = home.locks().await;
     let stock = locks.mutex("stock");
-    let running = tokio::spawn(stock.run(std::future::pending::<()>()));
+    let running = tokio::spawn(stock.run(|_| std::future::pending::<()>()));
     crate::support::eventually("the hold", async || stock.is_locked().await.unwrap()).await;
     stock.force_release().await.unwrap();
     let error = soon("the end", running).await.unwrap().unwrap_err();

@@ -21,7 +21,7 @@ async fn after_a_loss_reentry_is_lost_until_the_last_guard_is_gone() {
         stock.lock().await.unwrap_err(),
         stock.try_lock().await.unwrap_err(),
         scope(stock.lock()).await.unwrap_err(),
-        stock.run(async {}).await.unwrap_err(),
+        stock.run(async |_| {}).await.unwrap_err(),
     ] {
         assert_eq!((error.kind(), error.loss()), (ErrorKind::Lost, Some(Loss::Gone)));
     }
@@ -41,16 +41,16 @@ async fn every_enclosing_run_of_a_lost_hold_ends() {
     let home = Home::start().await;
     let stock = home.locks().await.mutex("stock");
     let force = stock.clone();
-    let inner = stock.run(async {
+    let inner = stock.run(async |_| {
         force.force_release().await.unwrap();
         std::future::pending::<()>().await;
     });
     // The middle run sees the inner one's end, and would continue.
-    let middle = stock.run(async {
+    let middle = stock.run(async |_| {
         assert_eq!(inner.await.unwrap_err().kind(), ErrorKind::Lost);
         std::future::pending::<()>().await;
     });
-    let outer = soon("the end of the outer run", stock.run(middle)).await.unwrap_err();
+    let outer = soon("the end of the outer run", stock.run(|_| middle)).await.unwrap_err();
     assert_eq!((outer.kind(), outer.loss()), (ErrorKind::Lost, Some(Loss::Gone)));
     assert_eq!(soon("a new hold", stock.lock()).await.unwrap().depth(), 1);
 }
@@ -63,7 +63,7 @@ async fn a_run_under_a_lost_hold_never_starts_its_work() {
     stock.force_release().await.unwrap();
     soon("the loss", guard.lost()).await;
     let started = AtomicBool::new(false);
-    let error = stock.run(async { started.store(true, Ordering::SeqCst) }).await.unwrap_err();
+    let error = stock.run(async |_| started.store(true, Ordering::SeqCst)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);
     assert!(!started.load(Ordering::SeqCst));
 }
@@ -76,7 +76,7 @@ async fn work_that_ends_before_its_loss_is_known_counts() {
     let stock = ours.mutex(&name);
     // No message reports the loss: the release finds out.
     let work = async { theirs.mutex(&name).force_release().await.unwrap() };
-    assert!(stock.run(work).await.unwrap());
+    assert!(stock.run(|_| work).await.unwrap());
     let event = log::recorded(|e| e.mentions(&name) && e.mentions("work done")).await;
     assert_eq!(event.level, Level::WARN);
 }

@@ -65,7 +65,7 @@ async fn a_run_drops_its_work_at_its_max_hold_and_frees_the_lock_at_once() {
         pending::<()>().await;
         drop(held);
     };
-    let error = soon("the run's end", stock.lock().max_hold(SHORT).run(work)).await.unwrap_err();
+    let error = soon("the run's end", stock.lock().max_hold(SHORT).run(|_| work)).await.unwrap_err();
     assert_eq!((error.kind(), error.loss()), (ErrorKind::Lost, Some(Loss::MaxHold)));
     assert_eq!(std::sync::Arc::strong_count(&dropped), 1);
     soon("the next", stock.lock()).await.unwrap().release().await.unwrap();
@@ -76,10 +76,10 @@ async fn a_run_drops_its_work_at_its_max_hold_and_frees_the_lock_at_once() {
 async fn the_max_hold_of_an_inner_run_leaves_the_outer_one_running() {
     let home = Home::start().await;
     let stock = home.builder().lease(LONG).connect().await.unwrap().mutex("stock");
-    let outer = stock.run(async {
-        let inner = stock.lock().max_hold(SHORT).run(pending::<()>()).await;
+    let outer = stock.run(async |_| {
+        let inner = stock.lock().max_hold(SHORT).run(|_| pending::<()>()).await;
         assert_eq!(inner.unwrap_err().loss(), Some(Loss::MaxHold));
-        stock.run(async { stock.hold_count() }).await.unwrap()
+        stock.run(async |_| stock.hold_count()).await.unwrap()
     });
     assert_eq!(soon("the outer run", outer).await.unwrap(), 2);
     assert!(home.keys().await.is_empty());

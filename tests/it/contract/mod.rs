@@ -14,6 +14,7 @@ mod guards;
 mod handoff;
 mod heads;
 mod heirs;
+mod hold;
 mod holder;
 mod holds;
 mod kinds;

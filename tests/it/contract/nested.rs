@@ -32,11 +32,13 @@ async fn a_nested_run_is_asked_for_only_where_each_level_is_confirmed() {
         let fields =
             async || home.fields("stock").await.into_iter().map(|(_, count)| count).collect::<Vec<_>>();
         let counts = stock
-            .run(stock.run(async {
-                let two = fields().await;
-                let three = stock.run(async { (stock.hold_count(), fields().await) }).await.unwrap();
-                (two, three, fields().await, stock.hold_count())
-            }))
+            .run(|_| {
+                stock.run(async |_| {
+                    let two = fields().await;
+                    let three = stock.run(async |_| (stock.hold_count(), fields().await)).await.unwrap();
+                    (two, three, fields().await, stock.hold_count())
+                })
+            })
             .await
             .unwrap()
             .unwrap();
@@ -90,7 +92,7 @@ async fn nested_levels_keep_others_out_until_the_last_one_goes() {
         assert!(is_out().await);
         outer.release().await.unwrap();
         assert!(is_out().await && owner.scope(async { stock.is_held() }).await);
-        owner.scope(async { assert!(stock.run(is_out()).await.unwrap()) }).await;
+        owner.scope(async { assert!(stock.run(|_| is_out()).await.unwrap()) }).await;
         nested.release().await.unwrap();
         assert!(!is_out().await, "{each:?}");
     }
@@ -103,10 +105,10 @@ async fn siblings_that_nest_exclude_each_other() {
     for each in EACH {
         let stock = with(&home, each).await.mutex("stock");
         let inside = Inside::default();
-        let branches = stock.run(async {
+        let branches = stock.run(async |_| {
             let branch = || async {
                 for _ in 0..20 {
-                    stock.run(inside.stay()).await.unwrap();
+                    stock.run(|_| inside.stay()).await.unwrap();
                 }
             };
             join!(branch(), branch(), branch());
@@ -125,13 +127,13 @@ async fn a_key_that_is_gone_is_found_out_by_the_next_call_that_asks() {
         let guard = stock.lock().await.unwrap();
         home.lose("stock").await;
         // A store in this process reports it.
-        if let Err(error) = stock.run(async {}).await {
+        if let Err(error) = stock.run(async |_| {}).await {
             assert_eq!(error.loss(), Some(Loss::Gone), "{each:?}");
         } else {
             assert!(!each.1);
             assert_eq!(guard.check().await.unwrap_err().loss(), Some(Loss::Gone));
             // Known from now on.
-            assert_eq!(stock.run(async {}).await.unwrap_err().kind(), ErrorKind::Lost);
+            assert_eq!(stock.run(async |_| {}).await.unwrap_err().kind(), ErrorKind::Lost);
         }
         assert!(guard.release().await.is_err());
     }
@@ -144,7 +146,7 @@ async fn a_fenced_level_that_is_nested_has_the_token_of_its_hold() {
         let stock = with(&home, each).await.mutex("{stock}").fenced();
         let tokens = stock.run(|outer| {
             let stock = stock.clone();
-            async move { (outer, stock.run(|inner| async move { inner }).await.unwrap()) }
+            async move { (outer.token(), stock.run(async |inner| inner.token()).await.unwrap()) }
         });
         let (outer, inner) = tokens.await.unwrap();
         assert_eq!(outer, inner, "{each:?}");
@@ -158,11 +160,13 @@ async fn several_names_nest_in_what_is_held_of_them() {
     for each in EACH {
         let locks = with(&home, each).await;
         let (one, both) = (locks.mutex("{s}1"), locks.mutexes(["{s}1", "{s}2"]));
-        let counts = one.run(both.run(async {
-            let count =
-                async |name| home.fields(name).await.into_iter().map(|(_, count)| count).sum::<usize>();
-            (count("{s}1").await, count("{s}2").await, one.hold_count())
-        }));
+        let counts = one.run(|_| {
+            both.run(async |_| {
+                let count =
+                    async |name| home.fields(name).await.into_iter().map(|(_, count)| count).sum::<usize>();
+                (count("{s}1").await, count("{s}2").await, one.hold_count())
+            })
+        });
         let asked = if each.1 { 2 } else { 1 };
         assert_eq!(counts.await.unwrap().unwrap(), (asked, 1, 2), "{each:?}");
     }
@@ -176,10 +180,10 @@ async fn a_loop_of_nested_runs_lets_other_tasks_go_on() {
     let other = Arc::new(AtomicBool::new(false));
     let sets = other.clone();
     drop(tokio::spawn(async move { sets.store(true, SeqCst) }));
-    let rounds = stock.run(async {
+    let rounds = stock.run(async |_| {
         let mut rounds = 0;
         while !other.load(SeqCst) && rounds < 100_000 {
-            stock.run(async {}).await.unwrap();
+            stock.run(async |_| {}).await.unwrap();
             rounds += 1;
         }
         rounds

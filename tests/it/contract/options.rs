@@ -13,7 +13,7 @@ async fn works(what: &str, home: &Home, options: impl Fn(Builder) -> Builder) {
     let (locks, others) = (connect().await, connect().await);
     let stock = locks.mutex("stock");
     let guard = soon(what, stock.lock()).await.unwrap();
-    soon(what, stock.run(async {})).await.unwrap();
+    soon(what, stock.run(async |_| {})).await.unwrap();
     let stranger = others.mutex("stock");
     assert!(soon(what, stranger.try_lock()).await.unwrap().is_none(), "{what}");
     let waits = tokio::spawn(async move { stranger.lock().await.unwrap().release().await });
@@ -62,7 +62,7 @@ async fn waits_and_holds_at_their_ends_work() {
     let guard = stock.lock().max_hold(zero).await.unwrap();
     assert_eq!(soon("the end", guard.lost()).await, Loss::MaxHold);
     assert_eq!(guard.release().await.unwrap_err().loss(), Some(Loss::MaxHold));
-    let error = stock.lock().max_hold(zero).run(std::future::pending::<()>()).await.unwrap_err();
+    let error = stock.lock().max_hold(zero).run(|_| std::future::pending::<()>()).await.unwrap_err();
     assert_eq!(error.loss(), Some(Loss::MaxHold));
     eventually("the locks' end", async || home.keys().await.is_empty()).await;
 }

@@ -49,14 +49,14 @@ async fn the_owner_is_read_at_the_first_poll() {
     let home = Home::start().await;
     let locks = home.locks().await;
     let m = locks.mutex("stock");
-    assert_eq!(m.run(m.run(async { 1 })).await.unwrap().unwrap(), 1);
-    assert_eq!(m.run(scope(m.run(async { 2 }))).await.unwrap().unwrap(), 2);
+    assert_eq!(m.run(|_| m.run(async |_| 1)).await.unwrap().unwrap(), 1);
+    assert_eq!(m.run(|_| scope(m.run(async |_| 2))).await.unwrap().unwrap(), 2);
     let stranger = m.clone();
-    m.run(async {
+    m.run(async |_| {
         let spawned = tokio::spawn(scope(async move { stranger.try_lock().await.unwrap().is_none() }));
         assert!(soon("a stranger's answer", spawned).await.unwrap());
         let child = m.clone();
-        let work = async move { child.run(async { 3 }).await.unwrap() };
+        let work = async move { child.run(async |_| 3).await.unwrap() };
         assert_eq!(soon("a child", tokio::spawn(Owner::current().child().scope(work))).await.unwrap(), 3);
     })
     .await

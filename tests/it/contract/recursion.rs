@@ -55,8 +55,8 @@ fn guards(stock: Mutex, depth: usize) -> Nested {
 
 fn runs(stock: Mutex, depth: usize) -> Nested {
     match depth {
-        Home::LEVELS => Box::pin(stock.run(last(stock.clone(), depth)).map(Result::unwrap)),
-        _ => Box::pin(stock.run(runs(stock.clone(), depth + 1)).map(Result::unwrap)),
+        Home::LEVELS => Box::pin(stock.clone().run(move |_| last(stock, depth)).map(Result::unwrap)),
+        _ => Box::pin(stock.clone().run(move |_| runs(stock, depth + 1)).map(Result::unwrap)),
     }
 }
 

@@ -16,7 +16,7 @@ async fn a_run_drops_its_work_when_the_hold_is_lost() {
     let witness = Arc::new(());
     let held = witness.clone();
     let runs = stock.clone();
-    let running = tokio::spawn(runs.run(async move {
+    let running = tokio::spawn(runs.run(async move |_| {
         pending::<()>().await;
         drop(held);
     }));
@@ -40,11 +40,13 @@ async fn every_run_around_a_lost_hold_ends() {
     let stock = locks.mutex("stock");
     let other = locks.mutex("other");
     let forced = tokio::sync::Notify::new();
-    let around = stock.run(async {
-        let inner = other.run(stock.run(async {
-            forced.notify_one();
-            pending::<()>().await
-        }));
+    let around = stock.run(async |_| {
+        let inner = other.run(|_| {
+            stock.run(async |_| {
+                forced.notify_one();
+                pending::<()>().await
+            })
+        });
         let _ = inner.await;
         pending::<()>().await
     });
@@ -67,11 +69,11 @@ async fn a_run_under_a_lost_hold_never_starts() {
     // This side is not subscribed, so no message reports the loss.
     assert!(home.locks().await.mutex("stock").force_release().await.unwrap());
     let mut started = false;
-    let error = stock.run(async { started = true }).await.unwrap_err();
+    let error = stock.run(async |_| started = true).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);
     assert!(!started);
     drop(guard);
-    stock.run(async {}).await.unwrap();
+    stock.run(async |_| {}).await.unwrap();
 }
 
 #[tokio::test]

@@ -17,7 +17,11 @@ async fn crowd(locks: &Locks, tasks: usize, rounds: usize) {
         crowd.spawn(async move {
             for _ in 0..rounds {
                 match number % 3 {
-                    0 => stock.run(stock.run(inside.stay())).await.unwrap().unwrap(),
+                    0 => stock
+                        .run(async |_| stock.run(async |_| inside.stay().await).await)
+                        .await
+                        .unwrap()
+                        .unwrap(),
                     1 => {
                         let guard = stock.lock().await.unwrap();
                         inside.stay().await;
@@ -83,7 +87,7 @@ async fn local_tasks_that_are_polled_inside_of_a_scope_are_strangers() {
         task.await.unwrap();
     }
     let theirs = stock.clone();
-    let work = stock.run(async move {
+    let work = stock.run(async move |_| {
         let local = LocalSet::new();
         let nested = local.run_until(async {
             let stranger = theirs.clone();
@@ -132,7 +136,7 @@ async fn a_blocking_task_is_a_stranger_unless_it_is_handed_an_owner() {
         spawn_blocking(move || Handle::current().block_on(owner.scope(theirs.lock())).unwrap().depth());
     assert_eq!(soon("its answer", blocking).await.unwrap(), 2);
     let theirs = stock.clone();
-    let nested = stock.run(async move {
+    let nested = stock.run(async move |_| {
         // It runs on this very thread, nested in this call.
         tokio::task::block_in_place(|| Handle::current().block_on(theirs.lock()).unwrap().depth())
     });

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use futures::poll;
-use nestlock::{ErrorKind, Guards, Locks, Loss, Owner, Result};
+use nestlock::{ErrorKind, Fenced, Guards, Hold, Locks, Loss, Owner, Result};
 use tokio::time::Instant;
 
 use super::{HOUR, Home, Inside, LONG, SECOND, foreign_guard, less_drift, without_timers};
@@ -46,7 +46,7 @@ async fn several_names_are_held_and_released_together() {
     // A drop releases them too, and so does the end of a run.
     drop(several.try_lock().await.unwrap().expect("they are free"));
     held(&home, &[]).await;
-    assert_eq!(several.run(async { home.keys().await.len() }).await.unwrap(), 3);
+    assert_eq!(several.run(async |_| home.keys().await.len()).await.unwrap(), 3);
     assert!(home.keys().await.is_empty());
 }
 
@@ -65,7 +65,7 @@ async fn no_name_and_a_name_that_cannot_work_are_refused_before_anything_is_sent
         for error in [
             several.lock().await.unwrap_err(),
             several.try_lock().await.unwrap_err(),
-            several.run(async {}).await.unwrap_err(),
+            several.run(async |_| {}).await.unwrap_err(),
             several.clone().fenced().lock().await.unwrap_err(),
         ] {
             assert_eq!((error.kind(), error.lock()), (ErrorKind::Config, lock));
@@ -88,7 +88,7 @@ async fn where_one_is_busy_none_is_held() {
         let several = ours.mutexes(names);
         assert!(soon("an attempt", several.try_lock()).await.unwrap().is_none());
         held(&home, &[busy]).await;
-        let never = several.try_lock().run(async { panic!("it ran") });
+        let never = several.try_lock().run(async |_| panic!("it ran"));
         assert!(soon("an attempt", never).await.unwrap().is_none());
         held(&home, &[busy]).await;
         let limit = SOON_OVER;
@@ -161,7 +161,7 @@ async fn requests_in_opposite_orders_from_eight_clients_do_not_deadlock() {
                 let to = (from + 1 + (process + round / 4) % 3) % 4;
                 let both = [&accounts[from], &accounts[to]];
                 let moved = locks.mutexes(both.map(|(name, _)| name));
-                let moved = moved.run(async { tokio::join!(both[0].1.stay(), both[1].1.stay()) });
+                let moved = moved.run(async |_| tokio::join!(both[0].1.stay(), both[1].1.stay()));
                 soon("both accounts", moved).await.unwrap();
             }
         })
@@ -199,12 +199,13 @@ async fn what_runs_under_several_names_reenters_each_of_them() {
     let (a, b) = (locks.mutex("a"), locks.mutex("b"));
     let all = locks.mutexes(["a", "b", "c"]);
     let some = locks.mutexes(["b", "c"]);
-    let counts = all.run(async {
-        let inner = b.run(async { (a.hold_count(), b.hold_count()) }).await.unwrap();
-        let nested = some.run(async { (a.hold_count(), b.hold_count()) }).await.unwrap();
+    let counts = all.run(async |_| {
+        let inner = b.run(async |_| (a.hold_count(), b.hold_count())).await.unwrap();
+        let nested = some.run(async |_| (a.hold_count(), b.hold_count())).await.unwrap();
         // Branches exclude each other.
         let inside = Inside::default();
-        let (one, two) = tokio::join!(some.run(inside.stay()), locks.mutexes(["c", "a"]).run(inside.stay()));
+        let (one, two) =
+            tokio::join!(some.run(|_| inside.stay()), locks.mutexes(["c", "a"]).run(|_| inside.stay()));
         one.and(two).unwrap();
         // A stranger has to wait.
         assert!(some.try_lock().owner(&Owner::new()).await.unwrap().is_none());
@@ -215,7 +216,7 @@ async fn what_runs_under_several_names_reenters_each_of_them() {
     // The owner is the same wherever they are moved.
     let there = {
         let some = some.clone();
-        async move { guards.scope(some.run(async {})).await.map(|()| guards) }
+        async move { guards.scope(some.run(async |_| {})).await.map(|()| guards) }
     };
     let guards = soon("a run in another task", tokio::spawn(there)).await.unwrap().unwrap();
     guards.release().await.unwrap();
@@ -228,7 +229,7 @@ async fn branches_of_one_task_that_ask_for_several_names_exclude_each_other() {
     let locks = home.locks().await;
     let (inside, orders) = (Inside::default(), [["a", "b", "c"], ["c", "b", "a"], ["b", "c", "d"]]);
     for _ in 0..5 {
-        let runs = orders.iter().map(|names| locks.mutexes(names).run(inside.stay()));
+        let runs = orders.iter().map(|names| locks.mutexes(names).run(|_| inside.stay()));
         for done in soon("all branches", join_all(runs)).await {
             done.unwrap();
         }
@@ -297,7 +298,7 @@ async fn the_first_loss_is_the_loss_of_all() {
     let force = locks.mutex("c");
     let (dropped, flag) = (Arc::new(AtomicU32::new(0)), Arc::new(()));
     let (marked, kept) = (dropped.clone(), flag.clone());
-    let stopped = several.run(async move {
+    let stopped = several.run(async move |_| {
         let _kept = scopeguard::guard(kept, |_| {
             marked.fetch_add(1, SeqCst);
         });
@@ -382,7 +383,7 @@ async fn options_are_those_of_each_name() {
     let guards = several.lock().max_hold(SECOND).await.unwrap();
     assert_eq!(soon("the end", guards.lost()).await, Loss::MaxHold);
     drop(guards);
-    let hung = several.lock().max_hold(SECOND).run(std::future::pending::<()>());
+    let hung = several.lock().max_hold(SECOND).run(|_| std::future::pending::<()>());
     assert_eq!(soon("the end", hung).await.unwrap_err().loss(), Some(Loss::MaxHold));
     home.tidy().await;
 }
@@ -395,21 +396,25 @@ async fn each_name_has_a_token_of_its_own() {
     let several = ours.mutexes(names).fenced();
     assert!(several.names().eq(names));
     let guards = several.lock().await.unwrap();
-    let first = guards.tokens().clone();
-    assert!(first.iter().map(|(name, _)| name).eq(names));
-    for name in names {
+    let first: Vec<u64> = guards.tokens().map(|(_, token)| token).collect();
+    assert!(guards.tokens().map(|(name, _)| name).eq(names));
+    for (at, name) in names.into_iter().enumerate() {
         assert_eq!(guards.token(name), ours.mutex(name).fenced().token());
-        assert_eq!(guards.token(name), first.get(name));
+        assert_eq!(guards.token(name), Some(first[at]));
     }
-    assert_eq!((guards.token("c"), first.get("c")), (None, None));
+    assert_eq!(guards.token("c"), None);
+    let tokens = async |holds: Vec<Hold<Fenced>>| {
+        assert!(holds.iter().map(Hold::name).eq(names));
+        holds.iter().map(Hold::token).collect::<Vec<u64>>()
+    };
     // A re-entry has the tokens of its holds.
-    assert_eq!(several.run(|tokens| async move { tokens }).await.unwrap(), first);
+    assert_eq!(several.run(tokens).await.unwrap(), first);
     guards.release().await.unwrap();
     let theirs = theirs.mutexes(names).fenced();
-    let second = soon("their run", theirs.run(|tokens| async move { tokens })).await.unwrap();
-    let third = several.try_lock().run(|tokens| async move { tokens }).await.unwrap().expect("they are free");
-    for name in names {
-        assert!(first.get(name) < second.get(name) && second.get(name) < third.get(name));
+    let second = soon("their run", theirs.run(tokens)).await.unwrap();
+    let third = several.try_lock().run(tokens).await.unwrap().expect("they are free");
+    for at in 0..names.len() {
+        assert!(first[at] < second[at] && second[at] < third[at]);
     }
     assert!(home.keys().await.is_empty());
     // One of them is held without a token.

@@ -5,7 +5,7 @@ mod trouble;
 use std::sync::{Arc, Mutex as Shared};
 use std::time::Duration;
 
-use nestlock::{ErrorKind, FencedMutex, Loss, Owner, scope};
+use nestlock::{ErrorKind, Fenced, Hold, Loss, Mutex, Owner, scope};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::task::JoinSet;
@@ -14,7 +14,7 @@ use super::{HOUR, Home, LONG, SECOND, crash, foreign_guard, less_drift, long_liv
 use crate::support::{enlisted_fenced, eventually, soon};
 
 /// Takes the lock, and returns the token of the grant.
-async fn next(mutex: &FencedMutex) -> u64 {
+async fn next(mutex: &Mutex<Fenced>) -> u64 {
     let guard = soon("the lock", mutex.lock().owner(&Owner::new())).await.unwrap();
     let given = guard.token();
     guard.release().await.unwrap();
@@ -36,7 +36,7 @@ async fn tokens_grow_over_the_holds_of_tasks_and_processes() {
                 while had < 10 {
                     had += match kind {
                         0 => stock.lock().await.map(|guard| add(guard.token())).is_ok().into(),
-                        1 => stock.run(async |token| add(token)).await.is_ok().into(),
+                        1 => stock.run(async |hold| add(hold.token())).await.is_ok().into(),
                         2 => match stock.try_lock().within(LONG).await.unwrap() {
                             Some(guard) => {
                                 add(guard.token());
@@ -45,7 +45,7 @@ async fn tokens_grow_over_the_holds_of_tasks_and_processes() {
                             None => 0,
                         },
                         _ => {
-                            let run = stock.try_lock().within(LONG).run(async |token| add(token));
+                            let run = stock.try_lock().within(LONG).run(async |hold| add(hold.token()));
                             usize::from(run.await.unwrap().is_some())
                         }
                     };
@@ -72,10 +72,11 @@ async fn a_re_entry_has_the_token_of_its_hold_by_whichever_handle() {
     let guard = fenced.try_lock().await.unwrap().unwrap();
     assert_eq!((guard.depth(), guard.token()), (2, given));
     drop(guard);
-    let nested = async |outer: u64| (outer, fenced.run(async |inner| inner).await.unwrap());
+    let nested =
+        async |outer: Hold<Fenced>| (outer.token(), fenced.run(async |inner| inner.token()).await.unwrap());
     assert_eq!(fenced.run(nested).await.unwrap(), (given, given));
-    assert_eq!(fenced.try_lock().run(async |token| token).await.unwrap(), Some(given));
-    assert_eq!(plain.run(async { fenced.token() }).await.unwrap(), Some(given));
+    assert_eq!(fenced.try_lock().run(async |hold| hold.token()).await.unwrap(), Some(given));
+    assert_eq!(plain.run(async |_| fenced.token()).await.unwrap(), Some(given));
     // The outermost level may be released first: it is still the same hold.
     let inner = plain.lock().await.unwrap();
     outer.release().await.unwrap();
@@ -120,7 +121,7 @@ async fn whoever_works_under_the_hold_reads_its_token_and_no_one_else() {
 async fn a_child_that_holds_it_has_a_token_that_its_ancestors_do_not_read() {
     let home = Home::start().await;
     let stock = home.locks().await.mutex("stock").fenced();
-    let inside = stock.run(async |token| token);
+    let inside = stock.run(async |hold| hold.token());
     let beside = async {
         tokio::task::yield_now().await;
         stock.token()
@@ -129,11 +130,13 @@ async fn a_child_that_holds_it_has_a_token_that_its_ancestors_do_not_read() {
     assert!(inside.unwrap() > 0);
     assert_eq!(beside, None);
     // Branches are separate holds, one after the other.
-    let (one, two) = tokio::join!(stock.run(async |token| token), stock.run(async |token| token));
+    let (one, two) = tokio::join!(stock.run(async |hold| hold.token()), stock.run(async |hold| hold.token()));
     let (one, two) = (one.unwrap(), two.unwrap());
     assert_ne!(one, two);
     // Under a hold of their parent they have its token.
-    let both = async |token| (token, tokio::join!(stock.run(async |one| one), stock.run(async |two| two)));
+    let both = async |hold: Hold<Fenced>| {
+        (hold.token(), tokio::join!(stock.run(async |one| one.token()), stock.run(async |two| two.token())))
+    };
     let (token, (one, two)) = stock.run(both).await.unwrap();
     assert_eq!((one.unwrap(), two.unwrap()), (token, token));
 }
@@ -142,7 +145,8 @@ async fn a_child_that_holds_it_has_a_token_that_its_ancestors_do_not_read() {
 async fn the_work_of_a_run_is_made_of_the_token_under_the_hold_and_never_without() {
     let home = Home::start().await;
     let stock = home.locks().await.mutex("stock").fenced();
-    let work = |token| {
+    let work = |hold: Hold<Fenced>| {
+        let token = hold.token();
         assert_eq!((stock.hold_count(), stock.token()), (1, Some(token)), "as its owner");
         let read = stock.token();
         async move { (token, read) }
@@ -151,7 +155,7 @@ async fn the_work_of_a_run_is_made_of_the_token_under_the_hold_and_never_without
     assert_eq!(read, Some(token));
     let theirs = stock.lock().owner(&Owner::new()).await.unwrap();
     let made = std::cell::Cell::new(false);
-    let work = |_| {
+    let work = |_: Hold<Fenced>| {
         made.set(true);
         async {}
     };
@@ -172,7 +176,7 @@ async fn a_plain_lock_has_none() {
     let guard = plain.lock().await.unwrap();
     assert_eq!(fenced.token(), None);
     guard.release().await.unwrap();
-    assert_eq!(plain.run(async { fenced.token() }).await.unwrap(), None);
+    assert_eq!(plain.run(async |_| fenced.token()).await.unwrap(), None);
     assert!(next(&fenced).await > before);
 }
 

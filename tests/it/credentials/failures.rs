@@ -68,7 +68,7 @@ async fn an_error_of_the_provider_that_repeats_the_password_is_not_shown() {
         assert!(text.contains("the password is a part of it"), "{text}");
         assert_nothing_is_shown(&text);
         vault.set(Answer::User("bob"));
-        soon("the lock", async { while locks.mutex("stock").run(async {}).await.is_err() {} }).await;
+        soon("the lock", async { while locks.mutex("stock").run(async |_| {}).await.is_err() {} }).await;
     }
 }
 

@@ -66,7 +66,7 @@ async fn a_key_that_is_no_lock_is_reported_at_once_and_left_untouched() {
         for error in [
             soon("lock", stock.lock()).await.unwrap_err(),
             soon("try_lock", stock.try_lock()).await.unwrap_err(),
-            soon("run", stock.run(async {})).await.unwrap_err(),
+            soon("run", stock.run(async |_| {})).await.unwrap_err(),
             stock.is_locked().await.unwrap_err(),
             stock.remaining_lease().await.unwrap_err(),
         ] {
@@ -101,7 +101,7 @@ async fn a_hash_of_another_program_is_no_lock_though_it_has_a_ttl() {
             stock.remaining_lease().await.unwrap_err(),
             soon("lock", stock.lock()).await.unwrap_err(),
             soon("within", stock.lock().within(Duration::ZERO)).await.unwrap_err(),
-            soon("run", stock.run(async {})).await.unwrap_err(),
+            soon("run", stock.run(async |_| {})).await.unwrap_err(),
         ] {
             is(&error, ErrorKind::NotALock, Some("stock"), &[found, "untouched"]);
         }

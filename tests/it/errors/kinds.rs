@@ -63,7 +63,7 @@ async fn a_server_that_went_away_is_unavailable() {
     for error in [
         soon("try_lock", other.try_lock()).await.unwrap_err(),
         soon("lock", other.lock()).await.unwrap_err(),
-        soon("run", other.run(async {})).await.unwrap_err(),
+        soon("run", other.run(async |_| {})).await.unwrap_err(),
         soon("is_locked", other.is_locked()).await.unwrap_err(),
         soon("remaining_lease", other.remaining_lease()).await.unwrap_err(),
         soon("force_release", other.force_release()).await.unwrap_err(),
@@ -93,7 +93,7 @@ async fn waiters_behind_others_get_the_error_too() {
         }
         // If no answer comes, asking one after the other would take a thousand node timeouts.
         let crowd = if full { 10 } else { 1_000 };
-        let waiters: Vec<_> = (0..crowd).map(|_| tokio::spawn(stock.run(async {}))).collect();
+        let waiters: Vec<_> = (0..crowd).map(|_| tokio::spawn(stock.run(async |_| {}))).collect();
         for waiter in soon("their ends", join_all(waiters)).await {
             let error = waiter.unwrap().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

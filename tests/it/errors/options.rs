@@ -74,7 +74,7 @@ async fn leases_that_cannot_work_are_rejected_and_harm_nothing() {
         for error in [
             other.lock().fixed_lease(lease).await.unwrap_err(),
             other.try_lock().fixed_lease(lease).await.unwrap_err(),
-            other.lock().fixed_lease(lease).run(async {}).await.unwrap_err(),
+            other.lock().fixed_lease(lease).run(async |_| {}).await.unwrap_err(),
         ] {
             is(&error, ErrorKind::Config, Some("other"), &["fixed_lease", &text]);
         }

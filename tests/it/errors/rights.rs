@@ -53,7 +53,7 @@ async fn each_call_passes(server: &Server, prefix: &str, name: &str, connect: im
     let (locks, others) = (connect().await, connect().await);
     let stock = locks.mutex(name);
     let guard = stock.lock().await.unwrap();
-    stock.run(async {}).await.unwrap();
+    stock.run(async |_| {}).await.unwrap();
     guard.extend(Duration::from_secs(60)).await.unwrap();
     let stranger = others.mutex(name);
     assert!(stranger.try_lock().await.unwrap().is_none());
@@ -198,7 +198,7 @@ async fn a_counter_outside_of_the_users_keys_is_denied_by_its_name_and_leaves_no
         is(&error, ErrorKind::Denied, Some("stock"), &text);
     }
     assert!(server.keys().await.is_empty());
-    soon("a plain one", locks.mutex("stock").run(async {})).await.unwrap();
+    soon("a plain one", locks.mutex("stock").run(async |_| {})).await.unwrap();
 }
 
 #[tokio::test]

@@ -80,7 +80,7 @@ async fn scripts_flushed_every_few_milliseconds_are_no_error_and_no_hang() {
                 for _ in 0..60 {
                     let guard = soon("the lock", stock.lock()).await.unwrap();
                     assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
-                    stock.run(own.run(tokio::task::yield_now())).await.unwrap().unwrap();
+                    stock.run(|_| own.run(|_| tokio::task::yield_now())).await.unwrap().unwrap();
                     inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
                     guard.release().await.unwrap();
                 }

@@ -67,7 +67,7 @@ async fn promise_5_every_hold_that_is_gone_is_reported() {
     let mutexes: Vec<_> = (0..50).map(|at| locks.mutex(format!("stock:{at}"))).collect();
     let guards = join_all(mutexes.iter().map(|mutex| async { mutex.lock().await.unwrap() })).await;
     let runs: Vec<_> = (0..50)
-        .map(|at| tokio::spawn(locks.mutex(format!("run:{at}")).run(std::future::pending::<()>())))
+        .map(|at| tokio::spawn(locks.mutex(format!("run:{at}")).run(|_| std::future::pending::<()>())))
         .collect();
     eventually("all holds", async || server.keys().await.len() == 100).await;
     server.ask::<()>(&["FLUSHALL"]).await;

@@ -18,7 +18,7 @@ async fn a_server_that_ends_idle_connections_is_no_trouble() {
             !now.is_empty() && now.is_disjoint(&before)
         })
         .await;
-        soon("a re-entry", stock.run(async {})).await.unwrap();
+        soon("a re-entry", stock.run(async |_| {})).await.unwrap();
         assert!(!guard.is_lost());
     }
     soon("the release", guard.release()).await.unwrap();

@@ -4,7 +4,7 @@ mod masters;
 mod redisson;
 mod server;
 
-use nestlock::{FencedMutex, Owner};
+use nestlock::{Fenced, Mutex, Owner};
 
 use crate::support::{SECOND, soon};
 
@@ -12,7 +12,7 @@ use crate::support::{SECOND, soon};
 const COUNTER: &str = "redisson_lock_token:{stock}";
 
 /// Takes the lock, and returns the token of the grant.
-async fn next(mutex: &FencedMutex) -> u64 {
+async fn next(mutex: &Mutex<Fenced>) -> u64 {
     let guard = soon("the lock", mutex.lock().owner(&Owner::new())).await.unwrap();
     let given = guard.token();
     guard.release().await.unwrap();

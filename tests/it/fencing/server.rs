@@ -85,7 +85,7 @@ async fn a_key_that_is_no_counter_is_named_and_the_lock_stays_free() {
             assert!(text.contains(COUNTER) && text.contains(found), "{text}");
         }
         assert!(!stock.is_locked().await.unwrap());
-        soon("a plain lock", plain.run(async {})).await.unwrap();
+        soon("a plain lock", plain.run(async |_| {})).await.unwrap();
     }
 }
 
@@ -133,6 +133,6 @@ async fn a_lock_without_tokens_has_no_counter() {
     let stock = locks(&server.url()).await.mutex("stock");
     let guard = stock.lock().await.unwrap();
     guard.extend(60 * SECOND).await.unwrap();
-    stock.run(async {}).await.unwrap();
+    stock.run(async |_| {}).await.unwrap();
     assert_eq!(server.keys().await, ["stock"]);
 }

@@ -77,7 +77,7 @@ async fn close_waits_for_a_grant_that_is_under_way_and_undoes_it() {
             async move {
                 match what {
                     "lock" => stock.lock().await.map(drop),
-                    "run" => stock.run(std::future::pending::<()>()).await,
+                    "run" => stock.run(|_| std::future::pending::<()>()).await,
                     "several names" => several.lock().await.map(drop),
                     _ => claimed.resume(&claim).await.map(drop),
                 }

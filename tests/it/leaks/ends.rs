@@ -17,7 +17,7 @@ async fn a_hundred_users_share_one_connection() {
         let mutex = locks.mutex(format!("stock:{at}"));
         tokio::spawn(async move {
             for _ in 0..10 {
-                mutex.run(async {}).await.unwrap();
+                mutex.run(async |_| {}).await.unwrap();
             }
         })
     });
@@ -54,7 +54,7 @@ async fn waiters_of_many_names_leave_no_channel_and_no_connection() {
         let names: Vec<_> = (0..200).map(|at| format!("stock:{at}")).collect();
         let guards = join_all(names.iter().map(|name| holder.mutex(name).lock())).await;
         let waiting: Vec<_> =
-            names.iter().map(|name| tokio::spawn(waiter.mutex(name).lock().run(async {}))).collect();
+            names.iter().map(|name| tokio::spawn(waiter.mutex(name).lock().run(async |_| {}))).collect();
         eventually("all waiters", async || server.channels().await.len() == names.len()).await;
         assert_eq!(server.clients().await, 3, "one each for commands, and one for messages");
         for guard in guards {

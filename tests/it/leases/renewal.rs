@@ -197,7 +197,7 @@ async fn a_nested_release_waits_for_no_renewal_that_is_refused() {
     let locks = builder(&server.url()).lease(30 * SECOND).connect().await.unwrap();
     let stock = locks.mutex("refused-renewals");
     stock
-        .run(async {
+        .run(async |_| {
             let nested = stock.lock().await.unwrap();
             server.ask::<()>(&["ACL", "SETUSER", "default", "-pexpire"]).await;
             assert_eq!(nested.check().await.unwrap_err().kind(), ErrorKind::Denied);

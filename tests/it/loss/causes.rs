@@ -36,9 +36,9 @@ async fn nothing_is_nested_while_the_server_is_known_to_be_away() {
     let server = Server::start().await;
     let stock = locks(&server.url()).await.mutex("stock");
     let guard = stock.lock().await.unwrap();
-    guard.scope(stock.run(async {})).await.unwrap();
+    guard.scope(stock.run(async |_| {})).await.unwrap();
     server.kill();
-    let nests = async || stock.lock().within(SOON_OVER).run(async {}).await;
+    let nests = async || stock.lock().within(SOON_OVER).run(async |_| {}).await;
     // Until the end of the connection is noticed.
     eventually("a refusal", async || nests().await.is_err()).await;
     assert_eq!(nests().await.unwrap_err().kind(), ErrorKind::Unavailable);
@@ -56,7 +56,7 @@ async fn a_server_that_was_restarted_with_its_data_keeps_the_hold() {
     let settled = proxy.on(|c| c.is("settle")).delay_reply(SECOND / 100);
     server.restart().await;
     settled.done().await;
-    soon("a re-entry", stock.run(async {})).await.unwrap();
+    soon("a re-entry", stock.run(async |_| {})).await.unwrap();
     assert!(!guard.is_lost());
     guard.release().await.unwrap();
     assert!(server.keys().await.is_empty());

@@ -16,7 +16,7 @@ async fn a_string_without_a_ttl_is_not_a_lock_and_left_alone() {
     };
     check(soon("an answer", stock.lock()).await.unwrap_err());
     check(stock.try_lock().await.unwrap_err());
-    check(stock.run(async {}).await.unwrap_err());
+    check(stock.run(async |_| {}).await.unwrap_err());
     check(stock.is_locked().await.unwrap_err());
     check(stock.remaining_lease().await.unwrap_err());
     check(stock.force_release().await.unwrap_err());

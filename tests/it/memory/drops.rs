@@ -50,8 +50,11 @@ async fn a_request_for_a_free_lock_leaves_nothing_wherever_it_is_dropped() {
     let stock = stock(&home).await;
     cut_everywhere("lock", &home, true, async |polls| cut(stock.lock(), polls).await.map(drop)).await;
     cut_everywhere("try_lock", &home, true, async |polls| cut(stock.try_lock(), polls).await.map(drop)).await;
-    cut_everywhere("run", &home, true, async |polls| cut(stock.run(rest()), polls).await).await;
-    cut_everywhere("nested", &home, true, async |polls| cut(stock.run(stock.run(rest())), polls).await).await;
+    cut_everywhere("run", &home, true, async |polls| cut(stock.run(|_| rest()), polls).await).await;
+    cut_everywhere("nested", &home, true, async |polls| {
+        cut(stock.run(|_| stock.run(|_| rest())), polls).await
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,9 +102,11 @@ async fn a_request_for_several_names_leaves_nothing_wherever_it_is_dropped() {
     cut_everywhere("lock", &home, true, async |polls| cut(several.lock(), polls).await.map(drop)).await;
     cut_everywhere("try_lock", &home, true, async |polls| cut(several.try_lock(), polls).await.map(drop))
         .await;
-    cut_everywhere("run", &home, true, async |polls| cut(several.run(rest()), polls).await).await;
-    cut_everywhere("nested", &home, true, async |polls| cut(several.run(several.run(rest())), polls).await)
-        .await;
+    cut_everywhere("run", &home, true, async |polls| cut(several.run(|_| rest()), polls).await).await;
+    cut_everywhere("nested", &home, true, async |polls| {
+        cut(several.run(|_| several.run(|_| rest())), polls).await
+    })
+    .await;
     cut_everywhere("release", &home, true, async |polls| {
         let guards = several.lock().await.unwrap();
         cut(guards.release(), polls).await

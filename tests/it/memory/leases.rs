@@ -83,7 +83,7 @@ async fn a_run_drops_its_work_at_its_max_hold_and_frees_the_lock_then() {
     let (ours, theirs) = (stock(&home).await, stock(&home).await);
     let begun = Instant::now();
     let waiting = tokio::spawn({
-        let run = ours.lock().max_hold(600 * SECOND).run(std::future::pending::<()>());
+        let run = ours.lock().max_hold(600 * SECOND).run(|_| std::future::pending::<()>());
         async move { run.await.unwrap_err().loss() }
     });
     super::rest().await;

@@ -36,7 +36,7 @@ async fn both_orders_are_reported_once_with_their_places() {
     nested(a, b).await;
     assert!(reports(&pair).is_empty());
     let held = (line!(), b.lock().await.unwrap());
-    let asked = (line!(), a.run(async {}).await.unwrap());
+    let asked = (line!(), a.run(async |_| {}).await.unwrap());
     let found = reports(&pair);
     let [report] = &found[..] else { panic!("{found:?}") };
     assert_eq!((&*report.fields["held"], &*report.fields["asked"]), (b.name(), a.name()));
@@ -60,23 +60,23 @@ async fn runs_scopes_and_children_on_other_tasks_are_nested() {
     for way in 0..4 {
         let (_locks, pair) = pair(&home, |builder| builder).await;
         let [a, b] = &pair;
-        a.run(async { b.run(async {}).await.unwrap() }).await.unwrap();
+        a.run(async |_| b.run(async |_| {}).await.unwrap()).await.unwrap();
         assert!(reports(&pair).is_empty());
         match way {
-            0 => b.run(a.run(async {})).await.unwrap().unwrap(),
-            1 => drop(b.run(scope(a.lock())).await.unwrap().unwrap()),
+            0 => b.run(|_| a.run(async |_| {})).await.unwrap().unwrap(),
+            1 => drop(b.run(|_| scope(a.lock())).await.unwrap().unwrap()),
             2 => {
-                let (a, child) = (a.clone(), b.run(async { Owner::current().child() }));
+                let (a, child) = (a.clone(), b.run(async |_| Owner::current().child()));
                 // The run has ended: its child takes nothing under it.
                 let child = child.await.unwrap();
-                tokio::spawn(child.scope(async move { a.run(async {}).await })).await.unwrap().unwrap();
+                tokio::spawn(child.scope(async move { a.run(async |_| {}).await })).await.unwrap().unwrap();
                 assert!(reports(&pair).is_empty());
                 continue;
             }
             _ => {
                 let guard: Guard = scope(b.lock()).await.unwrap();
                 let a = a.clone();
-                let there = async move { guard.scope(a.run(async {})).await };
+                let there = async move { guard.scope(a.run(async |_| {})).await };
                 tokio::spawn(there).await.unwrap().unwrap();
             }
         }
@@ -98,7 +98,7 @@ async fn what_cannot_deadlock_is_not_reported() {
     let guards = waits.await.unwrap().unwrap();
     guards.release().await.unwrap();
     nested(b, a).await;
-    both.run(async { a.run(b.run(async {})).await }).await.unwrap().unwrap().unwrap();
+    both.run(async |_| a.run(|_| b.run(async |_| {})).await).await.unwrap().unwrap().unwrap();
     a.lock().await.unwrap().release().await.unwrap();
     b.lock().await.unwrap().release().await.unwrap();
     assert!(reports(&pair).is_empty());

@@ -18,7 +18,7 @@ async fn no_call_is_answered_at_its_first_poll() {
     let guard = not_at_once!(stock.lock());
     drop(not_at_once!(stock.lock()));
     drop(not_at_once!(stock.try_lock()));
-    not_at_once!(stock.run(async {}));
+    not_at_once!(stock.run(async |_| {}));
     not_at_once!(stock.try_lock().owner(&Owner::new()));
     not_at_once!(stock.is_locked());
     not_at_once!(stock.remaining_lease());
@@ -56,6 +56,6 @@ async fn branches_that_say_so_exclude_each_other() {
         work().await;
     };
     let (one, two, (), ()) =
-        tokio::join!(stock.run(work()), stock.run(work()), scope(scoped()), scope(scoped()));
+        tokio::join!(stock.run(|_| work()), stock.run(|_| work()), scope(scoped()), scope(scoped()));
     one.and(two).unwrap();
 }

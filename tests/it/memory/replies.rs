@@ -186,7 +186,7 @@ async fn a_node_timeout_that_nobody_can_meet_keeps_nobody_from_the_lock() {
     let home = Home::start().await;
     let locks = options(&home).node_timeout(std::time::Duration::from_nanos(1)).connect().await.unwrap();
     let stock = locks.mutex("stock");
-    let runs = (0..5).map(|_| tokio::spawn(stock.run(tokio::task::yield_now())));
+    let runs = (0..5).map(|_| tokio::spawn(stock.run(|_| tokio::task::yield_now())));
     for run in runs.collect::<Vec<_>>() {
         crate::support::soon("the lock", run).await.unwrap().unwrap();
     }

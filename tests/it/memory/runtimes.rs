@@ -43,7 +43,7 @@ async fn visit(stock: &Mutex, inside: &'static AtomicUsize, random: &mut StdRng)
         // Nobody awaits these: they end with the runtime, asleep, asking, or holding.
         for _ in 0..random.random_range(0..3) {
             let stock = stock.clone();
-            drop(tokio::spawn(async move { stock.run(yield_now()).await }));
+            drop(tokio::spawn(async move { stock.run(|_| yield_now()).await }));
         }
     }
 }
@@ -156,7 +156,7 @@ fn a_hold_is_renewed_though_its_runtime_is_not_driven() {
     one_thread().block_on(async {
         let end = tokio::time::Instant::now() + 7 * SECOND;
         while tokio::time::Instant::now() < end {
-            locks.mutex("other").run(tokio::time::sleep(SECOND / 2)).await.unwrap();
+            locks.mutex("other").run(|_| tokio::time::sleep(SECOND / 2)).await.unwrap();
         }
     });
     assert!(!guard.is_lost(), "{:?}", guard.loss());
@@ -175,7 +175,7 @@ fn a_hold_is_renewed_by_whichever_runtime_uses_its_locks() {
         .map(|_| {
             one_thread().block_on(async {
                 // A request for another lock of the same `Locks` is enough.
-                locks.mutex("other").run(tokio::time::sleep(5 * SECOND / 2)).await.unwrap();
+                locks.mutex("other").run(|_| tokio::time::sleep(5 * SECOND / 2)).await.unwrap();
                 guard.valid_until()
             })
         })

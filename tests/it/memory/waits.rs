@@ -38,7 +38,7 @@ async fn a_released_lock_is_the_next_ones_at_that_moment() {
     // A waiter of the same process would be woken directly; these are notified by messages.
     let mut waiting = Vec::new();
     for _ in 0..20 {
-        waiting.push(tokio::spawn(stock(&home).await.run(sleep(work))));
+        waiting.push(tokio::spawn(stock(&home).await.run(move |_| sleep(work))));
     }
     sleep(work).await;
     let released = Instant::now();
@@ -199,7 +199,7 @@ async fn a_spawned_task_that_is_awaited_under_the_lock_is_warned_of_after_five_s
     let stock = Locks::in_memory().mutex("awaited-under-the-lock");
     let warnings = || log::all(|event| event.mentions(stock.name()) && event.level == Level::WARN);
     let nested = stock.clone();
-    let held = stock.run(async { tokio::spawn(async move { nested.lock().await.map(drop) }).await });
+    let held = stock.run(async |_| tokio::spawn(async move { nested.lock().await.map(drop) }).await);
     assert!(timeout(5 * SECOND + 100 * MILLISECOND, held).await.is_err());
     let warnings = warnings();
     let [warning] = &warnings[..] else { panic!("{warnings:?}") };

@@ -196,7 +196,7 @@ async fn where_nothing_is_held_nothing_is_done() {
     let home = Home::start().await;
     let locks = locks(&home).await;
     for at in 0..100 {
-        locks.mutex(format!("stock:{at}")).run(async {}).await.unwrap();
+        locks.mutex(format!("stock:{at}")).run(async |_| {}).await.unwrap();
     }
     rest().await;
     let wakes = || Handle::current().metrics().worker_park_count(0);

@@ -47,7 +47,7 @@ async fn a_master_that_leads_to_the_server_of_another_after_a_reconnect_has_no_v
     let servers = servers(3).await;
     let ways = ways(&servers).await;
     let stock = by(&ways).connect().await.unwrap().mutex("stock");
-    soon("a run", stock.run(async {})).await.unwrap();
+    soon("a run", stock.run(async |_| {})).await.unwrap();
     ways[1].lead_to(&servers[0]);
     ways[1].reset(Which::All).await;
     let names_both = |event: &log::Event| {
@@ -55,11 +55,11 @@ async fn a_master_that_leads_to_the_server_of_another_after_a_reconnect_has_no_v
     };
     log::recorded(|event| event.level == Level::WARN && event.mentions("has no vote") && names_both(event))
         .await;
-    soon("a run, with the votes of two servers", stock.run(async {})).await.unwrap();
+    soon("a run, with the votes of two servers", stock.run(async |_| {})).await.unwrap();
     servers[2].kill();
     assert_eq!(stock.try_lock().await.unwrap_err().kind(), ErrorKind::Unavailable);
     ways[1].lead_to(&servers[1]);
-    soon("a run, with the votes of two servers", stock.run(async {})).await.unwrap();
+    soon("a run, with the votes of two servers", stock.run(async |_| {})).await.unwrap();
 }
 
 #[tokio::test]
@@ -71,7 +71,7 @@ async fn a_failover_that_leads_two_masters_to_one_server_leaves_them_one_vote() 
         [Master::sentinel(group.urls("", ""), NAME), Master::server(next.url()), Master::server(other.url())];
     let builder = options().masters(masters).unavailable_after(60 * SECOND).delayed_restart(false);
     let stock = builder.connect().await.unwrap().mutex("stock");
-    soon("a run, with the votes of two masters", stock.run(async {})).await.unwrap();
+    soon("a run, with the votes of two masters", stock.run(async |_| {})).await.unwrap();
     // The sentinels have to know the priority, which they read from time to time.
     let knows = |lines: Vec<std::collections::HashMap<String, String>>| {
         lines.iter().any(|replica| replica["slave-priority"] == "0")
@@ -85,7 +85,7 @@ async fn a_failover_that_leads_two_masters_to_one_server_leaves_them_one_vote() 
     group.fail_over().await;
     assert_eq!(group.failed_over(old).await.port(), next.port());
     log::recorded(|event| event.mentions("has no vote") && event.mentions(&next.port().to_string())).await;
-    soon("a run, with the votes of two servers", stock.run(async {})).await.unwrap();
+    soon("a run, with the votes of two servers", stock.run(async |_| {})).await.unwrap();
     other.kill();
     let error = stock.try_lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

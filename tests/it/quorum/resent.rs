@@ -66,7 +66,7 @@ async fn scripts_that_are_forgotten_leave_no_field_behind() {
         }
         let users = all.iter().map(|locks| async {
             for _ in 0..10 {
-                soon("a run", locks.mutex("stock").run(async {})).await.unwrap();
+                soon("a run", locks.mutex("stock").run(async |_| {})).await.unwrap();
             }
         });
         futures::future::join_all(users).await;

@@ -68,7 +68,7 @@ async fn two_of_five_are_killed_and_come_back_empty() {
     for server in &servers[3..] {
         server.kill();
         for _ in 0..10 {
-            soon("a run", stock.run(stock.run(async {}))).await.unwrap().unwrap();
+            soon("a run", stock.run(|_| stock.run(async |_| {}))).await.unwrap().unwrap();
         }
     }
     for server in &servers[3..] {
@@ -78,7 +78,7 @@ async fn two_of_five_are_killed_and_come_back_empty() {
     assert!(!guard.is_lost());
     servers[0].kill();
     servers[1].kill();
-    soon("a run over the three that are left", stock.run(async {})).await.unwrap();
+    soon("a run over the three that are left", stock.run(async |_| {})).await.unwrap();
     soon("the release", guard.release()).await.unwrap();
 }
 
@@ -89,7 +89,7 @@ async fn a_frozen_minority_delays_nothing_and_is_put_right_later() {
     servers[1].freeze();
     let begun = Instant::now();
     for _ in 0..20 {
-        soon("a run", stock.run(async {})).await.unwrap();
+        soon("a run", stock.run(async |_| {})).await.unwrap();
     }
     // Each of them would have waited as long.
     assert!(begun.elapsed() < 20 * SECOND);
@@ -156,7 +156,7 @@ async fn a_minority_that_freezes_while_the_lock_is_held_is_no_matter_to_renewal_
         eventually("all have it", async || counts(&servers, "stock").await == vec![["1"]; masters]).await;
         minority.iter().for_each(Server::freeze);
         soon("the release", guard.release()).await.unwrap();
-        soon("a run by the others", stock.run(async {})).await.unwrap();
+        soon("a run by the others", stock.run(async |_| {})).await.unwrap();
         minority.iter().for_each(Server::thaw);
         eventually("all are free", async || are_free(&servers).await).await;
     }
@@ -177,7 +177,7 @@ async fn masters_that_restart_with_their_data_one_after_the_other_keep_the_hold(
         // Until both clients are connected to it again, it doesn't take part.
         let back = async || matches!(theirs.mutex("stock").try_lock().await, Ok(None));
         eventually("it is refused", back).await;
-        eventually("it has a vote", async || ours.mutex("other").run(async {}).await.is_ok()).await;
+        eventually("it has a vote", async || ours.mutex("other").run(async |_| {}).await.is_ok()).await;
     }
     assert!(!guard.is_lost());
     guard.release().await.unwrap();
@@ -323,12 +323,12 @@ async fn a_master_that_is_away_for_long_is_owed_nothing_of_what_it_never_had() {
     let proxy = Proxy::to(&servers[2]).await;
     let locks = over_urls([servers[0].url(), servers[1].url(), proxy.url()]).connect().await.unwrap();
     let (stock, other) = (locks.mutex("stock"), locks.mutex("other"));
-    soon("a run", stock.run(async {})).await.unwrap();
+    soon("a run", stock.run(async |_| {})).await.unwrap();
     eventually("all are free", async || are_free(&servers).await).await;
     let away = proxy.refuse().await;
     proxy.close(Which::All).await;
     for _ in 0..100 {
-        soon("a run", stock.run(async {})).await.unwrap();
+        soon("a run", stock.run(async |_| {})).await.unwrap();
     }
     drop(away);
     let guard = other.lock().await.unwrap();
@@ -384,7 +384,7 @@ async fn a_server_that_does_not_report_its_age_is_trusted_with_a_warning() {
     let port = servers[0].port().to_string();
     log::recorded(|e| e.level == Level::WARN && e.mentions(&port) && e.mentions("grant the right to INFO"))
         .await;
-    soon("a run", stock.run(async {})).await.unwrap();
+    soon("a run", stock.run(async |_| {})).await.unwrap();
 }
 
 #[tokio::test]

@@ -64,7 +64,7 @@ async fn a_master_that_is_monitored_again_is_left_before_there_is_a_new_one() {
     assert_eq!(group.master().await.port(), old.port(), "there is no other yet");
     replicas.iter().for_each(|replica| replica.thaw());
     let new = group.failed_over(old).await;
-    soon("a run", locks.mutex("other").run(async {})).await.unwrap();
+    soon("a run", locks.mutex("other").run(async |_| {})).await.unwrap();
     assert!(!guard.is_lost());
     soon("the release", guard.release()).await.unwrap();
     assert!(new.keys().await.is_empty());
@@ -92,7 +92,7 @@ async fn no_grant_is_lost_in_a_failover_whose_leader_is_the_first_to_report_it()
         group.fail_over().await;
         old = group.failed_over(old).await;
         group.settled().await;
-        soon("a run", locks.mutex("before").run(async {})).await.unwrap();
+        soon("a run", locks.mutex("before").run(async |_| {})).await.unwrap();
         group.monitor_again(old).await;
         // It looks again, and has the new epochs of all sentinels, not their earlier ones.
         for (way, slow) in ways.iter().zip(&slow) {
@@ -111,7 +111,7 @@ async fn no_grant_is_lost_in_a_failover_whose_leader_is_the_first_to_report_it()
         eventually("a grant of each", async || old.keys().await.len() > 1).await;
         group.fail_over().await;
         let new = group.failed_over(old).await;
-        soon("a run", locks.mutex("behind").run(async {})).await.unwrap();
+        soon("a run", locks.mutex("behind").run(async |_| {})).await.unwrap();
         stop.store(true, Ordering::SeqCst);
         let (ours, theirs) = (ours.await.unwrap(), theirs.await.unwrap());
         let kept = new.keys().await;

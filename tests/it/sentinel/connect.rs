@@ -31,18 +31,18 @@ async fn some_sentinels_may_be_dead_or_frozen() {
     let frozen = soon("one frozen", group.builder().node_timeout(20 * SECOND).connect()).await.unwrap();
     // A sentinel that does not answer is not waited for.
     assert!(begun.elapsed() < 20 * SECOND);
-    soon("a run", frozen.mutex("stock").run(async {})).await.unwrap();
+    soon("a run", frozen.mutex("stock").run(async |_| {})).await.unwrap();
     group.sentinels[0].thaw();
     group.sentinels[0].kill();
     group.sentinels[1].kill();
     let dead = soon("two dead", group.builder().connect()).await.unwrap();
-    soon("a run", dead.mutex("stock").run(async {})).await.unwrap();
+    soon("a run", dead.mutex("stock").run(async |_| {})).await.unwrap();
     group.sentinels[2].freeze();
     let error = soon("an answer", group.builder().connect()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("no sentinel reports"), "{error}");
     // An existing connection stays.
-    soon("a run", dead.mutex("stock").run(async {})).await.unwrap();
+    soon("a run", dead.mutex("stock").run(async |_| {})).await.unwrap();
 }
 
 #[tokio::test]
@@ -154,7 +154,7 @@ async fn sentinels_may_have_a_password() {
     let setup = Setup { password: Some(SECRET), sentinel_password: Some(SECRET), ..Setup::default() };
     let group = Group::with(setup).await;
     let locks = options().sentinel(group.urls(&format!(":{SECRET}@"), ""), NAME).connect().await.unwrap();
-    soon("a run", locks.mutex("stock").run(async {})).await.unwrap();
+    soon("a run", locks.mutex("stock").run(async |_| {})).await.unwrap();
     for credentials in ["", ":wrong@"] {
         let error = options().sentinel(group.urls(credentials, ""), NAME).connect().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");

@@ -80,7 +80,7 @@ async fn sentinels_that_were_set_up_again_are_followed_although_their_epochs_res
         master = group.failed_over(master).await;
         group.settled().await;
     }
-    soon("a run", locks.mutex("stock").run(async {})).await.unwrap();
+    soon("a run", locks.mutex("stock").run(async |_| {})).await.unwrap();
     assert!(!is_deserted(master).await);
     group.set_up_again(master).await;
     group.be_silent().await;
@@ -199,7 +199,7 @@ async fn one_of_several_masters_may_be_watched() {
     group.fail_over().await;
     let new = group.failed_over(old).await;
     others[0].kill();
-    soon("a run, on the new master and the one that is left", locks.mutex("other").run(async {}))
+    soon("a run, on the new master and the one that is left", locks.mutex("other").run(async |_| {}))
         .await
         .unwrap();
     assert_eq!(fields(new).await, [guard.field()]);

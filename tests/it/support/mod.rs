@@ -62,6 +62,8 @@ use std::pin::Pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use nestlock::Fenced;
+
 pub use child::is_running;
 
 /// Returns the options that a test starts from: those of its server, or of a proxy before it.
@@ -129,12 +131,14 @@ pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
 }
 
 /// Returns a request of a stranger that is in its line already.
-pub fn enlisted(mutex: &nestlock::Mutex) -> nestlock::futures::Lock {
+pub fn enlisted(mutex: &nestlock::Mutex) -> nestlock::futures::Request<nestlock::Guard> {
     polled(mutex.lock().owner(&nestlock::Owner::new()))
 }
 
 /// Returns a request of a stranger for a token that is in its line already.
-pub fn enlisted_fenced(mutex: &nestlock::FencedMutex) -> nestlock::futures::FencedLock {
+pub fn enlisted_fenced(
+    mutex: &nestlock::Mutex<Fenced>,
+) -> nestlock::futures::Request<nestlock::Guard<Fenced>> {
     polled(mutex.lock().owner(&nestlock::Owner::new()))
 }
 
@@ -145,7 +149,10 @@ fn polled<F: Future + Unpin>(mut request: F) -> F {
 }
 
 /// Polls a request until its head sleeps, and then no more.
-pub async fn parked(request: &mut nestlock::futures::Lock, asleep: impl Future<Output = ()>) {
+pub async fn parked(
+    request: &mut nestlock::futures::Request<nestlock::Guard>,
+    asleep: impl Future<Output = ()>,
+) {
     tokio::select! {
         _ = request => panic!("somebody else holds it"),
         () = asleep => {}

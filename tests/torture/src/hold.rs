@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use nestlock::{Claim, ErrorKind, FencedGuard, Guard, Locks, Loss};
+use nestlock::{Claim, ErrorKind, Guard, Locks, Loss};
 use tokio::time::{Instant, sleep};
 
 use crate::journal::{Event, Journal};
@@ -263,40 +263,5 @@ impl Hold<'_> {
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
         self.leaves();
-    }
-}
-
-/// A guard of either kind.
-pub(crate) trait Held: Send {
-    fn guard(&self) -> &Guard;
-    fn token(&self) -> Option<u64>;
-    fn free(self) -> impl Future<Output = nestlock::Result<()>> + Send;
-}
-
-impl Held for Guard {
-    fn guard(&self) -> &Guard {
-        self
-    }
-
-    fn token(&self) -> Option<u64> {
-        None
-    }
-
-    fn free(self) -> impl Future<Output = nestlock::Result<()>> + Send {
-        self.release()
-    }
-}
-
-impl Held for FencedGuard {
-    fn guard(&self) -> &Guard {
-        self
-    }
-
-    fn token(&self) -> Option<u64> {
-        Some(FencedGuard::token(self))
-    }
-
-    fn free(self) -> impl Future<Output = nestlock::Result<()>> + Send {
-        self.release()
     }
 }

@@ -13,7 +13,7 @@ use rand::seq::{IndexedRandom, SliceRandom};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::hold::{Held, Hold, User};
+use crate::hold::{Hold, User};
 use crate::job::{LEASE, NAMES};
 use crate::journal::Event;
 use crate::register::{Register, Written};
@@ -229,19 +229,19 @@ impl Operation {
             Way::Helpers => self.help(user, &mutex).await,
             Way::Run => {
                 let request = user.asks(self.name, self.how(), true);
-                Ok(mutex.run(async { request.runs(None).work(self.stay).await }).await?)
+                Ok(mutex.run(async |_| request.runs(None).work(self.stay).await).await?)
             }
             Way::TryRun => {
                 let request = user.asks(self.name, self.how(), false);
                 Ok(mutex
                     .try_lock()
-                    .run(async { request.runs(None).work(self.stay).await })
+                    .run(async |_| request.runs(None).work(self.stay).await)
                     .await
                     .map(drop)?)
             }
             Way::NestedRun => {
                 let request = user.asks(self.name, self.how(), true);
-                let work = async {
+                let work = async |_| {
                     let mut hold = request.runs(None);
                     self.nest_runs(&mutex, &mut hold, self.depth).await
                 };
@@ -250,7 +250,8 @@ impl Operation {
             Way::Fenced => self.fenced(user, &mutex).await,
             Way::FencedRun => {
                 let request = user.asks(self.name, self.how(), true);
-                let work = async |token| {
+                let work = async |locked: nestlock::Hold<nestlock::Fenced>| {
+                    let token = locked.token();
                     let mut hold = request.runs(Some(token));
                     update(user, self.name, token, hold.work(self.stay)).await
                 };
@@ -303,25 +304,25 @@ impl Operation {
     }
 
     /// Takes the lock, does something inside, stays, and leaves.
-    async fn hold<G: Held>(
+    async fn hold(
         &self,
         user: &User,
         waits: bool,
-        request: impl AsyncFnOnce() -> nestlock::Result<Option<G>>,
+        request: impl AsyncFnOnce() -> nestlock::Result<Option<nestlock::Guard>>,
         inside: impl AsyncFnOnce(&nestlock::Guard, &mut Hold<'_>) -> Result<()>,
     ) -> Result<()> {
         let asked = user.asks(self.name, self.how(), waits);
         let Some(held) = request().await? else { return Ok(()) };
-        let mut hold = asked.granted(held.guard(), held.token());
-        inside(held.guard(), &mut hold).await?;
-        hold.stay(held.guard(), self.stay).await;
+        let mut hold = asked.granted(&held, None);
+        inside(&held, &mut hold).await?;
+        hold.stay(&held, self.stay).await;
         self.leave(user, hold, held).await
     }
 
-    async fn leave<G: Held>(&self, user: &User, mut hold: Hold<'_>, held: G) -> Result<()> {
-        let was_lost = !hold.look(held.guard());
+    async fn leave(&self, user: &User, mut hold: Hold<'_>, held: nestlock::Guard) -> Result<()> {
+        let was_lost = !hold.look(&held);
         hold.leaves();
-        if self.leave.free(held, Held::free).await? {
+        if self.leave.free(held, nestlock::Guard::release).await? {
             if was_lost {
                 user.wrong(format!("{}: the release of a lost hold succeeded", self.how()));
             }
@@ -363,7 +364,7 @@ impl Operation {
         hold.work(self.stay / self.depth as u32).await;
         match depth {
             0 => Ok(()),
-            _ => mutex.run(Box::pin(self.nest_runs(mutex, hold, depth - 1))).await?,
+            _ => mutex.run(|_| Box::pin(self.nest_runs(mutex, hold, depth - 1))).await?,
         }
     }
 
@@ -378,7 +379,8 @@ impl Operation {
             sleep(Duration::from_millis(1)).await;
             drop(left);
         };
-        let (one, two, three) = tokio::join!(mutex.run(work()), mutex.run(work()), mutex.run(work()));
+        let (one, two, three) =
+            tokio::join!(mutex.run(|_| work()), mutex.run(|_| work()), mutex.run(|_| work()));
         Ok(one.and(two).and(three)?)
     }
 
@@ -401,7 +403,7 @@ impl Operation {
                         sleep(Duration::from_millis(1)).await;
                         drop(left);
                     };
-                    mutex.run(work).await
+                    mutex.run(|_| work).await
                 }));
             }
             hold.work(self.stay).await;
@@ -410,7 +412,7 @@ impl Operation {
             }
             Ok(())
         };
-        mutex.run(work).await?
+        mutex.run(|_| work).await?
     }
 
     async fn fenced(&self, user: &User, mutex: &Mutex) -> Result<()> {
@@ -418,6 +420,7 @@ impl Operation {
         let asked = user.asks(self.name, self.how(), true);
         let guard = mutex.lock().await?;
         let token = guard.token();
+        let guard = guard.into();
         let mut hold = asked.granted(&guard, Some(token));
         if self.depth == 2 {
             let inner = mutex.lock().await?;

@@ -69,8 +69,8 @@ async fn a_run_drops_its_work_soon_after_the_machine_wakes() {
         let run = tokio::spawn(async move {
             let work = std::future::pending::<()>();
             match fixed {
-                true => stock.lock().fixed_lease(HOUR).run(work).await,
-                false => stock.run(work).await,
+                true => stock.lock().fixed_lease(HOUR).run(|_| work).await,
+                false => stock.run(|_| work).await,
             }
         });
         sleep(SECOND / 2).await;
@@ -165,7 +165,7 @@ async fn the_first_request_after_the_machine_wakes_is_granted_as_any_other() {
     assert!(stock.try_lock().await.unwrap().is_some());
     sleep(SECOND).await;
     sleeps(&SLEPT, MINUTE / 3);
-    assert_eq!(stock.lock().max_hold(10 * SECOND).run(async { 1 }).await.unwrap(), 1);
+    assert_eq!(stock.lock().max_hold(10 * SECOND).run(async |_| 1).await.unwrap(), 1);
     sleeps(&SLEPT, MINUTE / 3);
     let guard = stock.lock().fixed_lease(25 * SECOND).await.unwrap();
     assert!(guard.valid_until() > Instant::now() + 20 * SECOND);

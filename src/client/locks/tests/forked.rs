@@ -12,12 +12,12 @@ async fn nothing_is_granted_without_a_command_in_a_copy_of_the_process() {
     let locks = builder.connect().await.unwrap();
     let stock = locks.mutex("stock");
     let guard = stock.lock().await.unwrap();
-    stock.run(async {}).await.unwrap();
+    stock.run(async |_| {}).await.unwrap();
     let mut waiting = pin!(stock.lock().owner(&Owner::new()));
     let mut context = Context::from_waker(Waker::noop());
     assert!(Future::poll(waiting.as_mut(), &mut context).is_pending());
     locks.handle.quorum.becomes_a_copy();
-    assert_eq!(stock.run(async {}).await.unwrap_err().kind(), ErrorKind::Misuse);
+    assert_eq!(stock.run(async |_| {}).await.unwrap_err().kind(), ErrorKind::Misuse);
     assert_eq!(stock.lock().await.unwrap_err().kind(), ErrorKind::Misuse);
     // Its hold would pass on.
     drop(guard);

@@ -38,7 +38,7 @@ fn work(stock: &Mutex) -> (impl Future<Output = ()> + use<>, Arc<AtomicUsize>) {
 async fn the_work_of_a_run_that_is_dropped_goes_as_the_owner_of_its_hold_and_before_it() {
     let stock = Locks::in_memory().mutex("stock");
     let (work, seen) = work(&stock);
-    let mut runs = Box::pin(stock.run(work));
+    let mut runs = Box::pin(stock.run(|_| work));
     assert!(timeout(SECOND, &mut runs).await.is_err());
     drop(runs);
     assert_eq!(seen.load(SeqCst), 1);
@@ -51,7 +51,7 @@ async fn the_work_of_a_lost_hold_is_dropped_before_the_future_of_its_run() {
     let store = Memory::new();
     let stock = Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
     let (work, seen) = work(&stock);
-    let mut runs = Box::pin(stock.run(work));
+    let mut runs = Box::pin(stock.run(|_| work));
     assert!(timeout(SECOND, &mut runs).await.is_err());
     assert!(store.lose("stock"));
     assert_eq!(runs.as_mut().await.unwrap_err().kind(), ErrorKind::Lost);

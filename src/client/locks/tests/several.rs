@@ -103,7 +103,7 @@ async fn the_work_of_a_run_is_not_polled_once_a_name_is_lost() {
             assert!(both.iter().all(Mutex::is_held), "it is polled behind the loss");
             Poll::<()>::Pending
         });
-        let run = tokio::spawn(locks.mutexes(["a", "b"]).run(work));
+        let run = tokio::spawn(locks.mutexes(["a", "b"]).run(|_| work));
         sleep(SECOND).await;
         assert!(polls.load(SeqCst) > 0 && store.lose(lost));
         let error = run.await.unwrap().unwrap_err();
@@ -130,6 +130,6 @@ async fn a_request_that_becomes_a_run_begins_anew() {
     let mut request = several(&Memory::new()).await.lock();
     assert!(poll!(&mut request).is_pending());
     let owner = Owner::current();
-    let inside = request.run(async { Owner::current() }).await.unwrap();
+    let inside = request.run(async |_| Owner::current()).await.unwrap();
     assert_ne!(inside, owner);
 }

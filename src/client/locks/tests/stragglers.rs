@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::client::{Lock, TryLock};
+use crate::client::{Kind, Mutex};
 use crate::{Locks, Master, Memory};
 
 async fn locks<'a>(stores: impl IntoIterator<Item = &'a Memory>) -> Locks {
@@ -141,27 +141,33 @@ async fn what_is_left_on_a_minority_delays_no_renewal() {
 
 async fn client(locks: Locks, end: Instant, mut random: StdRng) {
     while Instant::now() < end {
-        let (stock, fenced) = (locks.mutex("stock"), random.random());
-        let lock = || Lock(stock.request(None, fenced));
-        let patience = Duration::from_millis(random.random_range(1..3_000));
-        let work = Duration::from_millis(random.random_range(0..300));
-        match random.random_range(0..3) {
-            0 => drop(timeout(patience, TryLock(stock.request(Some(Duration::ZERO), fenced))).await),
-            1 => {
-                let nested = async {
-                    let inner = timeout(patience, lock()).await;
-                    sleep(work).await;
-                    drop(inner);
-                };
-                drop(timeout(10 * patience, lock().run(nested)).await);
-            }
-            _ => {
-                let Ok(Ok(guard)) = timeout(patience, lock()).await else { continue };
+        let stock = locks.mutex("stock");
+        match random.random() {
+            true => call(stock.fenced(), &mut random).await,
+            false => call(stock, &mut random).await,
+        }
+    }
+}
+
+async fn call<K: Kind>(stock: Mutex<K>, random: &mut StdRng) {
+    let patience = Duration::from_millis(random.random_range(1..3_000));
+    let work = Duration::from_millis(random.random_range(0..300));
+    match random.random_range(0..3) {
+        0 => drop(timeout(patience, stock.try_lock()).await),
+        1 => {
+            let nested = async |_| {
+                let inner = timeout(patience, stock.lock()).await;
                 sleep(work).await;
-                drop(timeout(patience, guard.extend(Duration::from_secs(50))).await);
-                if random.random() {
-                    drop(timeout(patience, guard.release()).await);
-                }
+                drop(inner);
+            };
+            drop(timeout(10 * patience, stock.run(nested)).await);
+        }
+        _ => {
+            let Ok(Ok(guard)) = timeout(patience, stock.lock()).await else { return };
+            sleep(work).await;
+            drop(timeout(patience, guard.extend(Duration::from_secs(50))).await);
+            if random.random() {
+                drop(timeout(patience, guard.release()).await);
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::future::try_join_all;
-use nestlock::{Guards, Tokens};
+use nestlock::{Fenced, Guards, Hold};
 use tokio::time::sleep;
 
 use super::{Operation, Way, update};
@@ -47,16 +47,18 @@ impl Operation {
 
     pub(super) async fn run_several(&self, user: &User) -> Result<()> {
         let asked = Requests::of(user, &self.names, self.how());
-        let work = async { asked.run(user, |_| None).work(self.stay).await };
+        let work = async |_| asked.run(user, |_| None).work(self.stay).await;
         Ok(user.locks.mutexes(self.names.iter().copied()).run(work).await?)
     }
 
     pub(super) async fn run_several_fenced(&self, user: &User) -> Result<()> {
         let asked = Requests::of(user, &self.names, self.how());
-        let work = async |tokens: Tokens| {
-            let mut holds = asked.run(user, |name| tokens.get(name));
-            let registers = tokens.iter().map(|(name, token)| update(user, name, token, sleep(self.stay)));
-            let (updated, ()) = tokio::join!(try_join_all(registers), holds.work(self.stay));
+        let work = async |holds: Vec<Hold<Fenced>>| {
+            let mut entered =
+                asked.run(user, |name| holds.iter().find(|hold| hold.name() == name).map(Hold::token));
+            let registers =
+                holds.iter().map(|hold| update(user, hold.name(), hold.token(), sleep(self.stay)));
+            let (updated, ()) = tokio::join!(try_join_all(registers), entered.work(self.stay));
             updated.map(drop)
         };
         user.locks.mutexes(self.names.iter().copied()).fenced().run(work).await?

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use super::dice::Dice;
 use super::journal::note;
 use super::sections::{Held, Place, Sections};
-use crate::client::{Lock, TryLock};
+use crate::client::{Guard, Request};
 use crate::{Error, ErrorKind, Owner, scope};
 
 const DEEPEST: usize = 3;
@@ -100,9 +100,9 @@ impl Caller {
         async move {
             match self.dice.roll(if depth < DEEPEST { 14 } else { 4 }) {
                 0 | 1 => self.with(self.lock(), depth).await,
-                2 => drop(self.done(self.lock_or_not(depth).run(self.work(depth)).await)),
-                3 => drop(self.done(self.lock().run(self.work(depth)).await)),
-                4 => drop(self.done(self.place.mutex.run(self.work(depth)).await)),
+                2 => drop(self.done(self.lock_or_not(depth).run(|_| self.work(depth)).await)),
+                3 => drop(self.done(self.lock().run(|_| self.work(depth)).await)),
+                4 => drop(self.done(self.place.mutex.run(|_| self.work(depth)).await)),
                 5 => {
                     if let Some(guard) = self.done(self.lock_or_not(depth).await).flatten() {
                         let guard = self.held(guard);
@@ -135,7 +135,7 @@ impl Caller {
         self.stay().await;
         match self.dice.one_in(2) {
             true => scope(self.act(depth + 1)).await,
-            false => drop(self.done(self.lock().run(self.work(depth)).await)),
+            false => drop(self.done(self.lock().run(|_| self.work(depth)).await)),
         }
     }
 
@@ -231,17 +231,17 @@ impl Caller {
         self.done(self.place.mutex.remaining_lease().await);
     }
 
-    async fn with(&self, request: Lock, depth: usize) {
+    async fn with(&self, request: Request<Guard>, depth: usize) {
         if let Some(guard) = self.take(request).await {
             self.inside_of(guard, depth).await;
         }
     }
 
-    async fn take(&self, request: Lock) -> Option<Held> {
+    async fn take(&self, request: Request<Guard>) -> Option<Held> {
         self.done(request.await).map(|guard| self.held(guard))
     }
 
-    fn held(&self, guard: crate::Guard) -> Held {
+    fn held(&self, guard: Guard) -> Held {
         self.world.sections.hold(self.place.clone(), guard)
     }
 
@@ -293,7 +293,7 @@ impl Caller {
         }
     }
 
-    fn lock(&self) -> Lock {
+    fn lock(&self) -> Request<Guard> {
         let request = self.place.mutex.lock();
         let request = match self.dice.roll(4) {
             0 => request.within(self.dice.time(2 * self.world.longest)),
@@ -310,7 +310,7 @@ impl Caller {
     }
 
     /// Makes a request that may also be a stranger's if it is nested in nothing.
-    fn lock_or_not(&self, depth: usize) -> TryLock {
+    fn lock_or_not(&self, depth: usize) -> Request<Option<Guard>> {
         let request = self.place.mutex.try_lock();
         let request = match self.dice.roll(3) {
             0 => request.within(self.dice.time(self.world.longest)),

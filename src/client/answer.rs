@@ -1,0 +1,120 @@
+//! What a request resolves to, and how it comes from what was granted: a guard or guards, of either kind, or none of them.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::base::telemetry::HeldSpan;
+use crate::client::acquire::NotGranted;
+use crate::client::call::CallOptions;
+use crate::error::{Error, Loss, Result};
+
+pub(super) type Releasing = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+pub(super) type Watching = Pin<Box<dyn Future<Output = Loss> + Send>>;
+
+/// What asks: for one lock, or for several.
+#[expect(private_interfaces, reason = "public only because `Answer` has it; nobody else can name it")]
+pub trait Asks {
+    type Granted: Granted;
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Self::Granted, NotGranted>>;
+
+    /// Whether it has been polled since it was made, or since an option was set.
+    fn is_begun(&self) -> bool;
+
+    /// Drops what is under way, which undoes it.
+    fn begin_anew(&mut self);
+
+    fn call(&self) -> &CallOptions;
+
+    fn call_mut(&mut self) -> &mut CallOptions;
+
+    /// Adds what it asks for.
+    fn describe(&self, out: &mut fmt::DebugStruct<'_, '_>);
+}
+
+/// What was granted, as a run needs it.
+#[expect(private_interfaces, reason = "as in `Asks`")]
+pub trait Granted: Sized {
+    fn is_lost(&self) -> bool;
+
+    /// Resolves when the hold is lost.
+    fn watch(&self) -> Watching;
+
+    /// The span in which the work runs, if somebody records it.
+    fn span(&self) -> Option<&HeldSpan>;
+
+    /// Returns the error of a run that this loss ended.
+    fn lost(&self, loss: Loss) -> Error;
+
+    /// Releases it, if nothing has to be awaited for that. Returns whether it did.
+    fn ends_here(&mut self) -> bool {
+        false
+    }
+
+    /// Releases it, and logs a release that is not confirmed.
+    fn release_done(self) -> Releasing;
+}
+
+/// What a [`Request`](crate::futures::Request) resolves to: a guard or guards, or an option of them. No other type implements it.
+pub trait Answer: Sealed + Sized {
+    /// What the work of a `run` gets: a [`Hold`](crate::Hold), or one for each of several names, in their order.
+    type Hold;
+
+    /// What a `run` resolves to if its work returns `T`: that, or an option of it.
+    type Ran<T>;
+
+    #[doc(hidden)]
+    type Asks: Asks;
+
+    #[doc(hidden)]
+    fn answer(granted: GrantedTo<Self>) -> Result<Self>;
+
+    /// Returns the answer of a request that was not granted, unless that is an error.
+    #[doc(hidden)]
+    fn none() -> Option<Self>;
+
+    #[doc(hidden)]
+    fn hold(granted: &GrantedTo<Self>) -> Result<Self::Hold>;
+
+    #[doc(hidden)]
+    fn ran<T>(output: T) -> Self::Ran<T>;
+
+    /// Returns the answer of a run that was not granted, unless that is an error.
+    #[doc(hidden)]
+    fn not_ran<T>() -> Option<Self::Ran<T>>;
+}
+
+/// In a module that is private, so that nobody else implements [`Answer`].
+pub trait Sealed {}
+
+impl<A: Answer> Sealed for Option<A> {}
+
+pub(super) type GrantedTo<A> = <<A as Answer>::Asks as Asks>::Granted;
+
+impl<A: Answer> Answer for Option<A> {
+    type Hold = A::Hold;
+    type Ran<T> = Option<A::Ran<T>>;
+    type Asks = A::Asks;
+
+    fn answer(granted: GrantedTo<A>) -> Result<Option<A>> {
+        A::answer(granted).map(Some)
+    }
+
+    fn none() -> Option<Option<A>> {
+        Some(None)
+    }
+
+    fn hold(granted: &GrantedTo<A>) -> Result<A::Hold> {
+        A::hold(granted)
+    }
+
+    fn ran<T>(output: T) -> Option<A::Ran<T>> {
+        Some(A::ran(output))
+    }
+
+    fn not_ran<T>() -> Option<Option<A::Ran<T>>> {
+        Some(None)
+    }
+}

@@ -1,0 +1,329 @@
+//! `Hold`: what the work of a `run` knows of its hold. A guard knows the same, and releases it.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+
+use crate::base::{Fate, Outcome, Spread, after};
+use crate::client::kind::{Fenced, Kind, Plain, UNFENCED};
+use crate::error::{Error, ErrorKind, Loss, Result};
+use crate::session::Handle;
+use crate::session::clock::sleep_until;
+use crate::table::{LockEntry, Meaning};
+use crate::wire::keys::Keys;
+use crate::wire::{Pending, Reply};
+
+/// The hold of a `run`, as its work sees it. [`Mutex::run`](crate::Mutex::run) passes it to the work.
+///
+/// It holds nothing itself: the run releases the lock when the work has ended, even if a copy of this value lives on.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+/// # let locks = nestlock::Locks::in_memory();
+/// use std::time::Duration;
+/// # async fn read_balance() {}
+/// # async fn pay(_token: u64) {}
+/// let account = locks.mutex("account:7").fenced();
+/// account.run(async |hold| {
+///     read_balance().await;
+///     hold.extend(Duration::from_secs(60)).await?; // the payment may take a minute
+///     hold.check().await?; // still ours, as the server has it
+///     pay(hold.token()).await;
+///     nestlock::Result::Ok(())
+/// }).await? // the lock's result
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Hold<K: Kind = Plain> {
+    held: Held,
+    kind: PhantomData<K>,
+}
+
+/// A level of a hold, as this process knows it: what a [`Hold`] and a guard of either kind share.
+#[derive(Clone)]
+pub(super) struct Held {
+    pub(super) handle: Handle,
+    pub(super) keys: Arc<Keys>,
+    pub(super) field: Arc<str>,
+    pub(super) fate: Arc<Fate>,
+    pub(super) id: u64,
+    pub(super) level: u64,
+    pub(super) token: Option<u64>,
+}
+
+impl<K: Kind> Hold<K> {
+    /// Fails if a fenced one is asked for, and it has no token.
+    pub(super) fn of(held: &Held) -> Result<Hold<K>> {
+        held.check_kind::<K>().map(|()| Hold { held: held.clone(), kind: PhantomData })
+    }
+
+    /// Returns the lock's name, without the prefix.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.held.keys.name
+    }
+
+    /// Returns the field that stands for this hold in Redis. See [`Guard::field`](crate::Guard::field).
+    #[must_use]
+    pub fn field(&self) -> &str {
+        &self.held.field
+    }
+
+    /// Returns whether the hold is over, as far as this process knows now: it is lost, or its run has ended. Sends nothing.
+    ///
+    /// The work of the run itself need not ask, since it is dropped when the hold is lost. What it has spawned does.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// let hold = stock.run(async |hold| {
+    ///     assert!(!hold.is_over());
+    ///     hold
+    /// });
+    /// assert!(hold.await?.is_over()); // the lock is free
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.valid_until() <= Instant::now()
+    }
+
+    /// Returns until when the hold is good if nothing renews it. See [`Guard::valid_until`](crate::Guard::valid_until).
+    ///
+    /// It is in the past once the hold is lost, or its run has ended.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// # async fn write(_within: std::time::Duration) {}
+    /// stock.run(async |hold| write(hold.valid_until() - tokio::time::Instant::now()).await).await
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn valid_until(&self) -> Instant {
+        self.held.valid_until()
+    }
+
+    /// Makes the hold good for at least `lease` from now, in whole milliseconds. It never shortens the hold.
+    ///
+    /// See the example of [`Hold`].
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Guard::extend`](crate::Guard::extend). Also [`Misuse`](ErrorKind::Misuse): the run has ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the lease may or may not have been extended.
+    pub async fn extend(&self, lease: Duration) -> Result<()> {
+        self.held.extend(lease).await
+    }
+
+    /// Asks the masters now whether the hold still stands.
+    ///
+    /// [`Guard::check`](crate::Guard::check) describes what a check promises, and what it does not. See the example of [`Hold`].
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Guard::check`](crate::Guard::check). Also [`Misuse`](ErrorKind::Misuse): the run has ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the hold stays, and its lease may or may not have been renewed.
+    pub async fn check(&self) -> Result<()> {
+        self.held.check().await
+    }
+}
+
+impl Held {
+    /// Fails if a fenced level is asked for, and it has no token.
+    pub(super) fn check_kind<K: Kind>(&self) -> Result<()> {
+        match K::FENCED && self.token.is_none() {
+            true => Err(Error::new(ErrorKind::Misuse, UNFENCED).on(&self.keys.name)),
+            false => Ok(()),
+        }
+    }
+
+    /// The token of a fenced level.
+    pub(super) fn token(&self) -> u64 {
+        // It is never missing: `check_kind` was asked before.
+        self.token.unwrap_or_default()
+    }
+
+    pub(super) fn valid_until(&self) -> Instant {
+        let seen = self.handle.table(|table, at| {
+            let hold = table.entry_of(&self.keys)?.hold_of_guard(self.id)?;
+            hold.level(self.level)?;
+            Some(at.local(hold.end_of(self.level)))
+        });
+        seen.unwrap_or_else(Instant::now)
+    }
+
+    pub(super) async fn extend(&self, lease: Duration) -> Result<()> {
+        let lease = self
+            .handle
+            .config
+            .lease("extend", lease)
+            .and_then(|lease| self.handle.check_open().map(|()| lease))
+            .map_err(|error| error.on(&self.keys.name))?;
+        let limit = after(Instant::now(), self.handle.terms.patience);
+        let extension = |entry: &mut LockEntry, no, waker: &Waker, now| {
+            entry.begin_extension((self.id, self.level), lease, no, waker, now)
+        };
+        self.renew(limit, extension).await
+    }
+
+    pub(super) async fn check(&self) -> Result<()> {
+        self.handle.check_open().map_err(|error| error.on(&self.keys.name))?;
+        let limit = after(Instant::now(), self.handle.terms.patience);
+        loop {
+            let check =
+                |entry: &mut LockEntry, no, waker: &Waker, now| entry.begin_check(self.id, no, waker, now);
+            self.renew(limit, check).await?;
+            // 1. The check runs. 2. The lock is forced away, and this process is notified. 3. The answer to the check is read.
+            let in_doubt = self.handle.visit(&self.keys, |entry, _, _| entry.is_in_doubt(self.id));
+            if !in_doubt {
+                return Ok(());
+            }
+            if limit <= Instant::now() {
+                return Err(self.stuck());
+            }
+        }
+    }
+
+    pub(super) fn loss(&self) -> Option<Loss> {
+        if self.fate.loss().is_none() && self.valid_until() <= Instant::now() {
+            // Its end came a moment ago, or while the machine slept.
+            self.handle.visit_known(&self.keys.name, |entry, _, at| entry.end_late(self.id, at));
+        }
+        self.fate.loss()
+    }
+
+    /// Waits until the hold is lost, without a borrow of it.
+    pub(super) fn watch(&self) -> impl Future<Output = Loss> + Send + use<> {
+        loss(self.handle.clone(), self.keys.clone(), (self.id, self.level), self.fate.clone())
+    }
+
+    /// The error of a call for a level that has been released.
+    fn over(&self) -> Error {
+        let message = "the run that this hold belongs to has ended; use the hold inside its work only";
+        Error::new(ErrorKind::Misuse, message).on(&self.keys.name)
+    }
+
+    /// Sends a command of this hold, and reports its outcome to the entry: as unknown, if the future is dropped before the answer.
+    pub(super) async fn command(&self, pending: &Pending) -> Result<Meaning> {
+        let conclude = |at, answer, spread| {
+            self.handle.visit_at(at, &self.keys, |entry, _, at| entry.conclude(pending, answer, spread, at))
+        };
+        let unknown = scopeguard::guard((), |()| {
+            conclude(self.handle.moment(), Err(Outcome::Unknown), Spread::default());
+        });
+        // Dropped at the end, after the entry was updated.
+        let (verdict, _stragglers) = self.handle.ask(pending).await;
+        scopeguard::ScopeGuard::into_inner(unknown);
+        let at = match verdict.result {
+            // It was held until then, however long the machine has slept since.
+            Ok(Reply::Done | Reply::Ended(_) | Reply::LeftToOthers(_)) if pending.is_end() => {
+                self.handle.glance(Instant::now())
+            }
+            _ => self.handle.moment(),
+        };
+        let meaning = conclude(at, verdict.answer(), verdict.spread);
+        verdict.result.map(|_| meaning).map_err(|failure| failure.error)
+    }
+
+    /// Sends the renewal that `begin` begins, as soon as no other command of the hold is under way. Fails if one still is at `limit`.
+    pub(super) async fn renew(
+        &self,
+        limit: Instant,
+        begin: impl Fn(&mut LockEntry, u64, &Waker, Instant) -> Option<Pending>,
+    ) -> Result<()> {
+        let free = poll_fn(|cx| {
+            if let Some(loss) = self.loss() {
+                return Poll::Ready(Err(Error::lost(loss).on(&self.keys.name)));
+            }
+            let begun = self.handle.visit(&self.keys, |entry, number, at| {
+                let stands =
+                    entry.hold_of_guard(self.id).is_some_and(|hold| hold.level(self.level).is_some());
+                // Never for a hold that ends, since its waker would not be called.
+                stands.then(|| begin(entry, number(), cx.waker(), at.now))
+            });
+            match begun {
+                Some(Some(pending)) => Poll::Ready(Ok(pending)),
+                Some(None) => Poll::Pending,
+                None => Poll::Ready(Err(self.over())),
+            }
+        });
+        let pending = timeout_at(limit, free).await.unwrap_or_else(|_| Err(self.stuck()))?;
+        match self.command(&pending).await? {
+            // The hold may have ended while the answer was on its way, and a loss is final.
+            Meaning::Done => self.loss().map_or(Ok(()), |loss| Err(Error::lost(loss).on(&self.keys.name))),
+            Meaning::Lost(loss) => Err(Error::lost(loss).on(&self.keys.name)),
+            Meaning::Void => Err(self.stuck()),
+        }
+    }
+
+    pub(super) fn stuck(&self) -> Error {
+        // The command that it waited for may have been refused again and again.
+        self.handle.outage(&self.keys, Duration::MAX).unwrap_or_else(|| {
+            let message = "the hold could not be renewed in time: an earlier command of it has had no answer yet; try again";
+            Error::new(ErrorKind::Unavailable, message).on(&self.keys.name)
+        })
+    }
+}
+
+impl Hold<Fenced> {
+    /// Returns the fencing token of this hold. It never changes. See [`Guard::token`](crate::Guard::token).
+    #[must_use]
+    pub fn token(&self) -> u64 {
+        self.held.token()
+    }
+}
+
+/// Waits for the loss of a level, which comes at its hold's end at the latest.
+async fn loss(handle: Handle, keys: Arc<Keys>, (id, level): (u64, u64), fate: Arc<Fate>) -> Loss {
+    loop {
+        // Made before the fate is read. Otherwise: 1. It is read. 2. It changes. 3. This waits for a change that has already
+        // happened.
+        let changed = fate.notified();
+        if let Some(loss) = fate.announced_loss() {
+            return loss;
+        }
+        let end = handle.visit_known(&keys.name, |entry, _, at| {
+            entry.end_late(id, at);
+            entry.hold(id).map(|hold| hold.end_of(level))
+        });
+        match end.flatten() {
+            // Another thread has found the loss and is about to count it, or this one has.
+            _ if fate.loss().is_some() => {
+                if fate.announced_loss().is_none() {
+                    changed.await;
+                }
+            }
+            // Sleeps by itself: the runtime of the background may have ended, or stand still.
+            Some(end) => tokio::select! {
+                biased;
+                () = changed => {}
+                () = sleep_until(end, || handle.moment()) => {}
+            },
+            // The guard is gone, and with it what could be lost.
+            None => changed.await,
+        }
+    }
+}
+
+impl<K: Kind> fmt::Debug for Hold<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Hold");
+        out.field("name", &self.name()).field("field", &self.held.field);
+        if let Some(token) = self.held.token.filter(|_| K::FENCED) {
+            out.field("token", &token);
+        }
+        out.field("loss", &self.held.fate.loss()).finish_non_exhaustive()
+    }
+}
