@@ -119,9 +119,10 @@ pub use owner::scope;
 #[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
 pub use owner::{OwnerLayer, OwnerService};
 
-/// The futures that the calls of this crate return.
+/// The futures that the calls of this crate return, and the traits in their signatures.
 ///
-/// They are public so that they can be named, for example in a struct. Each takes options, and documents errors and cancel safety.
+/// They are public so that they can be named, for example in a struct. [`Request`](futures::Request) takes options until it is polled.
+/// Each documents its errors and its cancel safety.
 pub mod futures {
     pub use crate::client::{Answer, GuardScope, Request, Run, Work};
     pub use crate::owner::Scope;

@@ -403,7 +403,7 @@ impl Guard {
     /// [`fixed_lease`](crate::futures::Request::fixed_lease)), or [`extend`](Guard::extend) it before. `max_hold` and `at_least` end
     /// with this guard, and are not carried over.
     ///
-    /// See the example of [`Claim`].
+    /// A fenced guard has no such method, since a token can't be handed over. See the example of [`Claim`].
     ///
     /// # Errors
     ///

@@ -20,7 +20,8 @@ use crate::wire::{Pending, Reply};
 
 /// The hold of a `run`, as its work sees it. [`Mutex::run`](crate::Mutex::run) passes it to the work.
 ///
-/// It holds nothing itself: the run releases the lock when the work has ended, even if a copy of this value lives on.
+/// It holds nothing itself: the run releases the lock when the work has ended, even if a copy of this value lives on. A function for
+/// fenced holds and plain ones takes a `&Hold<K>` with `K: Kind`.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -76,7 +77,8 @@ impl<K: Kind> Hold<K> {
 
     /// Returns whether the hold is over, as far as this process knows now: it is lost, or its run has ended. Sends nothing.
     ///
-    /// The work of the run itself need not ask, since it is dropped when the hold is lost. What it has spawned does.
+    /// Work that stands at an `.await` need not ask, since it is dropped when the hold is lost. What it has spawned must, and so must
+    /// code that computes or blocks.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -88,6 +90,7 @@ impl<K: Kind> Hold<K> {
     /// assert!(hold.await?.is_over()); // the lock is free
     /// # Ok(()) }
     /// ```
+    #[doc(alias = "is_lost")]
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.valid_until() <= Instant::now()
@@ -274,6 +277,13 @@ impl Held {
             let message = "the hold could not be renewed in time: an earlier command of it has had no answer yet; try again";
             Error::new(ErrorKind::Unavailable, message).on(&self.keys.name)
         })
+    }
+}
+
+/// A fenced hold is a hold: for code that treats both kinds alike, and does not need the token.
+impl From<Hold<Fenced>> for Hold {
+    fn from(hold: Hold<Fenced>) -> Hold {
+        Hold { held: hold.held, kind: PhantomData }
     }
 }
 

@@ -257,7 +257,7 @@ impl Builder {
     ///
     /// The connections are made in the background, on the runtime that this is called on. What is asked for waits for them, and ends
     /// with [`Unavailable`](ErrorKind::Unavailable) by its own limits: [`try_lock`](crate::Mutex::try_lock) after a
-    /// [`node_timeout`](Builder::node_timeout), a request after [`within`](crate::futures::Lock::within) or
+    /// [`node_timeout`](Builder::node_timeout), a request after [`within`](crate::futures::Request::within) or
     /// [`unavailable_after`](Builder::unavailable_after). A server that can't be reached is logged as a warning, and as an info once it
     /// is connected to.
     ///

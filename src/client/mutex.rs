@@ -193,7 +193,8 @@ impl<K: Kind> Mutex<K> {
     /// # Ok(()) }
     /// ```
     ///
-    /// A closure that returns a future serves too, and for a task of its own the future owns what it uses:
+    /// A closure that is put into a variable names the type: `async |hold: Hold| …`. A closure that returns a future will do too. In a
+    /// task of its own it owns what it uses, so write `move`, with a clone of the mutex if the work needs it:
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -394,9 +395,9 @@ impl<K: Kind> Mutex<K> {
     ///
     /// Use it if the holder is known to be gone and its lease is too long to wait for. Waiters are woken, and the holder's guard is
     /// lost. A holder that is still alive notices at once if somebody waits for the lock in its process or, on one server, if that process
-    /// has waited for any lock before; otherwise at its next renewal. A key that is no lock, or a lock of another kind (a plain string, a read-write lock of Redisson), is left alone, and the
-    /// call fails. To tell them apart the Redis user needs [a right](crate::guide::operations#rights-of-a-least-privilege-user),
-    /// `+hscan`.
+    /// has waited for any lock before; otherwise at its next renewal. A key that is no lock, or a lock of another kind (a plain string, a
+    /// read-write lock of Redisson), is left alone, and the call fails. To tell them apart the Redis user needs
+    /// [a right](crate::guide::operations#rights-of-a-least-privilege-user), `+hscan`.
     ///
     /// With several masters it frees the lock on those that answer, which must be a majority. **A master that is away at that moment
     /// is not asked again**: if it were asked later, it would free the lock of whoever has taken it by then. The old hold's field

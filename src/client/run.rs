@@ -11,7 +11,7 @@ use crate::base::telemetry::{self, HeldSpan};
 use crate::client::acquire::NotGranted;
 use crate::client::answer::{Answer, Asks, Granted, Releasing, Watching};
 use crate::client::guard::Guard;
-use crate::error::{Error, Loss, Result};
+use crate::error::{Error, ErrorKind, Loss, Result};
 use crate::owner::{Inside, Owner, inside};
 
 #[expect(private_interfaces, reason = "as in `Asks`")]
@@ -45,6 +45,8 @@ impl Granted for Guard {
 }
 
 /// The work of a `run`: a closure that makes a future from the hold. All such closures implement it, async closures among them.
+///
+/// Code that passes work on to a `run` asks for `W: FnOnce(Hold) -> F, F: Future`; this trait alone is not enough.
 #[diagnostic::on_unimplemented(
     message = "the work of a `run` is a closure that gets the hold and returns a future",
     label = "not such a closure: write `async |_hold| job().await`, or `|_hold| job()`"
@@ -93,7 +95,7 @@ pin_project! {
     /// `W` makes the work from the hold, once there is one. `Ok(output)` means that the work ran to its end. The release is awaited. If it
     /// could not be confirmed it goes on in the background, and a `tracing` warning reports it; a warning also reports a hold that was
     /// found gone at that point. The run of a `try_lock` resolves to `Ok(None)` if somebody else holds the lock, and the work never
-    /// started.
+    /// starts.
     ///
     /// As soon as the hold is lost, or one of several is, the work is dropped at the `.await` where it stands.
     ///
@@ -169,14 +171,16 @@ impl<A: Answer, W: Work<A::Hold>> RunNow<'_, A, W> {
         }
     }
 
-    /// Makes the work, as its owner. `begins`: as above.
+    /// Makes the work, as its owner. `begins`: this is the run's first poll, in which its grant has looked.
     fn start(&mut self, begins: bool) -> Result<()> {
         if let DoingNow::Unmade { work } = self.doing.as_mut().project()
             && let RunStage::Working { guard, owner, .. } = &*self.stage
             && (begins || !guard.is_lost())
-            && let Some(work) = work.take()
         {
             let _inside = inside(owner);
+            // Otherwise a run that is polled after its closure panicked would keep the lock, and never end.
+            let panicked = || Error::new(ErrorKind::Misuse, "polled after the work's closure panicked");
+            let work = work.take().ok_or_else(panicked)?;
             let work = work.start(A::hold(guard)?);
             self.doing.set(Doing::ToDo { work });
         }

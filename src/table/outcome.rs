@@ -114,7 +114,8 @@ impl LockEntry {
         Some(hold.begin(Action::Renew { lease }, Sender::Extension { level }, no, now))
     }
 
-    /// Begins the renewal by which a guard asks whether its hold stands. `None`: as above.
+    /// Begins the renewal by which a guard asks whether its hold stands. `None`: another command goes first, and `waker` is
+    /// woken when that is over.
     pub(crate) fn begin_check(&mut self, hold: u64, no: u64, waker: &Waker, now: Instant) -> Option<Pending> {
         let hold = self.idle_hold(hold, waker, now)?;
         let lease = hold.lease_left(now);

@@ -59,7 +59,8 @@ fn every_future_is_sent_where_its_work_is(
     is_spawned(fenced.holder());
     is_spawned(mutex.force_release());
     is_spawned(async move { mutex.resume(&mutex.lock().await?.into_claim().await?).await });
-    is_spawned(async move { mutex.resume(&mutex.lock().await?.into_claim().await?).await });
+    is_spawned(mutex.run(async |hold| hold.extend(Duration::MAX).await));
+    is_spawned(mutex.run(async |hold| hold.check().await));
     is_spawned(Locks::connect("redis://host"));
     is_spawned(Locks::builder().server(("host", 6379)).connect());
     is_spawned(locks.close());

@@ -37,3 +37,14 @@ async fn a_run_that_waits_for_several_names_asks_as_one_owner() {
     let _held = locks.mutex("b").lock().owner(&Owner::new()).await.unwrap();
     assert_one_owner::<Guards>(locks.mutexes(["a", "b"]).request(None));
 }
+
+/// Otherwise it would keep the lock, and never end.
+#[tokio::test]
+async fn a_run_that_is_polled_after_its_closure_panicked_fails_and_frees_the_lock() {
+    let stock = Locks::in_memory().mutex("stock");
+    let mut run = Box::pin(stock.run(|_| -> std::future::Ready<()> { panic!("why it ends") }));
+    let polls = std::panic::AssertUnwindSafe(&mut run);
+    assert!(futures::FutureExt::catch_unwind(polls).await.is_err());
+    assert_eq!(run.await.unwrap_err().kind(), ErrorKind::Misuse);
+    assert!(stock.lock().await.is_ok());
+}

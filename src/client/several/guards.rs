@@ -285,7 +285,7 @@ impl Guards<Fenced> {
     }
 }
 
-/// As for a single guard.
+/// Fenced guards are guards: for code that treats both kinds alike, and does not need the tokens.
 impl From<Guards<Fenced>> for Guards {
     fn from(guards: Guards<Fenced>) -> Guards {
         Guards::new(guards.guards.into_iter().map(Guard::from))
