@@ -7,7 +7,12 @@ pub(super) const MOMENT: Duration = Duration::from_millis(1);
 impl World {
     /// A request of this owner, begun and polled once. Its place among the askers is found by its number.
     pub(super) fn asks(&mut self, owner: &Owner, bare: bool) -> u64 {
+        let here = if !bare && self.nests.is_some() { self.nests_here(owner) } else { None };
         let (id, lease, flag) = (self.number(), self.terms.lease, Arc::<Flag>::default());
+        if here == Some(true) {
+            return id;
+        }
+        let guards = self.guards.len();
         let request = Waiter::new(id, owner.clone(), bare, self.now);
         self.entry.enter(request.taking(true)).unwrap();
         self.askers.push(Asker {
@@ -22,6 +27,7 @@ impl World {
             known: false,
         });
         self.poll(self.asker(id));
+        assert!(here.is_none() || self.guards.len() > guards, "granted in silence, and not by its line");
         id
     }
 
