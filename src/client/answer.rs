@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use crate::base::telemetry::HeldSpan;
 use crate::client::acquire::NotGranted;
 use crate::client::call::CallOptions;
-use crate::error::{Error, Loss, Result};
+use crate::error::{Error, ErrorKind, Loss, Result};
 
 pub(super) type Releasing = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 pub(super) type Watching = Pin<Box<dyn Future<Output = Loss> + Send>>;
@@ -24,7 +24,7 @@ pub trait Asks {
     fn is_begun(&self) -> bool;
 
     /// Drops what is under way, which undoes it.
-    fn begin_anew(&mut self);
+    fn restart(&mut self);
 
     fn call(&self) -> &CallOptions;
 
@@ -117,4 +117,10 @@ impl<A: Answer> Answer for Option<A> {
     fn not_ran<T>() -> Option<Option<A::Ran<T>>> {
         Some(None)
     }
+}
+
+/// The error of a future that is polled after it was ready.
+pub(super) fn polled_again() -> Error {
+    let message = "the request was answered before, and its future polled again; make a new one";
+    Error::new(ErrorKind::Misuse, message)
 }

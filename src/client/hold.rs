@@ -212,6 +212,11 @@ impl Held {
         loss(self.handle.clone(), self.keys.clone(), (self.id, self.level), self.fate.clone())
     }
 
+    /// Whether its level has not been released.
+    fn is_known(&self, entry: &LockEntry) -> bool {
+        entry.hold_of_guard(self.id).is_some_and(|hold| hold.level(self.level).is_some())
+    }
+
     /// The error of a call for a level that has been released.
     fn over(&self) -> Error {
         let message = "the run that this hold belongs to has ended; use the hold inside its work only";
@@ -251,10 +256,8 @@ impl Held {
                 return Poll::Ready(Err(Error::lost(loss).on(&self.keys.name)));
             }
             let begun = self.handle.visit(&self.keys, |entry, number, at| {
-                let stands =
-                    entry.hold_of_guard(self.id).is_some_and(|hold| hold.level(self.level).is_some());
                 // Never for a hold that ends, since its waker would not be called.
-                stands.then(|| begin(entry, number(), cx.waker(), at.now))
+                self.is_known(entry).then(|| begin(entry, number(), cx.waker(), at.now))
             });
             match begun {
                 Some(Some(pending)) => Poll::Ready(Ok(pending)),
@@ -267,7 +270,10 @@ impl Held {
             // The hold may have ended while the answer was on its way, and a loss is final.
             Meaning::Done => self.loss().map_or(Ok(()), |loss| Err(Error::lost(loss).on(&self.keys.name))),
             Meaning::Lost(loss) => Err(Error::lost(loss).on(&self.keys.name)),
-            Meaning::Void => Err(self.stuck()),
+            Meaning::Void => {
+                let known = self.handle.visit(&self.keys, |entry, _, _| self.is_known(entry));
+                Err(if known { self.stuck() } else { self.over() })
+            }
         }
     }
 

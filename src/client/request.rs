@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use crate::base::telemetry;
 use crate::client::acquire::{AcquireOptions, NotGranted, acquire, grant_here};
-use crate::client::answer::{Answer, Asks, Sealed};
+use crate::client::answer::{Answer, Asks, Sealed, polled_again};
 use crate::client::call::CallOptions;
 use crate::client::guard::Guard;
 use crate::client::hold::Hold;
 use crate::client::kind::Kind;
 use crate::client::run::Run;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::owner::Owner;
 
 /// A request from its first poll on.
@@ -66,7 +66,7 @@ impl Asks for AskOne {
         self.asking.is_some()
     }
 
-    fn begin_anew(&mut self) {
+    fn restart(&mut self) {
         self.asking = None;
     }
 
@@ -109,12 +109,6 @@ impl<K: Kind> Answer for Guard<K> {
     fn not_ran<T>() -> Option<T> {
         None
     }
-}
-
-/// The error of a future that is polled after it was ready.
-pub(super) fn polled_again() -> Error {
-    let message = "the request was answered before, and its future polled again; make a new one";
-    Error::new(ErrorKind::Misuse, message)
 }
 
 /// A request for a lock, or for several: the future of `lock` and `try_lock`. It takes options until it is polled.
@@ -169,18 +163,18 @@ pub(super) fn polled_again() -> Error {
 ///
 /// # Errors
 ///
-/// [`Timeout`](ErrorKind::Timeout): somebody else held the lock until `within` was over (of a `try_lock` that is `None`).
-/// [`Unavailable`](ErrorKind::Unavailable): no answer for `unavailable_after`, or until `within` was over; of several masters, no majority
+/// [`Timeout`](crate::ErrorKind::Timeout): somebody else held the lock until `within` was over (of a `try_lock` that is `None`).
+/// [`Unavailable`](crate::ErrorKind::Unavailable): no answer for `unavailable_after`, or until `within` was over; of several masters, no majority
 /// that has a vote; too few replicas have acknowledged the grant; the grant was read only after its lease was over.
-/// [`Denied`](ErrorKind::Denied): a right is missing. [`NotALock`](ErrorKind::NotALock): the key, or that of the fencing counter, holds
-/// something else. [`Lost`](ErrorKind::Lost): the hold that it would re-enter is lost; of several locks a `try_lock` has lost one before
-/// all were granted. [`Ambiguous`](ErrorKind::Ambiguous): the owner was seen to ask from several branches, and has a guard of the lock;
-/// use [`run`](crate::Mutex::run), or a [`scope`](crate::scope()) for each branch. [`Config`](ErrorKind::Config): a bad name or option, or
-/// no name; nothing was sent. [`Misuse`](ErrorKind::Misuse): the future was polled after it was ready, or outside a tokio runtime; or a
-/// fenced request would re-enter a hold without a token. [`Closed`](ErrorKind::Closed): the `Locks` was closed, or the runtime that it was
+/// [`Denied`](crate::ErrorKind::Denied): a right is missing. [`NotALock`](crate::ErrorKind::NotALock): the key, or that of the fencing counter, holds
+/// something else. [`Lost`](crate::ErrorKind::Lost): the hold that it would re-enter is lost; of several locks a `try_lock` has lost one before
+/// all were granted. [`Ambiguous`](crate::ErrorKind::Ambiguous): the owner was seen to ask from several branches, and has a guard of the lock;
+/// use [`run`](crate::Mutex::run), or a [`scope`](crate::scope()) for each branch. [`Config`](crate::ErrorKind::Config): a bad name or option, or
+/// no name; nothing was sent. [`Misuse`](crate::ErrorKind::Misuse): the future was polled after it was ready, or outside a tokio runtime; or a
+/// fenced request would re-enter a hold without a token. [`Closed`](crate::ErrorKind::Closed): the `Locks` was closed, or the runtime that it was
 /// connected on has ended. Of several locks, [`Error::lock`](crate::Error::lock) returns the one, and none is held.
 ///
-/// Without `within`, [`Unavailable`](ErrorKind::Unavailable) comes after one attempt of a `try_lock`, at most one node timeout after the
+/// Without `within`, [`Unavailable`](crate::ErrorKind::Unavailable) comes after one attempt of a `try_lock`, at most one node timeout after the
 /// first poll, even if another command of this process for the same lock goes first (with [`replicas`](crate::Builder::replicas), three
 /// times as long plus one and a half waits; of several locks, one node timeout after the masters have stopped answering).
 ///
@@ -201,15 +195,15 @@ impl<A: Answer> Request<A> {
 
     /// Sets an option. A request that is under way is dropped, which undoes it.
     fn with(mut self, option: impl FnOnce(&mut CallOptions)) -> Self {
-        self.asks.begin_anew();
+        self.asks.restart();
         option(self.asks.call_mut());
         self
     }
 
     /// Limits the time of the request; of several locks, that for all of them together.
     ///
-    /// When it is over, and somebody else held the lock, a `lock` fails with [`Timeout`](ErrorKind::Timeout), and a `try_lock` resolves
-    /// to `None`. If the masters have not answered, both fail with [`Unavailable`](ErrorKind::Unavailable). A command that is still
+    /// When it is over, and somebody else held the lock, a `lock` fails with [`Timeout`](crate::ErrorKind::Timeout), and a `try_lock` resolves
+    /// to `None`. If the masters have not answered, both fail with [`Unavailable`](crate::ErrorKind::Unavailable). A command that is still
     /// under way is undone in the background. [`Duration::MAX`] means for ever, which is the default of a `lock`. Zero means one attempt,
     /// which is the default of a `try_lock`.
     ///
@@ -223,9 +217,10 @@ impl<A: Answer> Request<A> {
     /// When it is over the hold is lost, and this client ends the key. A nested hold never shortens the hold around it.
     /// Counted in whole milliseconds.
     ///
-    /// An impossible lease is an error of kind [`Config`](ErrorKind::Config) when the future is awaited.
+    /// An impossible lease is an error of kind [`Config`](crate::ErrorKind::Config) when the future is awaited.
     ///
-    /// Of several locks, each counts from its own grant: a lock that was granted while another name was waited for ends earlier.
+    /// If there are several locks, the lease of each begins with its own grant: a lock that was granted while another name was waited for ends
+    /// earlier.
     /// [`Guards::valid_until`](crate::Guards::valid_until) returns the earliest end. A hold that ends while another name is waited for is
     /// asked for again, so a fixed lease has to be longer than the wait.
     ///
@@ -246,7 +241,7 @@ impl<A: Answer> Request<A> {
     /// For a holder that hangs. [`Guard::lost`] then completes, and a `run` drops its work and frees the lock. The lock of a
     /// guard is free when the guard is dropped or when its lease ends, since renewal has stopped.
     ///
-    /// Of several locks, each counts from its own grant.
+    /// If there are several locks, the time of each begins with its own grant.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> nestlock::Result<()> {
@@ -273,9 +268,9 @@ impl<A: Answer> Request<A> {
     /// here. A lock that is lost is not kept. [`force_release`](crate::Mutex::force_release) frees a lock that is kept.
     ///
     /// A time longer than `fixed_lease` or `max_hold`, or one that is not possible as a lease, is an error of kind
-    /// [`Config`](ErrorKind::Config) when the future is awaited. Zero means no minimum.
+    /// [`Config`](crate::ErrorKind::Config) when the future is awaited. Zero means no minimum.
     ///
-    /// Of several locks, it counts from the last grant: a lock that is given back before all are granted is free at once.
+    /// If there are several locks, the time begins with the last grant: a lock that is given back before all are granted is free at once.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> nestlock::Result<()> {

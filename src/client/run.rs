@@ -9,7 +9,7 @@ use pin_project_lite::pin_project;
 
 use crate::base::telemetry::{self, HeldSpan};
 use crate::client::acquire::NotGranted;
-use crate::client::answer::{Answer, Asks, Granted, Releasing, Watching};
+use crate::client::answer::{Answer, Asks, Granted, Releasing, Watching, polled_again};
 use crate::client::guard::Guard;
 use crate::error::{Error, ErrorKind, Loss, Result};
 use crate::owner::{Inside, Owner, inside};
@@ -139,7 +139,7 @@ pin_project! {
 impl<A: Answer, W: Work<A::Hold>> Run<A, W> {
     pub(super) fn new(mut request: A::Asks, work: W) -> Run<A, W> {
         // Like any option, this drops a request under way, which asked as its owner and not as a child of it.
-        request.begin_anew();
+        request.restart();
         request.call_mut().bare = false;
         Run { doing: Doing::Unmade { work: Some(work) }, stage: RunStage::Asking { request } }
     }
@@ -177,7 +177,7 @@ impl<A: Answer, W: Work<A::Hold>> RunNow<'_, A, W> {
             && let RunStage::Working { guard, owner, .. } = &*self.stage
             && (begins || !guard.is_lost())
         {
-            let _inside = inside(owner);
+            let _inside = (inside(owner), guard.span().map(HeldSpan::enter));
             // Otherwise a run that is polled after its closure panicked would keep the lock, and never end.
             let panicked = || Error::new(ErrorKind::Misuse, "polled after the work's closure panicked");
             let work = work.take().ok_or_else(panicked)?;
@@ -224,10 +224,8 @@ impl<A: Answer, W: Work<A::Hold>> RunNow<'_, A, W> {
         }
         *self.stage = RunStage::Over;
         match self.doing.as_mut().project() {
-            DoingNow::Done { output } => {
-                output.take().map_or(Poll::Pending, |output| Poll::Ready(Ok(output)))
-            }
-            DoingNow::Unmade { .. } | DoingNow::ToDo { .. } => Poll::Pending,
+            DoingNow::Done { output } => Poll::Ready(output.take().ok_or_else(polled_again)),
+            DoingNow::Unmade { .. } | DoingNow::ToDo { .. } => Poll::Ready(Err(polled_again())),
         }
     }
 

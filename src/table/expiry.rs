@@ -267,6 +267,14 @@ impl Hold {
     /// When its command is given up, where it keeps somebody waiting. `open`: the session is not closed.
     fn gives_up_at(&self, waiting: usize, open: bool) -> Option<Instant> {
         let overdue = self.overdue()?;
+        // 1. The work of a `run` begins an extension of its hold, and keeps it unpolled. 2. The run ends. 3. The release would wait for
+        // an answer that nobody reads.
+        let orphaned = |command: &&UnderWay| {
+            self.levels.is_empty() && matches!(command.sender, Sender::Extension { .. } | Sender::Check)
+        };
+        if let Some(command) = self.command.as_ref().filter(orphaned) {
+            return Some(command.sent);
+        }
         if !open {
             // `close` waits for it, and needs the other half of its time for what undoes it.
             return overdue.checked_sub(self.terms.patience / 2);

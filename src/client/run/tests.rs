@@ -48,3 +48,16 @@ async fn a_run_that_is_polled_after_its_closure_panicked_fails_and_frees_the_loc
     assert_eq!(run.await.unwrap_err().kind(), ErrorKind::Misuse);
     assert!(stock.lock().await.is_ok());
 }
+
+#[tokio::test]
+async fn a_run_that_is_polled_after_it_was_ready_says_so() {
+    let stock = Locks::in_memory().mutex("stock");
+    let mut ran = pin!(stock.run(async |_| 1));
+    let mut refused = pin!(stock.try_lock().owner(&Owner::new()).run(async |_| 1));
+    let held = stock.lock().await.unwrap();
+    assert_eq!(ran.as_mut().await.unwrap(), 1);
+    assert_eq!(refused.as_mut().await.unwrap(), None);
+    drop(held);
+    assert_eq!(ran.await.unwrap_err().kind(), ErrorKind::Misuse);
+    assert_eq!(refused.await.unwrap_err().kind(), ErrorKind::Misuse);
+}

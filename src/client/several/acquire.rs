@@ -14,12 +14,12 @@ use crate::base::meter::Sample;
 use crate::base::telemetry;
 use crate::base::{after, limit};
 use crate::client::acquire::{AcquireOptions, NotGranted, Part};
-use crate::client::answer::{Answer, Asks, Sealed, Watching};
+use crate::client::answer::{Answer, Asks, Sealed, Watching, polled_again};
 use crate::client::call::CallOptions;
 use crate::client::guard::Guard;
 use crate::client::hold::Hold;
 use crate::client::kind::Kind;
-use crate::client::request::{AskOne, polled_again};
+use crate::client::request::AskOne;
 use crate::client::several::guards::Guards;
 use crate::error::{Error, ErrorKind, Loss, Result};
 use crate::owner::Owner;
@@ -91,7 +91,7 @@ impl Asks for AskAll {
         self.asking.is_some()
     }
 
-    fn begin_anew(&mut self) {
+    fn restart(&mut self) {
         self.asking = None;
     }
 

@@ -108,3 +108,23 @@ async fn each_of_several_names_has_its_hold() {
         is_over(&hold).await;
     }
 }
+
+/// Nobody reads the answer to the extension, and the release does not wait for it.
+#[tokio::test]
+async fn an_extension_that_is_left_unpolled_keeps_no_run_waiting() {
+    let home = Home::start().await;
+    // A command is given up after a time that is longer than `soon` waits.
+    let stock = home.builder().lease(LONG).node_timeout(100 * SECOND).connect().await.unwrap().mutex("stock");
+    for _ in 0..20 {
+        let work = async |hold: Hold| {
+            let mut extension = Box::pin(async move { hold.extend(LONG).await });
+            let polled = futures::poll!(&mut extension);
+            polled.is_pending().then_some(extension)
+        };
+        if let Some(extension) = soon("the run", stock.run(work)).await.unwrap() {
+            let error = soon("the extension", extension).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Misuse, "{error}");
+        }
+        assert!(!stock.is_locked().await.unwrap());
+    }
+}
