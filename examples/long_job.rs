@@ -74,7 +74,7 @@ impl Trouble {
     async fn strike(&self, name: &str) -> Result<bool> {
         sleep(LEASE / 2).await;
         match self {
-            Trouble::Memory(memory) => Ok(memory.lose(name)),
+            Trouble::Memory(memory) => Ok(memory.faults().lose(name)),
             Trouble::Operator(locks) => Ok(locks.mutex(name).force_release().await?),
         }
     }
@@ -84,12 +84,12 @@ impl Trouble {
 async fn main() -> Result<()> {
     let (locks, trouble) = match std::env::var("REDIS_URL") {
         Ok(url) => {
-            let locks = Locks::builder().server(&url).lease(LEASE).connect().await?;
+            let locks = Locks::builder(&url).lease(LEASE).connect().await?;
             (locks, Trouble::Operator(Locks::connect(url).await?))
         }
         Err(_) => {
             let memory = Memory::new();
-            let locks = Locks::builder().memory(&memory).lease(LEASE).connect().await?;
+            let locks = Locks::builder(&memory).lease(LEASE).connect().await?;
             (locks, Trouble::Memory(memory))
         }
     };

@@ -97,8 +97,8 @@ async fn main() -> Result<()> {
     let mut copies = JoinSet::new();
     for number in 1..=COPIES {
         let options = match std::env::var("REDIS_URL") {
-            Ok(url) => Locks::builder().server(url),
-            Err(_) => Locks::builder().memory(&memory),
+            Ok(url) => Locks::builder(url),
+            Err(_) => Locks::builder(&memory),
         };
         let label = format!("shop@web-{number}");
         let locks = options.prefix(&prefix).label(&label).connect().await?;

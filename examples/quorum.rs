@@ -52,7 +52,7 @@ impl Place {
     /// It answers nothing for that time; commands that arrive in it run later.
     async fn stall(&self, time: Duration) -> Result<()> {
         match self {
-            Place::Memory(memory) => memory.stall(time),
+            Place::Memory(memory) => memory.faults().stall(time),
             Place::Server(url) => {
                 let mut pause = redis::cmd("CLIENT");
                 pause.arg("PAUSE").arg(time.as_millis() as u64).arg("ALL");
@@ -65,7 +65,7 @@ impl Place {
     /// It loses the lock. The `Memory` restarts without any data; a server is not ours to restart, so the key is deleted.
     async fn forget(&self, lock: &str) -> Result<()> {
         match self {
-            Place::Memory(memory) => memory.restart_empty(),
+            Place::Memory(memory) => memory.faults().restart_empty(),
             Place::Server(url) => {
                 redis::cmd("DEL").arg(lock).exec_async(&mut connection(url).await?).await?;
             }
@@ -82,7 +82,7 @@ async fn connection(url: &str) -> Result<redis::aio::MultiplexedConnection> {
 /// alone it is `servers(["redis://one", "redis://two", …])`.
 async fn connect(masters: &[Place]) -> Result<Locks> {
     let masters = masters.iter().map(Place::master);
-    Ok(Locks::builder().masters(masters).lease(LEASE).connect().await?)
+    Ok(Locks::quorum(masters).lease(LEASE).connect().await?)
 }
 
 /// A free lock is granted within moments, in spite of masters that do not answer.

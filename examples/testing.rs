@@ -111,9 +111,8 @@ mod tests {
     #[tokio::test]
     async fn two_processes_pay_it_once() {
         let store = Memory::new();
-        let ours =
-            cashier(Locks::builder().memory(&store).connect().await.unwrap(), Duration::from_millis(50));
-        let theirs = Locks::builder().memory(&store).connect().await.unwrap();
+        let ours = cashier(Locks::builder(&store).connect().await.unwrap(), Duration::from_millis(50));
+        let theirs = Locks::builder(&store).connect().await.unwrap();
         let theirs = Cashier { locks: theirs, bank: ours.bank.clone() };
 
         let (we, they) = tokio::join!(ours.pay(INVOICE), theirs.pay(INVOICE));
@@ -139,12 +138,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nothing_is_transferred_once_the_lock_is_lost() {
         let store = Memory::new();
-        let locks = Locks::builder().memory(&store).connect().await.unwrap();
+        let locks = Locks::builder(&store).connect().await.unwrap();
         let cashier = cashier(locks, Duration::from_secs(10));
 
         let (paid, lost) = tokio::join!(cashier.pay(INVOICE), async {
             sleep(Duration::from_secs(5)).await;
-            store.lose(INVOICE)
+            store.faults().lose(INVOICE)
         });
         assert!(lost, "it was held until then");
         assert_eq!(paid.unwrap_err().loss(), Some(Loss::Gone));
@@ -156,10 +155,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_is_lost_on_the_way_harms_nothing() {
         let store = Memory::new();
-        let locks = Locks::builder().memory(&store).connect().await.unwrap();
+        let locks = Locks::builder(&store).connect().await.unwrap();
         let cashier = cashier(locks, Duration::ZERO);
 
-        store.drop_replies(1);
+        store.faults().drop_replies(1);
         assert!(cashier.pay(INVOICE).await.unwrap());
         assert!(!cashier.locks.mutex(INVOICE).is_locked().await.unwrap());
     }
@@ -167,10 +166,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_outage_is_reported_and_nothing_is_transferred() {
         let store = Memory::new();
-        let locks = Locks::builder().memory(&store).connect().await.unwrap();
+        let locks = Locks::builder(&store).connect().await.unwrap();
         let cashier = cashier(locks, Duration::ZERO);
 
-        store.stall(Duration::from_secs(30)); // longer than `unavailable_after`, which is 10 s
+        store.faults().stall(Duration::from_secs(30)); // longer than `unavailable_after`, which is 10 s
         assert_eq!(cashier.pay(INVOICE).await.unwrap_err().kind(), ErrorKind::Unavailable);
         assert!(cashier.bank.paid.lock().await.is_empty());
 

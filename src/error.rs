@@ -86,8 +86,8 @@ pub enum ErrorKind {
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
 /// use nestlock::{Locks, Loss, Memory};
 /// let memory = Memory::new();
-/// let guard = Locks::builder().memory(&memory).connect().await?.mutex("stock").lock().await?;
-/// memory.lose("stock");
+/// let guard = Locks::builder(&memory).connect().await?.mutex("stock").lock().await?;
+/// memory.faults().lose("stock");
 /// assert_eq!(guard.lost().await, Loss::Gone);
 /// assert_eq!(guard.release().await.unwrap_err().loss(), Some(Loss::Gone));
 /// # Ok(()) }
@@ -147,10 +147,10 @@ impl Error {
     /// use std::time::Duration;
     /// use nestlock::{Locks, Memory};
     /// let store = Memory::new();
-    /// let other = Locks::builder().memory(&store).label("billing@web-7").connect().await?;
+    /// let other = Locks::builder(&store).label("billing@web-7").connect().await?;
     /// let guard = other.mutex("stock").lock().await?;
     ///
-    /// let ours = Locks::builder().memory(&store).connect().await?; // as another process
+    /// let ours = Locks::builder(&store).connect().await?; // as another process
     /// let error = ours.mutex("stock").lock().within(Duration::from_millis(10)).await.unwrap_err();
     /// assert_eq!(error.holder().and_then(|holder| holder.label()), Some("billing@web-7"));
     /// println!("{error}"); // lock `stock`: … held by billing@web-7 for another 29 s; …

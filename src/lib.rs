@@ -128,6 +128,13 @@ pub mod futures {
     pub use crate::owner::Scope;
 }
 
+/// For tests of code that takes locks.
+///
+/// [`guide::testing`] shows how.
+pub mod testing {
+    pub use crate::backend::memory::Faults;
+}
+
 /// The guides, one question per page. The front page lists the questions.
 #[cfg(any(doc, doctest))]
 pub mod guide {

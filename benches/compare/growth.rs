@@ -39,7 +39,7 @@ pub(crate) async fn growth(reach: &Reach) -> Result<Vec<Growth>> {
 }
 
 async fn connect() -> Result<Locks> {
-    let builder = Locks::builder().server(url()).lease(LEASE).node_timeout(patience());
+    let builder = Locks::builder(url()).lease(LEASE).node_timeout(patience());
     Ok(builder.unavailable_after(Duration::from_secs(60)).connect().await?)
 }
 

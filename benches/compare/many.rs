@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(50);
 const PARTS: usize = 20;
 
 pub(crate) async fn many(holds: u64, leases: u32) -> Result<Many> {
-    let locks = Locks::builder().server(url()).lease(LEASE).connect().await?;
+    let locks = Locks::builder(url()).lease(LEASE).connect().await?;
     let rss = resident();
     let guards = take(&locks, "bench:many", 0..holds).await?;
     let rss_per_hold = rss.zip(resident()).map(|(before, after)| (after - before) / holds as i64);

@@ -39,7 +39,7 @@ impl Masters {
 
     /// Locks over them, as they are by default but for the lease: that masters have no vote at first is checked each time.
     pub(crate) fn locks(&self) -> Builder {
-        let builder = Locks::builder().servers(&self.urls);
+        let builder = Locks::quorum(&self.urls);
         builder.lease(LEASE).unavailable_after(Duration::from_secs(60))
     }
 

@@ -9,10 +9,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
+use nestlock::Master;
 use redis::InfoDict;
 use redis::aio::MultiplexedConnection;
 
-use crate::server::{Result, connection_to, patient, url};
+use crate::server::{Result, connection_to, patient, patient_with, url};
 
 /// Processes, tasks of each, the work under the lock in µs, and that between two turns.
 const CONTESTS: [[u64; 4]; 8] = [
@@ -144,7 +145,7 @@ async fn contend(contest: [u64; 4], fair: bool, seconds: u64) -> Result<()> {
 /// The tasks of one process take the lock again and again.
 async fn process(fair: bool, tasks: u64, times: [u64; 2], [begin, end]: [u64; 2]) -> Result<Share> {
     let [work, between] = times.map(Duration::from_micros);
-    let options = if nodes().is_empty() { patient() } else { patient().cluster(nodes()) };
+    let options = if nodes().is_empty() { patient() } else { patient_with(Master::cluster(nodes())) };
     let locks = options.fair(fair).connect().await?;
     tokio::time::sleep(Duration::from_millis(begin.saturating_sub(clock()?))).await;
     let end = Instant::now() + Duration::from_millis(end.saturating_sub(clock()?));

@@ -13,7 +13,7 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let patience = std::time::Duration::from_secs(60);
-        let builder = Locks::builder().server(url).node_timeout(patience).unavailable_after(patience);
+        let builder = Locks::builder(url).node_timeout(patience).unavailable_after(patience);
         // A lease is confirmed for so long that all pairs are within half of it.
         let builder = builder.lease(20 * patience).bare_reentry(BareReentry::Local);
         let locks = builder.connect().await?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nestlock::{Builder, Locks};
+use nestlock::{Builder, Locks, Master};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo};
 
@@ -31,5 +31,10 @@ pub(crate) fn patience() -> Duration {
 
 /// Locks as they are by default, with more patience: on a busy machine a benchmark gets slower, and does not fail.
 pub(crate) fn patient() -> Builder {
-    Locks::builder().server(url()).node_timeout(patience()).unavailable_after(Duration::from_secs(60))
+    patient_with(url())
+}
+
+/// Such options over any master.
+pub(crate) fn patient_with(master: impl Into<Master>) -> Builder {
+    Locks::builder(master).node_timeout(patience()).unavailable_after(Duration::from_secs(60))
 }

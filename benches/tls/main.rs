@@ -120,7 +120,7 @@ fn start(port: u16, tls_port: u16, certificate: &Path, key: &Path, dir: &Path) -
 }
 
 async fn connect(server: Server) -> Result<Locks> {
-    let patient = Locks::builder().node_timeout(Duration::from_secs(10)).server(server);
+    let patient = Locks::builder(server).node_timeout(Duration::from_secs(10));
     let patient = patient.unavailable_after(Duration::from_secs(60));
     let begun = Instant::now();
     loop {

@@ -205,9 +205,9 @@ pub(crate) struct ServerOptions {
     /// How long Redis keeps the lock if it is not renewed, which is what others wait after a crash
     #[arg(long, value_name = "DURATION", global = true, default_value = "30s", value_parser = positive)]
     pub(crate) lease: Duration,
-    /// The longest lease of any client of a quorum: all must agree. Default: the lease
+    /// How long a server of a quorum has no vote after its start: the longest lease of any client. Default: the lease
     #[arg(long, value_name = "DURATION", global = true, value_parser = positive)]
-    pub(crate) longest_lease: Option<Duration>,
+    pub(crate) restart_delay: Option<Duration>,
     /// How long to wait for the answer of a server
     #[arg(long, value_name = "DURATION", global = true, default_value = "500ms", value_parser = positive)]
     pub(crate) node_timeout: Duration,

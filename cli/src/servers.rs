@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nestlock::{Builder, Locks, Server};
+use nestlock::{Builder, Locks, Master, Server};
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError, Value,
@@ -20,7 +20,7 @@ pub(crate) struct Servers {
     /// The prefix of each name.
     pub(crate) key_prefix: String,
     pub(crate) lease: Duration,
-    longest_lease: Option<Duration>,
+    restart_delay: Option<Duration>,
     node_timeout: Duration,
 }
 
@@ -93,22 +93,22 @@ impl Servers {
             deployment,
             key_prefix: options.key_prefix.or_else(|| variable("NESTLOCK_KEY_PREFIX")).unwrap_or_default(),
             lease: options.lease,
-            longest_lease: options.longest_lease,
+            restart_delay: options.restart_delay,
             node_timeout: options.node_timeout,
         })
     }
 
     pub(crate) fn builder(&self) -> Builder {
         let builder = match &self.deployment {
-            Deployment::Masters(masters) => Locks::builder().servers(masters.iter().map(Address::server)),
+            Deployment::Masters(masters) => Locks::quorum(masters.iter().map(Address::server)),
             Deployment::Sentinel(sentinels, name) => {
-                Locks::builder().sentinel(sentinels.iter().map(Address::server), name)
+                Locks::builder(Master::sentinel(sentinels.iter().map(Address::server), name))
             }
-            Deployment::Cluster(nodes) => Locks::builder().cluster(nodes.iter().map(Address::server)),
+            Deployment::Cluster(nodes) => Locks::builder(Master::cluster(nodes.iter().map(Address::server))),
         };
         let builder = builder.prefix(&self.key_prefix).lease(self.lease).node_timeout(self.node_timeout);
-        match self.longest_lease {
-            Some(longest) => builder.longest_lease(longest),
+        match self.restart_delay {
+            Some(longest) => builder.restart_delay(longest),
             None => builder,
         }
     }

@@ -25,7 +25,7 @@ pub(crate) struct Exclusion {
 impl Exclusion {
     /// Locks on these masters; their keys begin with the prefix.
     pub(crate) async fn locked(places: &Places, prefix: &str) -> Result<Exclusion> {
-        let locks = Locks::builder().servers(&places.masters).lease(LEASE).connect().await?;
+        let locks = Locks::quorum(&places.masters).lease(LEASE).connect().await?;
         Ok(Exclusion { locks: Some(locks), ..Exclusion::none(prefix) })
     }
 

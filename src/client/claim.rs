@@ -23,8 +23,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// use nestlock::{Claim, ErrorKind, Locks, Memory};
 /// let redis = Memory::new(); // in place of a server
 /// let (web, worker) = (
-///     Locks::builder().memory(&redis).connect().await?,
-///     Locks::builder().memory(&redis).connect().await?,
+///     Locks::builder(&redis).connect().await?,
+///     Locks::builder(&redis).connect().await?,
 /// );
 /// let guard = web.mutex("order:7").lock().await?;
 /// let message: String = guard.into_claim().await?.to_string(); // still locked

@@ -79,7 +79,7 @@ fn roles(config: &Config) -> impl Iterator<Item = Role> {
     let alone = config.masters.len() == 1;
     OneVote::each(config.masters.len()).map(move |vote| Role {
         alone,
-        needs_age: config.probation.is_some(),
+        needs_age: config.probation().is_some(),
         stands_in: config.stands_in(),
         replicas: config.replicas,
         one_vote: (!alone).then_some(vote),

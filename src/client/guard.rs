@@ -119,11 +119,11 @@ impl<K: Kind> Guard<K> {
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// use nestlock::{ErrorKind, Locks, Memory};
     /// let memory = Memory::new();
-    /// let stock = Locks::builder().memory(&memory).connect().await?.mutex("stock");
+    /// let stock = Locks::builder(&memory).connect().await?.mutex("stock");
     /// stock.lock().await?.release().await?;
     ///
     /// let guard = stock.lock().await?;
-    /// memory.lose("stock");
+    /// memory.faults().lose("stock");
     /// assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
     /// # Ok(()) }
     /// ```
@@ -306,7 +306,7 @@ impl<K: Kind> Guard<K> {
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// use nestlock::{ErrorKind, Locks, Loss, Memory};
     /// let memory = Memory::new();
-    /// let locks = Locks::builder().memory(&memory).connect().await?;
+    /// let locks = Locks::builder(&memory).connect().await?;
     /// # async fn read_balance() {}
     /// # async fn pay() {}
     /// let guard = locks.mutex("account:7").lock().await?;
@@ -314,7 +314,7 @@ impl<K: Kind> Guard<K> {
     /// guard.check().await?; // still ours, as the server has it
     /// pay().await;
     ///
-    /// memory.lose("account:7"); // as if an operator had deleted the key
+    /// memory.faults().lose("account:7"); // as if an operator had deleted the key
     /// let error = guard.check().await.unwrap_err();
     /// assert_eq!((error.kind(), error.loss()), (ErrorKind::Lost, Some(Loss::Gone)));
     /// # Ok(()) }

@@ -12,7 +12,7 @@ use crate::base::{Events, after, meter};
 use crate::client::connect::{connect_all, connect_all_lazily};
 use crate::client::mutex::Mutex;
 use crate::client::several::Mutexes;
-use crate::config::{Builder, Config, Server};
+use crate::config::{Builder, Config, Master};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Memory;
 use crate::quorum::Quorum;
@@ -48,9 +48,9 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// Connects to one server, with the defaults of [`Builder`].
+    /// Connects to one master, with the defaults of [`Builder`].
     ///
-    /// `server` is a URL, or a host and a port: see [`Server`]. See the example of [`Locks`].
+    /// `master` is a URL or another address of a [`Server`](crate::Server), or any other [`Master`]. See the example of [`Locks`].
     ///
     /// # Errors
     ///
@@ -59,14 +59,14 @@ impl Locks {
     /// # Cancel safety
     ///
     /// If the future is dropped, nothing is left behind.
-    pub async fn connect(server: impl Into<Server>) -> Result<Locks> {
-        Locks::builder().server(server).connect().await
+    pub async fn connect(master: impl Into<Master>) -> Result<Locks> {
+        Locks::builder(master).connect().await
     }
 
     /// Creates locks without a server: they are kept in this process, in a [`Memory`] of their own.
     ///
     /// For tests, for development, and for services that run as a single instance. It has the defaults of [`Builder`];
-    /// [`Builder::memory`] takes options. [`guide::testing`](crate::guide::testing) shows how to test with it.
+    /// `Locks::builder(&Memory::new())` takes options. [`guide::testing`](crate::guide::testing) shows how to test with it.
     ///
     /// It can be created outside a runtime, and so be a `static`. Its background task runs on the runtime that uses it first. When
     /// that runtime ends, the next use from another runtime takes the task over; until then nothing is renewed. A runtime that lives
@@ -97,7 +97,7 @@ impl Locks {
         let master = InMemory::join(&store, config.node_timeout, Arc::downgrade(&events));
         // Without randomness its locks are still its own: nobody else has this store.
         let uuid = uuid().unwrap_or_else(|_| "in-memory".to_owned());
-        let quorum = Quorum::new(vec![master], config.probation);
+        let quorum = Quorum::new(vec![master], config.probation());
         Locks::over(Session::new(config, quorum, uuid, Clock::new(), vec![events]), &relay)
     }
 
@@ -113,11 +113,39 @@ impl Locks {
         &self.handle
     }
 
-    /// Returns a [`Builder`] with every option at its default.
+    /// Returns a [`Builder`] with every option at its default, for locks that this master keeps.
     ///
-    /// See the example of [`Builder`].
-    pub fn builder() -> Builder {
-        Builder::new()
+    /// `master` is a URL or another address of a [`Server`](crate::Server), a [`Master`] that sentinels name or that is a Cluster, or a `&Memory`. See
+    /// the example of [`Builder`].
+    pub fn builder(master: impl Into<Master>) -> Builder {
+        Builder::over([master])
+    }
+
+    /// Returns a [`Builder`] with every option at its default, for locks that a majority of these masters keeps (Redlock).
+    ///
+    /// A lock is held by whoever holds it on a majority of them, so one of three masters may fail, or two of five. They are independent:
+    /// no replicas of each other. A Sentinel deployment and a Cluster have one vote each, however many servers they consist of. An even
+    /// number tolerates no more failures than one fewer would, and logs a warning. [`connect`](Builder::connect) needs a majority; a
+    /// master that is away joins when it is back.
+    ///
+    /// ```no_run
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// use nestlock::{Locks, Master};
+    /// let locks = Locks::quorum(["redis://one:6379", "redis://two:6379", "redis://three:6379"]).connect().await?;
+    /// // Masters that are not all single servers:
+    /// let mixed = [
+    ///     Master::server("redis://one:6379"),
+    ///     Master::sentinel(["redis://two:26379", "redis://three:26379"], "mymaster"),
+    ///     Master::cluster(["redis://four:6379", "redis://five:6379"]),
+    /// ];
+    /// let others = Locks::quorum(mixed).connect().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Rejected by [`connect`](Builder::connect): no master at all, more than 63, a master that is given twice, even by two names, and
+    /// what can't be a [`Master`].
+    pub fn quorum(masters: impl IntoIterator<Item = impl Into<Master>>) -> Builder {
+        Builder::over(masters)
     }
 
     /// Returns the lock of that name. Nothing is sent, and nothing can fail yet.
@@ -222,7 +250,7 @@ impl Builder {
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// use std::time::Duration;
     /// use nestlock::{ErrorKind, Locks, Memory};
-    /// let options = Locks::builder().memory(&Memory::new()).lease(Duration::from_millis(1));
+    /// let options = Locks::builder(&Memory::new()).lease(Duration::from_millis(1));
     /// let error = options.connect().await.unwrap_err(); // that lease is not longer than the drift over it
     /// assert_eq!(error.kind(), ErrorKind::Config);
     /// assert!(error.to_string().contains("lease"));
@@ -249,7 +277,7 @@ impl Builder {
         let config = self.check()?;
         let (relay, events) = events(&config);
         let masters = connect_all(&config, &events).await?;
-        let quorum = Quorum::new(masters, config.probation);
+        let quorum = Quorum::new(masters, config.probation());
         built(config, quorum, clock, events, &relay)
     }
 
@@ -266,7 +294,7 @@ impl Builder {
     /// use nestlock::{ErrorKind, Locks};
     /// # let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     /// # let url = format!("redis://{free}");
-    /// let locks = Locks::builder().server(url).connect_lazily()?; // nothing listens there yet
+    /// let locks = Locks::builder(url).connect_lazily()?; // nothing listens there yet
     /// let error = locks.mutex("stock:42").try_lock().await.unwrap_err();
     /// assert_eq!(error.kind(), ErrorKind::Unavailable); // the service goes on, and the next call may find the server
     /// # Ok(()) }
@@ -275,7 +303,7 @@ impl Builder {
     /// # Errors
     ///
     /// [`Config`](ErrorKind::Config): everything that [`connect`](Builder::connect) rejects before anything is sent.
-    /// [`Misuse`](ErrorKind::Misuse): called outside a tokio runtime, unless all masters are stores in [`memory`](Builder::memory).
+    /// [`Misuse`](ErrorKind::Misuse): called outside a tokio runtime, unless all masters are stores in [`Memory`](crate::Memory).
     ///
     /// What shows only in a server's answer is an error of each call, as soon as it is known and until it is corrected:
     /// [`Denied`](ErrorKind::Denied) for a wrong password, [`Config`](ErrorKind::Config) for a master that the sentinels do not know.
@@ -284,7 +312,7 @@ impl Builder {
         let config = self.check()?;
         let (relay, events) = events(&config);
         let masters = connect_all_lazily(&config, &events)?;
-        let quorum = Quorum::new(masters, config.probation).opening();
+        let quorum = Quorum::new(masters, config.probation()).opening();
         built(config, quorum, Clock::new(), events, &relay)
     }
 }

@@ -354,7 +354,7 @@ impl<K: Kind> Mutex<K> {
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// use nestlock::{Locks, Memory};
     /// let memory = Memory::new();
-    /// let process = async |label| Locks::builder().memory(&memory).label(label).connect().await;
+    /// let process = async |label| Locks::builder(&memory).label(label).connect().await;
     /// let (ours, theirs) = (process("web-1").await?, process("web-2").await?);
     /// let guard = ours.mutex("stock:42").lock().await?;
     /// let waits = tokio::spawn(theirs.mutex("stock:42").lock().into_future());

@@ -103,9 +103,9 @@ pin_project! {
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// use nestlock::{ErrorKind, Locks, Memory};
     /// let memory = Memory::new();
-    /// let locks = Locks::builder().memory(&memory).connect().await?;
+    /// let locks = Locks::builder(&memory).connect().await?;
     /// let work = async |_hold| {
-    ///     memory.lose("stock");
+    ///     memory.faults().lose("stock");
     ///     std::future::pending::<()>().await
     /// };
     /// let stopped = locks.mutex("stock").run(work).await.unwrap_err();

@@ -13,7 +13,6 @@ use crate::config::address_map::AddressMap;
 use crate::config::credentials::{self, Credentials, Provider};
 use crate::config::limits::{self, Replicas};
 use crate::config::master::{self, Master, MasterKind};
-use crate::config::server::Server;
 use crate::error::{Result, rejected};
 use crate::memory::Memory;
 use crate::table::WarnAfter;
@@ -28,21 +27,18 @@ const LOCAL_HANDOFF: Duration = Duration::from_millis(10);
 
 /// The options of a `Locks`.
 ///
-/// A master has to be named, by [`server`](Builder::server), [`sentinel`](Builder::sentinel), [`cluster`](Builder::cluster) or
-/// [`memory`](Builder::memory); everything else has a default. Each of these sets the single master, and replaces any that was set
-/// before. A quorum of several is set by [`servers`](Builder::servers) or, for masters of different kinds,
-/// [`masters`](Builder::masters). [`connect`](Builder::connect) checks all options before it sends anything. It rejects what can't
-/// work with an error of kind [`ErrorKind::Config`](crate::ErrorKind::Config) that names the option and its value. Some mistakes show
-/// only in a server's answer.
+/// [`Locks::builder`](crate::Locks::builder) and [`Locks::quorum`](crate::Locks::quorum) take the masters that keep the locks; every
+/// option has a default. [`connect`](Builder::connect) checks all options before it sends anything. It rejects what can't work with an
+/// error of kind [`ErrorKind::Config`](crate::ErrorKind::Config) that names the option and its value. Some mistakes show only in a
+/// server's answer.
 ///
-/// All other options, at their defaults except for the prefix:
+/// The options, at their defaults except for the prefix:
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
 /// use std::time::Duration;
 /// use nestlock::{Locks, Memory};
-/// let locks = Locks::builder()
-///     .memory(&Memory::new()) // or `.server("redis://127.0.0.1:6379")`
+/// let locks = Locks::builder(&Memory::new()) // or `Locks::builder("redis://127.0.0.1:6379")`
 ///     .prefix("app:")
 ///     .lease(Duration::from_secs(30))
 ///     .node_timeout(Duration::from_millis(500))
@@ -51,8 +47,7 @@ const LOCAL_HANDOFF: Duration = Duration::from_millis(10);
 ///     .fair(false)
 ///     .drift(0.01, Duration::from_millis(2))
 ///     .retry_delay(Duration::from_millis(50)..=Duration::from_millis(250))
-///     .longest_lease(Duration::from_secs(30))
-///     .delayed_restart(false) // `true` by default with several masters
+///     .restart_delay(Duration::ZERO) // by default the lease, with several masters
 ///     .token_ttl(Duration::from_secs(24 * 60 * 60))
 ///     .replicas(0, Duration::ZERO) // none are waited for
 ///     .warn_after(Duration::from_secs(30)) // by default after 5 s, then after each lease
@@ -82,8 +77,7 @@ pub struct Builder {
     unavailable_after: Duration,
     poll_interval: Duration,
     retry_delay: RangeInclusive<Duration>,
-    longest_lease: Option<Duration>,
-    delayed_restart: Option<bool>,
+    restart_delay: Option<Duration>,
     token_ttl: Option<Duration>,
     replicas: (usize, Duration),
     local_handoff: Duration,
@@ -109,7 +103,7 @@ pub struct Builder {
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
 /// use nestlock::{BareReentry, ErrorKind, Locks, Memory};
-/// let locks = Locks::builder().memory(&Memory::new()).bare_reentry(BareReentry::Refused).connect().await?;
+/// let locks = Locks::builder(&Memory::new()).bare_reentry(BareReentry::Refused).connect().await?;
 /// let stock = locks.mutex("stock");
 /// let guard = stock.lock().await?;
 /// assert_eq!(stock.lock().await.unwrap_err().kind(), ErrorKind::Ambiguous);
@@ -142,10 +136,9 @@ pub(crate) struct Config {
     pub(crate) unavailable_after: Duration,
     pub(crate) poll_interval: Duration,
     pub(crate) retry_delay: RangeInclusive<Duration>,
-    /// How long after its start a master has no vote on fresh grants; `None`: it has one at once. If it is set, no lease may be
-    /// longer than `longest_lease`.
-    pub(crate) probation: Option<Duration>,
-    pub(super) longest_lease: Lease,
+    /// How long after its start a master has no vote on fresh grants, before the drift over it; `None`: it has one at once. No lease
+    /// may be longer than that.
+    pub(super) restart_delay: Option<Lease>,
     /// How long a fencing counter stays while it is not used; `None`: for ever.
     pub(crate) token_ttl: Option<Lease>,
     pub(crate) replicas: Option<Replicas>,
@@ -172,9 +165,10 @@ pub(crate) struct Config {
 }
 
 impl Builder {
-    pub(crate) fn new() -> Builder {
+    /// Returns all defaults, for locks that these masters keep.
+    pub(crate) fn over(masters: impl IntoIterator<Item = impl Into<Master>>) -> Builder {
         Builder {
-            masters: Vec::new(),
+            masters: masters.into_iter().map(|master| master.into().0).collect(),
             lease: Lease::DEFAULT.duration(),
             drift: (DRIFT.factor, DRIFT.slack),
             prefix: String::new(),
@@ -182,8 +176,7 @@ impl Builder {
             unavailable_after: UNAVAILABLE_AFTER,
             poll_interval: POLL_INTERVAL,
             retry_delay: RETRY_DELAY,
-            longest_lease: None,
-            delayed_restart: None,
+            restart_delay: None,
             token_ttl: None,
             replicas: (0, Duration::ZERO),
             local_handoff: LOCAL_HANDOFF,
@@ -199,123 +192,6 @@ impl Builder {
             provider: None,
             address_map: AddressMap::NONE,
         }
-    }
-
-    /// Sets one server as the master that keeps the locks: a URL, or a host and a port. Default: none.
-    ///
-    /// [`Server`] describes the addresses. This replaces any master that was set before.
-    ///
-    /// Rejected: an address that can't be used.
-    pub fn server(self, server: impl Into<Server>) -> Self {
-        self.masters([Master::server(server)])
-    }
-
-    /// Sets several independent servers as a quorum (Redlock). Default: none.
-    ///
-    /// A lock is held by whoever holds it on a majority of them, so one of three servers may fail, or two of five. They must not be
-    /// replicas of each other. An even number tolerates no more failures than one fewer would, and logs a warning.
-    /// [`connect`](Builder::connect) needs a majority; a master that is away joins when it is back. This replaces any master that was
-    /// set before.
-    ///
-    /// ```no_run
-    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
-    /// let masters = ["redis://one:6379", "redis://two:6379", "redis://three:6379"];
-    /// let locks = nestlock::Locks::builder().servers(masters).connect().await?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// Rejected: an address that can't be used, no server at all, more than 63 servers, and a server that is given twice, even by two
-    /// names.
-    pub fn servers(self, servers: impl IntoIterator<Item = impl Into<Server>>) -> Self {
-        self.masters(servers.into_iter().map(Master::server))
-    }
-
-    /// Sets a quorum of masters of any kind. Default: none.
-    ///
-    /// Like [`servers`](Builder::servers), for masters that are not all single servers. A Sentinel deployment and a Cluster have one
-    /// vote each, however many servers they have.
-    ///
-    /// ```no_run
-    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
-    /// use nestlock::{Locks, Master};
-    /// let masters = [
-    ///     Master::server("redis://one:6379"),
-    ///     Master::sentinel(["redis://two:26379", "redis://three:26379"], "mymaster"),
-    ///     Master::cluster(["redis://four:6379", "redis://five:6379"]),
-    /// ];
-    /// let locks = Locks::builder().masters(masters).connect().await?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// Rejected: no master at all, more than 63 masters, a master that is given twice, even by two names, and what the method of the
-    /// same name rejects.
-    pub fn masters(mut self, masters: impl IntoIterator<Item = Master>) -> Self {
-        self.masters = masters.into_iter().map(|master| master.0).collect();
-        self
-    }
-
-    /// Sets a master that sentinels monitor, and follows it through their failovers. Default: none.
-    ///
-    /// `name` is the name by which they monitor it (`sentinel monitor NAME …`). Give all sentinels, or several of them: some may be
-    /// down. If they disagree, the newer configuration counts and, among equally new ones, what most of them report. This replaces
-    /// any master that was set before.
-    ///
-    /// **User, password, database and TLS (`rediss://`) of the first URL are the master's.** Each sentinel is tried with the
-    /// credentials in its own URL and, if it refuses them, without any: so `["redis://:secret@one:26379/2", "redis://two:26379"]` is
-    /// enough if the sentinels have no password. With [`credentials`](Builder::credentials), those are the master's, and the ones in
-    /// the URLs are for the sentinels alone.
-    ///
-    /// A hold survives a failover if the new master has it. The client asks for it as soon as it is connected; a hold that is gone
-    /// is lost, with [`Loss::Gone`](crate::Loss::Gone). [`guide::failover`](crate::guide::failover) describes what a failover may
-    /// lose.
-    ///
-    /// ```no_run
-    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
-    /// let sentinels = ["redis://one:26379", "redis://two:26379", "redis://three:26379"];
-    /// let locks = nestlock::Locks::builder().sentinel(sentinels, "mymaster").connect().await?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// Rejected: no address or one that can't be used, an empty name, and a name that most of the sentinels do not know.
-    pub fn sentinel(
-        self,
-        sentinels: impl IntoIterator<Item = impl Into<Server>>,
-        name: impl Into<String>,
-    ) -> Self {
-        self.masters([Master::sentinel(sentinels, name)])
-    }
-
-    /// Sets a store in this process as the master that keeps the locks, in place of a server. Default: none.
-    ///
-    /// Each `Locks` that is given the same store shares its locks: [`Memory`] has an example. [`connect`](Builder::connect) then
-    /// needs no runtime, and can't fail because of a server. If the runtime of the background work ends, another one takes it over:
-    /// see [`Locks::in_memory`](crate::Locks::in_memory). This replaces any master that was set before.
-    pub fn memory(self, store: &Memory) -> Self {
-        self.masters([Master::memory(store)])
-    }
-
-    /// Sets a Redis Cluster as one master that keeps the locks, named by some of its nodes. Default: none.
-    ///
-    /// One node that answers is enough to learn of all the others, at the addresses that the cluster gives for them; name several, so
-    /// that some may be down. A lock is kept by the node that serves the slot of its key. Failovers and slots that move are followed.
-    /// User, password and TLS settings of the named nodes hold for all nodes.
-    ///
-    /// This replaces any master that was set before. A failover may lose what the replica had not received:
-    /// [`guide::failover`](crate::guide::failover) describes what that means for locks.
-    ///
-    /// ```no_run
-    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
-    /// let nodes = ["redis://10.0.0.1:6379", "redis://10.0.0.2:6379", "redis://10.0.0.3:6379"];
-    /// let locks = nestlock::Locks::builder().cluster(nodes).connect().await?;
-    /// locks.mutex("stock:42").run(async |_| { /* one at a time */ }).await?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// Rejected: no node at all; an address that can't be used, is a socket, or names a database other than 0; nodes with different
-    /// credentials or TLS settings. [`connect`](Builder::connect) also rejects a server that is no node of a cluster, and nodes of
-    /// two clusters.
-    pub fn cluster(self, nodes: impl IntoIterator<Item = impl Into<Server>>) -> Self {
-        self.masters([Master::cluster(nodes)])
     }
 
     /// Sets a provider of user and password, for credentials that change: tokens of a cloud, passwords that are rotated. Default:
@@ -349,12 +225,12 @@ impl Builder {
     ///     // A new password is used at most ten seconds after it is in the file.
     ///     Ok::<_, std::io::Error>(Credentials::new("app", password.trim()).renew_after(Duration::from_secs(10)))
     /// };
-    /// let locks = Locks::builder().server("redis://redis.example").credentials(from_file).connect().await?;
+    /// let locks = Locks::builder("redis://redis.example").credentials(from_file).connect().await?;
     /// # Ok(()) }
     /// ```
     ///
     /// Rejected: a provider together with a user or a password in the URL of a server or a node, and a provider if every master is
-    /// [`memory`](Builder::memory).
+    /// [`Memory`](crate::Memory).
     pub fn credentials<F, Fut, E>(mut self, provider: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,
@@ -372,7 +248,7 @@ impl Builder {
     /// addresses that lead nowhere from here. `map` gets host and port as they are reported, and returns those to connect to; an
     /// address that it does not know, it returns as it is. It is asked for the master that sentinels name, and for everything that a
     /// cluster reports: masters, replicas, and the targets of redirections (`MOVED`, `ASK`). If a node reports no host, `map` gets
-    /// the one at which that node was asked. The URLs given to [`sentinel`](Builder::sentinel) and [`cluster`](Builder::cluster) are
+    /// the one at which that node was asked. The URLs given to [`Master::sentinel`](crate::Master::sentinel) and [`Master::cluster`](crate::Master::cluster) are
     /// used as they are.
     ///
     /// The same address must lead to the same result, and two servers to different ones. Over TLS, a server's certificate has to be
@@ -381,7 +257,7 @@ impl Builder {
     ///
     /// ```no_run
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
-    /// use nestlock::Locks;
+    /// use nestlock::{Locks, Master};
     /// // Nodes that know each other as 172.20.0.…:6379, each forwarded to a port of this machine.
     /// let forwarded = |host: &str, port: u16| match host {
     ///     "172.20.0.2" => ("127.0.0.1".to_owned(), 7002),
@@ -390,11 +266,12 @@ impl Builder {
     ///     _ => (host.to_owned(), port),
     /// };
     /// let nodes = ["redis://127.0.0.1:7002", "redis://127.0.0.1:7003"];
-    /// let locks = Locks::builder().cluster(nodes).address_map(forwarded).connect().await?;
+    /// let locks = Locks::builder(Master::cluster(nodes)).address_map(forwarded).connect().await?;
     /// # Ok(()) }
     /// ```
     ///
-    /// Rejected: any map, if no master is a [`sentinel`](Builder::sentinel) or a [`cluster`](Builder::cluster).
+    /// Rejected: any map, if no master is a [`Master::sentinel`](crate::Master::sentinel) or a
+    /// [`Master::cluster`](crate::Master::cluster).
     pub fn address_map(mut self, map: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static) -> Self {
         self.address_map = AddressMap::new(map);
         self
@@ -493,41 +370,33 @@ impl Builder {
         self
     }
 
-    /// Sets the longest lease that any client of these masters asks for. Default: the lease.
-    ///
-    /// All clients of a set of masters have to agree on it: a master that restarted has no vote for that long, since it may have
-    /// forgotten what it granted.
-    ///
-    /// If [`delayed_restart`](Builder::delayed_restart) is on, a longer `fixed_lease` or `extend` is an error of kind
-    /// [`Config`](crate::ErrorKind::Config).
-    ///
-    /// Rejected: a time shorter than the lease.
-    pub fn longest_lease(mut self, lease: Duration) -> Self {
-        self.longest_lease = Some(lease);
-        self
-    }
-
-    /// Sets whether a master that was started less than [`longest_lease`](Builder::longest_lease) ago has no vote on fresh grants.
-    /// Default: on for several masters, off for one.
+    /// Sets how long a master that was started has no vote on fresh grants: the longest lease that any client of these masters asks
+    /// for. Default: the lease with several masters, zero with one.
     ///
     /// Without it two owners may hold a lock: 1. One holds it on masters A and B. 2. B restarts without its data. 3. The other gets
-    /// it on B and C. With it, masters that were started together grant nothing for that time: a `lock` whose
+    /// it on B and C. With it, B has no vote until all that it may have forgotten is over (the delayed restart of Redlock). All clients
+    /// of a set of masters have to agree on it, and a longer `fixed_lease` or `extend` is an error of kind
+    /// [`Config`](crate::ErrorKind::Config).
+    ///
+    /// Masters that were started together grant nothing for that time: a `lock` whose
     /// [`unavailable_after`](Builder::unavailable_after) ends earlier fails as [`Unavailable`](crate::ErrorKind::Unavailable), and
-    /// its message names the reason. Turn it off for tests, and for masters that write each change to disk before they answer
-    /// (`appendfsync always`). It needs the right to `INFO`.
-    pub fn delayed_restart(mut self, on: bool) -> Self {
-        self.delayed_restart = Some(on);
+    /// its message names the reason. Zero gives a master its vote at once: for tests, and for masters that write each change to disk
+    /// before they answer (`appendfsync always`). Any other value needs the right to `INFO`.
+    ///
+    /// Rejected: a time that is shorter than the lease, but not zero.
+    pub fn restart_delay(mut self, time: Duration) -> Self {
+        self.restart_delay = Some(time);
         self
     }
 
-    /// Sets how long the counter of a lock's fencing tokens stays in Redis while the lock is not used. Default: a day, or the longest
-    /// lease if that is longer.
+    /// Sets how long the counter of a lock's fencing tokens stays in Redis while the lock is not used. Default: a day, or the lease
+    /// or [`restart_delay`](Builder::restart_delay) if that is longer.
     ///
     /// While the counter exists, tokens grow whatever the clocks show; after that they begin at the time of day, in microseconds.
     /// [`Duration::MAX`] means for ever. That is for locks that are shared with Java services: Redisson's `RFencedLock` would begin
     /// again at 1. A counter that was found without a TTL, as Redisson creates them, gets none.
     ///
-    /// Rejected: a time shorter than [`longest_lease`](Builder::longest_lease), and one beyond what Redis can store.
+    /// Rejected: a time shorter than the lease or [`restart_delay`](Builder::restart_delay), and one beyond what Redis can store.
     pub fn token_ttl(mut self, ttl: Duration) -> Self {
         self.token_ttl = Some(ttl);
         self
@@ -549,7 +418,7 @@ impl Builder {
     /// while it waits are sent together after it, and share the next one.
     ///
     /// Rejected: a wait of zero, which would last for ever; a wait that is not shorter than the lease; any replicas of
-    /// [`memory`](Builder::memory); and a server that refuses `WAIT`. It takes the right `+wait`, and `+info` to notice an address
+    /// [`Memory`](crate::Memory); and a server that refuses `WAIT`. It takes the right `+wait`, and `+info` to notice an address
     /// that leads to another server.
     pub fn replicas(mut self, count: usize, wait: Duration) -> Self {
         self.replicas = (count, wait);
@@ -599,7 +468,7 @@ impl Builder {
     ///
     /// The thread only ever makes a hold last longer: waiters, releases, and the notice of a loss wait for the runtime. Work that takes
     /// long still belongs into `spawn_blocking`. [The guide](crate::guide::leases) says more. It takes the right `+info`, and has no
-    /// effect on [`memory`](Builder::memory).
+    /// effect on [`Memory`](crate::Memory).
     pub fn blocked_for(mut self, longest: Duration) -> Self {
         self.blocked_for = Some(longest);
         self
@@ -618,11 +487,11 @@ impl Builder {
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// // Java services of the fleet have `shardedSubscriptionMode` at `OFF`.
     /// let nodes = ["redis://10.0.0.1", "redis://10.0.0.2"];
-    /// let locks = nestlock::Locks::builder().cluster(nodes).sharded_channels(false).connect().await?;
+    /// let locks = nestlock::Locks::builder(nestlock::Master::cluster(nodes)).sharded_channels(false).connect().await?;
     /// # Ok(()) }
     /// ```
     ///
-    /// Rejected: any value if no master is a [`cluster`](Builder::cluster), since only a cluster has sharded channels.
+    /// Rejected: any value if no master is a [`Master::cluster`](crate::Master::cluster), since only a cluster has sharded channels.
     pub fn sharded_channels(mut self, sharded: bool) -> Self {
         self.sharded_channels = Some(sharded);
         self
@@ -640,7 +509,7 @@ impl Builder {
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// # use nestlock::{Locks, Memory};
-    /// let locks = Locks::builder().memory(&Memory::new()).label("billing@web-7").connect().await?;
+    /// let locks = Locks::builder(&Memory::new()).label("billing@web-7").connect().await?;
     /// let guard = locks.mutex("stock").lock().await?;
     /// assert!(guard.field().starts_with("billing@web-7:"));
     /// guard.release().await
@@ -666,7 +535,7 @@ impl Builder {
     /// use std::time::Duration;
     /// use nestlock::{Locks, Memory, Owner};
     /// let minute = Duration::from_secs(60);
-    /// let locks = Locks::builder().memory(&Memory::new()).warn_after(minute).connect().await?;
+    /// let locks = Locks::builder(&Memory::new()).warn_after(minute).connect().await?;
     /// let stock = locks.mutex("stock");
     /// let guard = stock.lock().await?;
     /// let late = stock.lock().owner(&Owner::new()).within(3 * minute + minute / 2).await;
@@ -691,8 +560,7 @@ impl Builder {
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// use nestlock::{Locks, Memory};
-    /// let locks = Locks::builder()
-    ///     .memory(&Memory::new())
+    /// let locks = Locks::builder(&Memory::new())
     ///     .metric_label(|name| name.split(':').next().unwrap_or_default().into())
     ///     .connect()
     ///     .await?;
@@ -718,7 +586,7 @@ impl Builder {
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// use nestlock::{Locks, Memory};
-    /// let locks = Locks::builder().memory(&Memory::new()).warn_lock_order(true).connect().await?;
+    /// let locks = Locks::builder(&Memory::new()).warn_lock_order(true).connect().await?;
     /// let (stock, order) = (locks.mutex("stock:42"), locks.mutex("order:7"));
     /// stock.run(|_| order.run(async |_| {})).await??;
     /// order.run(|_| stock.run(async |_| {})).await??; // a warning: `stock:42` is asked for while `order:7` is held
@@ -732,21 +600,13 @@ impl Builder {
     pub(crate) fn check(self) -> Result<Config> {
         let drift = limits::drift(self.drift)?;
         let lease = Lease::new("lease", self.lease, drift)?;
-        let longest_lease = Lease::new("longest_lease", self.longest_lease.unwrap_or(self.lease), drift)?;
-        if longest_lease < lease {
-            let (longest, lease) = (longest_lease.duration(), lease.duration());
-            return Err(rejected(format!(
-                "longest_lease of {longest:?} is less than the lease of {lease:?}"
-            )));
-        }
-        let token_ttl = limits::token_ttl(self.token_ttl, longest_lease, drift)?;
         let masters = master::checked(self.masters)?;
+        let restart_delay = limits::restart_delay(self.restart_delay, masters.len(), lease, drift)?;
+        let longest_lease = restart_delay.map_or(lease, |delay| delay.max(lease));
+        let token_ttl = limits::token_ttl(self.token_ttl, longest_lease, drift)?;
         if self.provider.is_some() {
             credentials::check(&masters)?;
         }
-        let delays = self.delayed_restart.unwrap_or(masters.len() > 1);
-        let longest = longest_lease.duration();
-        let probation = delays.then(|| longest.saturating_add(drift.of(longest)));
         let prefix = limits::prefix(&self.prefix)?;
         let label = self.label.as_deref().map(limits::label).transpose()?;
         if self.node_timeout.is_zero() {
@@ -780,8 +640,7 @@ impl Builder {
             fair: self.fair,
             provider: self.provider,
             address_map,
-            probation,
-            longest_lease,
+            restart_delay,
             token_ttl,
             lease,
             drift,
@@ -802,14 +661,20 @@ impl Config {
     /// Checks a lease that a caller asks for by the option `what`.
     pub(crate) fn lease(&self, what: &str, asked: Duration) -> Result<Lease> {
         let lease = Lease::new(what, asked, self.drift)?;
-        if self.probation.is_some() && lease > self.longest_lease {
-            let longest = self.longest_lease.duration();
+        if let Some(delay) = self.restart_delay.filter(|delay| lease > *delay) {
+            let delay = delay.duration();
             return Err(rejected(format!(
-                "{what} of {asked:?} is more than longest_lease, {longest:?}: a master that restarts would vote before it is \
-                 over; raise longest_lease in all clients of these masters"
+                "{what} of {asked:?} is more than restart_delay, {delay:?}: a master that restarts would vote before it is over; \
+                 raise restart_delay in all clients of these masters"
             )));
         }
         Ok(lease)
+    }
+
+    /// Returns how long after its start a master has no vote on fresh grants; `None`: it has one at once.
+    pub(crate) fn probation(&self) -> Option<Duration> {
+        let delay = self.restart_delay?.duration();
+        Some(delay.saturating_add(self.drift.of(delay)))
     }
 
     /// Checks the `at_least` of a request. A hold that ended earlier would free its lock then, or leave it to the lease.
@@ -875,8 +740,7 @@ impl Config {
             fair: true,
             provider: None,
             address_map: AddressMap::NONE,
-            probation: None,
-            longest_lease: Lease::DEFAULT,
+            restart_delay: None,
             token_ttl: Some(Lease::DAY),
             lease: Lease::DEFAULT,
             drift: DRIFT,
@@ -901,7 +765,15 @@ mod tests {
     mod fuzz;
 
     fn good() -> Builder {
-        Builder::new().server("redis://user:secret@127.0.0.1:6379")
+        one("redis://user:secret@127.0.0.1:6379")
+    }
+
+    fn one(master: impl Into<Master>) -> Builder {
+        Builder::over([master])
+    }
+
+    fn quorum(masters: impl IntoIterator<Item = impl Into<Master>>) -> Builder {
+        Builder::over(masters)
     }
 
     /// Asserts that these options are rejected with a message that has all of `words`, and no password.
@@ -952,65 +824,46 @@ mod tests {
         assert_eq!(ttl(good().lease(week)), Some(week));
         rejects(good().token_ttl(Duration::ZERO), &["token_ttl", "0ns"]);
         rejects(good().token_ttl(Duration::from_secs(29)), &["token_ttl", "29s", "30s"]);
-        rejects(good().token_ttl(week).longest_lease(week * 2), &["token_ttl"]);
+        rejects(good().token_ttl(week).restart_delay(week * 2), &["token_ttl"]);
         rejects(good().token_ttl(Duration::MAX - minute), &["token_ttl", "more than Redis can store"]);
     }
 
     #[test]
     fn a_master_has_to_be_given() {
-        rejects(Builder::new(), &["no master", "`server`", "`memory`"]);
-        rejects(good().servers([] as [&str; 0]), &["no master"]);
-        rejects(good().masters([]), &["no master"]);
-    }
-
-    #[test]
-    fn the_master_that_is_set_last_is_the_one() {
-        let last = |builder: Builder| {
-            let masters = builder.check().unwrap().masters;
-            assert_eq!(masters.len(), 1);
-            masters[0].to_string()
-        };
-        let set = || good().servers([("a", 1), ("b", 2)]).memory(&Memory::new());
-        assert_eq!(last(set()), "an in-memory store");
-        assert_eq!(last(set().server("redis://c")), "c:6379");
-        assert_eq!(last(set().sentinel(["redis://c"], "mine")), "master `mine` of sentinel c:6379");
-        assert_eq!(last(set().cluster(["redis://c"])), "a node of the cluster at c:6379");
-        assert_eq!(last(set().servers(["redis://c"])), "c:6379");
+        rejects(quorum([] as [&str; 0]), &["no master", "`Locks::quorum`", "`Locks::in_memory`"]);
+        rejects(quorum(Vec::<Master>::new()), &["no master"]);
+        assert_eq!(quorum(["redis://c"]).check().unwrap().masters[0].to_string(), "c:6379");
     }
 
     #[test]
     fn a_master_that_is_given_twice_is_rejected() {
         rejects(
-            Builder::new().servers(["redis://:secret@127.0.0.1", "redis://127.0.0.1:6379"]),
+            quorum(["redis://:secret@127.0.0.1", "redis://127.0.0.1:6379"]),
             &["127.0.0.1:6379", "more than once"],
         );
         let stores = [Memory::new(), Memory::new()];
-        let quorum =
-            |stores: &[&Memory]| Builder::new().masters(stores.iter().map(|store| Master::memory(store)));
-        rejects(
-            quorum(&[&stores[0], &stores[1], &stores[0].clone()]),
-            &["in-memory store", "more than once"],
-        );
+        let over = |stores: &[&Memory]| quorum(stores.iter().copied());
+        rejects(over(&[&stores[0], &stores[1], &stores[0].clone()]), &["in-memory store", "more than once"]);
         let mixed = [Master::server(("::1", 7)), Master::memory(&stores[0]), Master::memory(&stores[1])];
-        assert_eq!(Builder::new().masters(mixed).check().unwrap().masters.len(), 3);
+        assert_eq!(quorum(mixed).check().unwrap().masters.len(), 3);
         let crowd = (0..64).map(|_| Master::memory(&Memory::new()));
-        rejects(Builder::new().masters(crowd), &["64 masters", "at most 63"]);
+        rejects(quorum(crowd), &["64 masters", "at most 63"]);
     }
 
     #[test]
     fn a_cluster_is_one_master_that_is_given_once() {
         let nodes = || ["redis://:secret@10.0.0.1", "redis://:secret@10.0.0.2"];
-        let with = |other: Master| Builder::new().masters([Master::cluster(nodes()), other]);
-        assert_eq!(Builder::new().cluster(nodes()).check().unwrap().masters.len(), 1);
+        let with = |other: Master| quorum([Master::cluster(nodes()), other]);
+        assert_eq!(one(Master::cluster(nodes())).check().unwrap().masters.len(), 1);
         let twice = Master::cluster(["redis://10.0.0.2", "redis://10.0.0.3"]);
         rejects(with(twice), &["10.0.0.2:6379", "more than once"]);
         rejects(with(Master::server("redis://10.0.0.1")), &["10.0.0.1:6379", "more than once"]);
         rejects(
-            Builder::new().masters([Master::server("redis://10.0.0.1"), Master::cluster(nodes())]),
+            quorum([Master::server("redis://10.0.0.1"), Master::cluster(nodes())]),
             &["10.0.0.1:6379", "more than once"],
         );
-        rejects(Builder::new().cluster([] as [&str; 0]), &["`cluster`"]);
-        rejects(Builder::new().cluster(["redis://:secret@10.0.0.1/3"]), &["database", "10.0.0.1:6379"]);
+        rejects(one(Master::cluster([] as [&str; 0])), &["`Master::cluster`"]);
+        rejects(one(Master::cluster(["redis://:secret@10.0.0.1/3"])), &["database", "10.0.0.1:6379"]);
         with(Master::cluster(["redis://10.0.0.3"])).check().unwrap();
     }
 
@@ -1030,22 +883,22 @@ mod tests {
 
     #[test]
     fn several_masters_do_not_trust_one_that_was_just_started() {
-        let several = || Builder::new().servers([("127.0.0.1", 6379), ("::1", 7)]);
-        assert_eq!(good().check().unwrap().probation, None);
-        assert_eq!(several().check().unwrap().probation, Some(Duration::from_millis(30_302)));
-        assert_eq!(several().delayed_restart(false).check().unwrap().probation, None);
-        let longer = several().longest_lease(Duration::from_secs(60)).check().unwrap();
-        assert!(longer.probation > Some(Duration::from_secs(60)));
+        let several = || quorum([("127.0.0.1", 6379), ("::1", 7)]);
+        assert_eq!(good().check().unwrap().probation(), None);
+        assert_eq!(several().check().unwrap().probation(), Some(Duration::from_millis(30_302)));
+        assert_eq!(several().restart_delay(Duration::ZERO).check().unwrap().probation(), None);
+        let longer = several().restart_delay(Duration::from_secs(60)).check().unwrap();
+        assert!(longer.probation() > Some(Duration::from_secs(60)));
         longer.lease("fixed_lease", Duration::from_secs(60)).unwrap();
         let error = longer.lease("fixed_lease", Duration::from_secs(61)).unwrap_err();
-        assert!(error.to_string().contains("fixed_lease of 61s is more than longest_lease"), "{error}");
+        assert!(error.to_string().contains("fixed_lease of 61s is more than restart_delay"), "{error}");
         good().check().unwrap().lease("fixed_lease", Duration::from_secs(61)).unwrap();
-        rejects(good().longest_lease(Duration::from_secs(29)), &["longest_lease of 29s"]);
+        rejects(good().restart_delay(Duration::from_secs(29)), &["restart_delay of 29s", "or zero"]);
     }
 
     #[test]
     fn an_address_that_cannot_be_used_is_rejected() {
-        rejects(Builder::new().server("http://user:secret@host"), &["address"]);
+        rejects(one("http://user:secret@host"), &["address"]);
     }
 
     #[test]
@@ -1109,19 +962,19 @@ mod tests {
         };
         for url in ["redis://:secret@10.0.0.1", "redis://bob@10.0.0.1", "redis://bob:secret@10.0.0.1"] {
             for builder in [
-                Builder::new().server(url),
-                Builder::new().servers(["redis://10.0.0.2", url]),
-                Builder::new().cluster([url]),
-                Builder::new().masters([Master::memory(&Memory::new()), Master::cluster([url])]),
+                one(url),
+                quorum(["redis://10.0.0.2", url]),
+                one(Master::cluster([url])),
+                quorum([Master::memory(&Memory::new()), Master::cluster([url])]),
             ] {
                 rejects(provided(builder), &["credentials", "10.0.0.1:6379", "remove"]);
             }
         }
-        rejects(provided(Builder::new().memory(&Memory::new())), &["credentials", "`memory`"]);
+        rejects(provided(one(&Memory::new())), &["credentials", "`Memory`"]);
         let mixed = [Master::memory(&Memory::new()), Master::server("redis://10.0.0.1/3")];
-        provided(Builder::new().masters(mixed)).check().unwrap();
+        provided(quorum(mixed)).check().unwrap();
         // Those in the URLs of sentinels are the sentinels' own.
-        provided(Builder::new().sentinel([url_of("secret")], "mine")).check().unwrap();
+        provided(one(Master::sentinel([url_of("secret")], "mine"))).check().unwrap();
         assert!(!format!("{:?}", provided(good()).check()).contains("secret"));
         assert!(good().check().unwrap().provider.is_none());
     }
@@ -1133,10 +986,9 @@ mod tests {
     #[test]
     fn addresses_are_mapped_where_some_are_reported() {
         let mapped = |builder: Builder| builder.address_map(|host, port| (host.to_owned(), port + 1));
-        rejects(mapped(good()), &["address_map", "`cluster`", "`sentinel`"]);
-        rejects(mapped(Builder::new().memory(&Memory::new())), &["address_map"]);
-        for builder in [Builder::new().cluster(["redis://a"]), Builder::new().sentinel(["redis://a"], "mine")]
-        {
+        rejects(mapped(good()), &["address_map", "`Master::cluster`", "`Master::sentinel`"]);
+        rejects(mapped(one(&Memory::new())), &["address_map"]);
+        for builder in [one(Master::cluster(["redis://a"])), one(Master::sentinel(["redis://a"], "mine"))] {
             let map = mapped(builder.clone()).check().unwrap().address_map;
             assert_eq!(map.get("a", 1), Some(("a".to_owned(), 2)));
             assert_eq!(builder.check().unwrap().address_map.get("a", 1), None);
@@ -1185,21 +1037,21 @@ mod tests {
         assert_eq!(config.replicas, Some(Replicas { count: 2, wait }));
         assert!(config.patience() > good().check().unwrap().patience() + 2 * wait);
         rejects(asked(1, 0), &["replicas", "0 ns"]);
-        rejects(Builder::new().memory(&Memory::new()).replicas(1, wait), &["replicas", "`memory`"]);
+        rejects(one(&Memory::new()).replicas(1, wait), &["replicas", "`Memory`"]);
         rejects(good().replicas(1, Duration::from_secs(30)), &["replicas", "wait of 30s", "lease of 30s"]);
         good().replicas(usize::MAX, Duration::from_secs(29)).check().unwrap();
     }
 
     #[test]
     fn only_a_cluster_has_sharded_channels() {
-        let cluster = || Builder::new().cluster(["redis://10.0.0.1"]);
+        let cluster = || one(Master::cluster(["redis://10.0.0.1"]));
         assert!(cluster().check().unwrap().sharded_channels);
         assert!(!cluster().sharded_channels(false).check().unwrap().sharded_channels);
         for sharded in [true, false] {
-            rejects(good().sharded_channels(sharded), &["sharded_channels", "`cluster`"]);
+            rejects(good().sharded_channels(sharded), &["sharded_channels", "`Master::cluster`"]);
         }
         let mixed = [Master::server("redis://10.0.0.2"), Master::cluster(["redis://10.0.0.1"])];
-        Builder::new().masters(mixed).sharded_channels(true).check().unwrap();
+        quorum(mixed).sharded_channels(true).check().unwrap();
     }
 
     #[test]

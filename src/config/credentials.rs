@@ -123,7 +123,9 @@ pub(super) fn check(masters: &[MasterKind]) -> Result<()> {
         return Err(rejected(wrong).at(&server.address()));
     }
     if masters.iter().all(|master| matches!(master, MasterKind::Memory(_))) {
-        return Err(rejected("credentials needs a server, and every master is `memory`; remove one of both"));
+        return Err(rejected(
+            "credentials needs a server, and every master is a `Memory`; remove one of both",
+        ));
     }
     Ok(())
 }

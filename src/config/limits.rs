@@ -41,6 +41,29 @@ pub(super) fn token_ttl(ttl: Option<Duration>, longest_lease: Lease, drift: Drif
     Ok(Some(ttl))
 }
 
+/// Returns how long a master that was started has no vote, or `None` if it has one at once.
+pub(super) fn restart_delay(
+    asked: Option<Duration>,
+    masters: usize,
+    lease: Lease,
+    drift: Drift,
+) -> Result<Option<Lease>> {
+    let asked = match asked {
+        None => return Ok((masters > 1).then_some(lease)),
+        Some(Duration::ZERO) => return Ok(None),
+        Some(asked) => asked,
+    };
+    let delay = Lease::new("restart_delay", asked, drift)?;
+    if delay < lease {
+        let lease = lease.duration();
+        return Err(rejected(format!(
+            "restart_delay of {asked:?} is less than the lease of {lease:?}: a master would vote before what it has forgotten is over; \
+             make it at least as long as the longest lease, or zero if masters forget nothing"
+        )));
+    }
+    Ok(Some(delay))
+}
+
 pub(super) fn drift((factor, slack): (f64, Duration)) -> Result<Drift> {
     // Not `factor < 0.0 || factor >= 1.0`: a NaN would pass.
     if (0.0..1.0).contains(&factor) {
@@ -67,7 +90,7 @@ pub(super) fn replicas(
         )));
     }
     if masters.iter().any(|master| matches!(master, MasterKind::Memory(_))) {
-        return Err(rejected("replicas can't be waited for where a `memory` is a master: it has none"));
+        return Err(rejected("replicas can't be waited for if a `Memory` is a master: it has none"));
     }
     Ok(Some(Replicas { count, wait }))
 }
@@ -91,7 +114,7 @@ pub(super) fn warn_after(asked: Option<Duration>, lease: Duration) -> Result<Opt
 pub(super) fn sharded_channels(asked: Option<bool>, masters: &[MasterKind]) -> Result<bool> {
     if asked.is_some() && !masters.iter().any(|master| matches!(master, MasterKind::Cluster(_))) {
         return Err(rejected(
-            "sharded_channels is an option of a `cluster`, and no master is one; leave it out",
+            "sharded_channels is an option of a `Master::cluster`, and no master is one; leave it out",
         ));
     }
     Ok(asked.unwrap_or(true))
@@ -102,7 +125,7 @@ pub(super) fn address_map(map: AddressMap, masters: &[MasterKind]) -> Result<Add
     let reports = |master: &MasterKind| matches!(master, MasterKind::Cluster(_) | MasterKind::Sentinel(_));
     if !map.is_none() && !masters.iter().any(reports) {
         return Err(rejected(
-            "address_map is an option of a `cluster` or a `sentinel`, which report addresses, and no master is one; leave it out",
+            "address_map is an option of a `Master::cluster` or a `Master::sentinel`, which report addresses, and no master is one; leave it out",
         ));
     }
     Ok(map)

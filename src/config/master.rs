@@ -9,16 +9,20 @@ use crate::config::server::Server;
 use crate::error::{Result, rejected, shown};
 use crate::memory::Memory;
 
-/// One master of a quorum: it keeps locks, and has one vote on them.
+/// What keeps locks: a server, one that sentinels name, a Cluster, or a store in this process.
 ///
-/// For [`Builder::masters`](crate::Builder::masters), which takes masters of different kinds. `Debug` shows no credentials.
+/// [`Locks::builder`](crate::Locks::builder) takes one, and [`Locks::quorum`](crate::Locks::quorum) takes several that have one vote
+/// each, however many servers they consist of. Whatever makes a [`Server`] makes a master too, and so does `&Memory`. `Debug` shows no
+/// credentials.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
 /// use nestlock::{Locks, Master, Memory};
-/// let stores = [Memory::new(), Memory::new(), Memory::new()];
-/// let locks = Locks::builder().masters(stores.iter().map(Master::memory)).connect().await?;
-/// stores[0].stall(std::time::Duration::from_secs(5)); // a minority may fail
+/// let master = match std::env::var("REDIS_URL") {
+///     Ok(url) => Master::server(url),
+///     Err(_) => Master::memory(&Memory::new()),
+/// };
+/// let locks = Locks::builder(master).prefix("app:").connect().await?;
 /// locks.mutex("stock:42").run(async |_| {}).await
 /// # }
 /// ```
@@ -26,12 +30,37 @@ use crate::memory::Memory;
 pub struct Master(pub(super) MasterKind);
 
 impl Master {
-    /// Creates a master that is one server: see [`Builder::server`](crate::Builder::server).
+    /// Creates a master that is one server: a URL, or a host and a port. [`Server`] describes the addresses.
+    ///
+    /// Rejected by [`connect`](crate::Builder::connect): an address that can't be used.
     pub fn server(server: impl Into<Server>) -> Master {
         Master(MasterKind::Server(server.into()))
     }
 
-    /// Creates the master of this name that these sentinels monitor: see [`Builder::sentinel`](crate::Builder::sentinel).
+    /// Creates a master that sentinels monitor, and that is followed through their failovers.
+    ///
+    /// `name` is the name by which they monitor it (`sentinel monitor NAME …`). Give all sentinels, or several of them: some may be
+    /// down. If they disagree, the newer configuration counts and, among equally new ones, what most of them report.
+    ///
+    /// **User, password, database and TLS (`rediss://`) of the first URL are the master's.** Each sentinel is tried with the
+    /// credentials in its own URL and, if it refuses them, without any: so `["redis://:secret@one:26379/2", "redis://two:26379"]` is
+    /// enough if the sentinels have no password. With [`credentials`](crate::Builder::credentials), those are the master's, and the
+    /// ones in the URLs are for the sentinels alone.
+    ///
+    /// A hold survives a failover if the new master has it. The client asks for it as soon as it is connected; a hold that is gone
+    /// is lost, with [`Loss::Gone`](crate::Loss::Gone). [`guide::failover`](crate::guide::failover) describes what a failover may
+    /// lose.
+    ///
+    /// ```no_run
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// use nestlock::{Locks, Master};
+    /// let sentinels = ["redis://one:26379", "redis://two:26379", "redis://three:26379"];
+    /// let locks = Locks::builder(Master::sentinel(sentinels, "mymaster")).connect().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Rejected by [`connect`](crate::Builder::connect): no address or one that can't be used, an empty name, and a name that most of
+    /// the sentinels do not know.
     pub fn sentinel(
         sentinels: impl IntoIterator<Item = impl Into<Server>>,
         name: impl Into<String>,
@@ -41,15 +70,55 @@ impl Master {
         Master(MasterKind::Sentinel(SentinelMaster { sentinels, name: name.into() }))
     }
 
-    /// Creates a master that is a Redis Cluster, named by some of its nodes: see [`Builder::cluster`](crate::Builder::cluster).
+    /// Creates a master that is a Redis Cluster, named by some of its nodes.
+    ///
+    /// One node that answers is enough to learn of all the others, at the addresses that the cluster gives for them; name several, so
+    /// that some may be down. A lock is kept by the node that serves the slot of its key. Failovers and slots that move are followed.
+    /// User, password and TLS settings of the named nodes hold for all nodes. A failover may lose what the replica had not received:
+    /// [`guide::failover`](crate::guide::failover) describes what that means for locks.
+    ///
+    /// ```no_run
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// use nestlock::{Locks, Master};
+    /// let nodes = ["redis://10.0.0.1:6379", "redis://10.0.0.2:6379", "redis://10.0.0.3:6379"];
+    /// let locks = Locks::builder(Master::cluster(nodes)).connect().await?;
+    /// locks.mutex("stock:42").run(async |_| { /* one at a time */ }).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Rejected by [`connect`](crate::Builder::connect): no node at all; an address that can't be used, is a socket, or names a
+    /// database other than 0; nodes with different credentials or TLS settings; a server that is no node of a cluster, and nodes of
+    /// two clusters.
     pub fn cluster(nodes: impl IntoIterator<Item = impl Into<Server>>) -> Master {
         Master(MasterKind::Cluster(Seeds::new(nodes)))
     }
 
-    /// Creates a master that is a store in this process: see [`Builder::memory`](crate::Builder::memory).
+    /// Creates a master that is a store in this process, in place of a server.
+    ///
+    /// Each `Locks` that is given the same store shares its locks: [`Memory`] has an example. [`connect`](crate::Builder::connect)
+    /// then needs no runtime, and can't fail because of a server. If the runtime of the background work ends, another one takes it
+    /// over: see [`Locks::in_memory`](crate::Locks::in_memory).
     #[must_use]
     pub fn memory(store: &Memory) -> Master {
         Master(MasterKind::Memory(store.clone()))
+    }
+}
+
+impl<S: Into<Server>> From<S> for Master {
+    fn from(server: S) -> Master {
+        Master::server(server)
+    }
+}
+
+impl From<&Memory> for Master {
+    fn from(store: &Memory) -> Master {
+        Master::memory(store)
+    }
+}
+
+impl From<Memory> for Master {
+    fn from(store: Memory) -> Master {
+        Master(MasterKind::Memory(store))
     }
 }
 
@@ -79,7 +148,7 @@ pub(crate) struct SentinelMaster {
 pub(super) fn checked(masters: Vec<MasterKind>) -> Result<Vec<MasterKind>> {
     if masters.is_empty() {
         return Err(rejected(
-            "no master was given; call `server` with the URL of your Redis, or `memory` to use none",
+            "no master was given; give `Locks::quorum` the addresses of your servers, or use `Locks::in_memory`",
         ));
     }
     if masters.len() > MasterSet::MOST {

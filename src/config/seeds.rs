@@ -37,7 +37,9 @@ impl Seeds {
     /// Rejects what can't lead to a cluster, before anything is sent.
     pub(super) fn check(&self) -> Result<()> {
         let Some(first) = self.0.first() else {
-            return Err(rejected("no node was given to `cluster`; name one at least, better several"));
+            return Err(rejected(
+                "no node was given to `Master::cluster`; name one at least, better several",
+            ));
         };
         for seed in self.all() {
             seed.destination()?;
@@ -45,9 +47,9 @@ impl Seeds {
             let wrong = if matches!(to.addr(), ConnectionAddr::Unix(_)) {
                 "a node of a cluster can't be given by its socket: the others are reached by host and port"
             } else if to.redis_settings().db() != 0 {
-                "a cluster has no database but 0; leave it out of the URLs given to `cluster`"
+                "a cluster has no database but 0; leave it out of the URLs given to `Master::cluster`"
             } else if first.usable().is_some_and(|first| !has_same_login(to, first)) {
-                "the URLs given to `cluster` must have the same user, password and TLS settings: they hold for all its nodes"
+                "the URLs given to `Master::cluster` must have the same user, password and TLS settings: they hold for all its nodes"
             } else {
                 continue;
             };
@@ -103,7 +105,7 @@ mod tests {
 
     #[test]
     fn seeds_that_lead_nowhere_are_rejected() {
-        assert!(wrong([]).contains("no node was given to `cluster`"));
+        assert!(wrong([]).contains("no node was given to `Master::cluster`"));
         assert!(wrong(["redis://a:1", "http://secret"]).contains("address can't be used"));
         assert!(wrong(["redis://a:1", "unix:///run/redis.sock"]).contains("(server /run/redis.sock)"));
         assert!(wrong(["redis://:secret@a:1", "redis://:secret@b:2/3"]).contains("(server b:2)"));

@@ -9,30 +9,27 @@ use crate::memory::store::{Notice, Store};
 
 /// A store for locks in this process, in place of a Redis server.
 ///
-/// For tests, for development, and for services that run as one copy. [`Builder::memory`](crate::Builder::memory) keeps the
-/// locks of a `Locks` in it. Several `Locks` may share one, as processes share a server.
+/// For tests, for development, and for services that run as one copy. [`Locks::builder`](crate::Locks::builder) takes it in place of
+/// the address of a server. Several `Locks` may share one, as processes share a server.
 /// [`Locks::in_memory`](crate::Locks::in_memory) has one of its own.
 ///
 /// It answers as the scripts on a server do and, like a server, never in the first poll, so that code behaves the same over it and over
 /// Redis. Leases follow tokio's clock, so a test that pauses it need not wait for them. The store ends with the process, and is not
 /// shared with other processes.
 ///
-/// The methods below simulate failures, to test how your code handles them. [`guide::testing`](crate::guide::testing) has a test
-/// with each. `Debug` shows the locks that are held.
+/// [`faults`](Memory::faults) makes it fail, to test how your code handles that. `Debug` shows the locks that are held.
 ///
 /// ```
 /// use nestlock::{Locks, Memory};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> nestlock::Result<()> {
 /// let store = Memory::new();
-/// let ours = Locks::builder().memory(&store).connect().await?;
-/// let theirs = Locks::builder().memory(&store).connect().await?; // as another process
+/// let ours = Locks::builder(&store).connect().await?;
+/// let theirs = Locks::builder(&store).connect().await?; // as another process
 ///
 /// let guard = ours.mutex("stock:42").lock().await?;
 /// assert!(theirs.mutex("stock:42").try_lock().await?.is_none());
-///
-/// store.lose("stock:42"); // what `DEL stock:42` would do on a server
-/// assert_eq!(guard.lost().await, nestlock::Loss::Gone);
+/// guard.release().await?;
 /// assert!(theirs.mutex("stock:42").try_lock().await?.is_some());
 /// # Ok(())
 /// # }

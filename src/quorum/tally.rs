@@ -413,7 +413,7 @@ impl Tally {
             format!(
                 "{young} of {masters} masters have no vote yet: they were started a short while ago, or have been replicas before this \
                  client connected (`master_replid2` in INFO), and may lack what was granted before; that is over after \
-                 `longest_lease`: try again then, or connect with `delayed_restart(false)` where nothing can have been held before"
+                 `restart_delay`: try again then, or connect with a `restart_delay` of zero if nothing can have been held before"
             )
         } else {
             format!("the {masters} masters do not agree, and there is no majority; try again")

@@ -411,10 +411,9 @@ fn run_agenda(network: &Arc<Network>) {
 }
 
 fn config(setup: &Setup, process: usize, master: impl Fn(usize) -> Master) -> Config {
-    let config = Locks::builder()
-        .masters((0..setup.masters).map(master))
+    let config = Locks::quorum((0..setup.masters).map(master))
         .lease(setup.lease)
-        .longest_lease(setup.longest_lease)
+        .restart_delay(if setup.masters > 1 { setup.longest_lease } else { Duration::ZERO })
         .node_timeout(setup.node_timeout)
         .poll_interval(setup.poll_interval)
         .local_handoff(setup.handoff)
@@ -451,7 +450,7 @@ fn connect(program: &Program, network: &Arc<Network>, process: Arc<Process>) -> 
     }
     let masters = links.iter().map(|link| link.clone() as Arc<dyn Backend>).collect();
     let between = links.iter().map(|link| link.clone() as Arc<dyn Between>).collect();
-    let quorum = Quorum::new(masters, config.probation);
+    let quorum = Quorum::new(masters, config.probation());
     let session = Session::new(config, quorum, format!("p{id}"), Clock::with(gate::slept), events);
     if setup.portable {
         links.iter().for_each(|link| link.make_portable());
@@ -484,7 +483,7 @@ async fn connect_over_streams(
                 }
             };
             let links = cables.into_iter().map(|cable: Arc<Cable>| cable as Arc<dyn Between>).collect();
-            let (quorum, uuid) = (Quorum::new(masters, config.probation), format!("p{}", me.id));
+            let (quorum, uuid) = (Quorum::new(masters, config.probation()), format!("p{}", me.id));
             let session = Session::new(config, quorum, uuid, Clock::with(gate::slept), events);
             let locks = Locks::over(session.clone(), &relay);
             let _ = done.send(SimProcess { process: me, links, session, locks, callers: Arc::default() });

@@ -31,7 +31,7 @@ fn nobody_came(faults: &[Fault]) -> bool {
 async fn a_cluster_is_used_at_the_addresses_that_its_own_are_mapped_to() {
     let (cluster, proxies) = Cluster::behind_proxies(Duration::from_secs(60), &[]).await;
     let faults = closed(&proxies);
-    let builder = || options().cluster(cluster.urls()).lease(60 * SECOND);
+    let builder = || options(nestlock::Master::cluster(cluster.urls())).lease(60 * SECOND);
     let with_map = || without_timers(mapped(builder(), &proxies, cluster.nodes()));
     let (ours, theirs) = (with_map().connect().await.unwrap(), with_map().connect().await.unwrap());
     let subscribed = async |at: usize| {
@@ -75,7 +75,7 @@ async fn a_cluster_is_used_at_the_addresses_that_its_own_are_mapped_to() {
 async fn the_master_of_sentinels_is_at_the_address_that_theirs_is_mapped_to() {
     let (group, proxies) = Group::behind_proxies(Setup::default()).await;
     let faults = closed(&proxies);
-    let builder = || options().sentinel(group.urls("", ""), NAME).lease(60 * SECOND);
+    let builder = || options(nestlock::Master::sentinel(group.urls("", ""), NAME)).lease(60 * SECOND);
     let with_map = || without_timers(mapped(builder(), &proxies, &group.servers));
     let (ours, theirs) = (with_map().connect().await.unwrap(), with_map().connect().await.unwrap());
     let old = &group.servers[0];

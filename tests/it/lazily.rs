@@ -10,7 +10,7 @@ use crate::support::cluster::Cluster;
 use crate::support::proxy::Proxy;
 use crate::support::sentinel::{Group, NAME};
 use crate::support::server::Server;
-use crate::support::{SECOND, builder, eventually, log, options, soon};
+use crate::support::{SECOND, builder, eventually, log, options, quorum, soon};
 
 /// Checks that what is asked for of a home that is away ends by its own limit, waits until `come` has brought the home, and that the log
 /// tells both. `named`: how the home's error and its line in the log name it.
@@ -46,7 +46,7 @@ async fn a_server_that_comes_later_is_used(over: Over) {
     let named = format!("{address:?}");
     let named = named.split('"').nth(1).unwrap_or(&named).to_owned();
     server.kill();
-    let home = options().server(address);
+    let home = options(address);
     let locks = waits_for(home, &named, async || server.restart_empty().await).await;
     // It is used like any other from then on, and left behind like any other.
     let guard = locks.mutex("stock").lock().await.unwrap();
@@ -69,7 +69,7 @@ async fn sentinels_that_come_later_name_the_master() {
     let group = Group::start().await;
     let proxy = Proxy::to_sentinel(&group.sentinels[0]).await;
     let refusing = proxy.refuse().await;
-    let home = options().sentinel([proxy.url()], NAME);
+    let home = options(nestlock::Master::sentinel([proxy.url()], NAME));
     waits_for(home, &proxy.port().to_string(), async || drop(refusing)).await;
 }
 
@@ -78,7 +78,7 @@ async fn a_cluster_that_comes_later_is_used() {
     let cluster = Cluster::shared().await;
     let proxy = Proxy::to(cluster.node(0)).await;
     let refusing = proxy.refuse().await;
-    let home = options().cluster([proxy.url()]).prefix("late:");
+    let home = options(nestlock::Master::cluster([proxy.url()])).prefix("late:");
     waits_for(home, &proxy.port().to_string(), async || drop(refusing)).await;
 }
 
@@ -131,17 +131,17 @@ async fn a_wrong_setting_is_an_error_as_soon_as_it_is_known_and_until_it_is_corr
     })
     .await;
     let cluster = Cluster::shared().await.node(0).url().replace("redis://", "redis://late:hidden@");
-    denied(options().cluster([cluster])).await;
+    denied(options(nestlock::Master::cluster([cluster]))).await;
 
     let is_config = async |home: Builder, words: &str| {
         let locks = home.connect_lazily().unwrap();
         let error = soon("the answer", locks.mutex("stock").lock()).await.unwrap_err();
         assert!(error.kind() == ErrorKind::Config && error.to_string().contains(words), "{error}");
     };
-    is_config(options().cluster([server.url()]), "give it to `server`").await;
-    is_config(options().sentinel([server.url()], NAME), "are no sentinels").await;
+    is_config(options(nestlock::Master::cluster([server.url()])), "without `Master::cluster`").await;
+    is_config(options(nestlock::Master::sentinel([server.url()], NAME)), "are no sentinels").await;
     let group = Group::start().await;
-    is_config(options().sentinel(group.urls("", ""), "nobody"), "no master `nobody`").await;
+    is_config(options(nestlock::Master::sentinel(group.urls("", ""), "nobody")), "no master `nobody`").await;
     is_config(builder(&format!("{}/99", server.url())), "database").await;
 
     // What needs no answer is an error at once.
@@ -172,9 +172,9 @@ async fn nothing_is_left_of_what_is_closed_before_its_servers_came() {
     for home in [
         builder(&server.url()),
         builder(&server.url()).replicas(1, SECOND),
-        options().sentinel(urls(), NAME),
-        options().cluster(urls()),
-        options().servers([server.url(), "redis://127.0.0.1:1".into(), "redis://127.0.0.2:1".into()]),
+        options(nestlock::Master::sentinel(urls(), NAME)),
+        options(nestlock::Master::cluster(urls())),
+        quorum([server.url(), "redis://127.0.0.1:1".into(), "redis://127.0.0.2:1".into()]),
     ] {
         for closes in [true, false] {
             let locks = home.clone().connect_lazily().unwrap();
@@ -197,11 +197,11 @@ async fn nothing_is_left_of_what_is_closed_before_its_servers_came() {
 fn outside_a_runtime_only_what_is_in_memory_is_connected() {
     for home in [
         builder("redis://127.0.0.1:1"),
-        options().cluster(["redis://127.0.0.1:1"]),
-        options().sentinel(["redis://127.0.0.1:1"], NAME),
-        options().servers(["redis://127.0.0.1:1", "redis://127.0.0.1:2"]),
+        options(nestlock::Master::cluster(["redis://127.0.0.1:1"])),
+        options(nestlock::Master::sentinel(["redis://127.0.0.1:1"], NAME)),
+        quorum(["redis://127.0.0.1:1", "redis://127.0.0.1:2"]),
     ] {
         assert_eq!(home.connect_lazily().unwrap_err().kind(), ErrorKind::Misuse);
     }
-    options().memory(&Memory::new()).connect_lazily().unwrap();
+    options(&Memory::new()).connect_lazily().unwrap();
 }

@@ -43,7 +43,7 @@ struct Measured {
 async fn measured(options: impl FnOnce(Builder) -> Builder) -> Measured {
     let (recorded, _recorder) = record();
     let store = Memory::new();
-    let locks = options(Locks::builder().memory(&store).lease(LEASE)).connect().await.unwrap();
+    let locks = options(Locks::builder(&store).lease(LEASE)).connect().await.unwrap();
     Measured { store, locks, recorded, _recorder }
 }
 
@@ -109,7 +109,7 @@ async fn what_is_counted_is_there_at_zero_before_it_first_happens() {
         |builder: Builder| builder.metric_label(|name| name.split(':').next().unwrap_or_default().into());
     let grouped = measured(group).await;
     assert_eq!(known(&grouped.recorded), BTreeSet::new());
-    grouped.store.stall(HOUR);
+    grouped.store.faults().stall(HOUR);
     let error = grouped.locks.mutex("stock:1").try_lock().await.unwrap_err();
     assert_eq!(grouped.recorded.value("nestlock_unavailable_total{lock=stock}"), 1.0, "{error}");
     assert_eq!(known(&grouped.recorded), expected("stock"));
@@ -148,13 +148,13 @@ async fn a_label_that_panics_loses_no_guard_and_no_renewal() {
     let measured = measured(|builder| builder.metric_label(|name| panic!("no label for {name}"))).await;
     let (locks, store) = (measured.locks.clone(), measured.store.clone());
     let guard = locks.mutex("stock").lock().await.unwrap();
-    let others = Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
+    let others = Locks::builder(&store).connect().await.unwrap().mutex("stock");
     sleep(3 * LEASE).await;
     assert!(!guard.is_lost() && others.try_lock().await.unwrap().is_none());
     assert_eq!(measured.recorded.value("nestlock_held{lock=}"), 1.0);
     guard.release().await.unwrap();
     let lost = locks.mutex("stock").lock().await.unwrap();
-    store.lose("stock");
+    store.faults().lose("stock");
     sleep(3 * LEASE).await;
     assert!(lost.is_lost());
     drop(lost);
@@ -212,7 +212,7 @@ async fn a_loss_is_counted_before_anybody_learns_of_it() {
     let woken = std::sync::Arc::new(Woken(measured.recorded.clone(), Default::default()));
     let mut waits = std::pin::pin!(guard.lost());
     assert!(waits.as_mut().poll(&mut Context::from_waker(&woken.clone().into())).is_pending());
-    measured.store.lose("stock");
+    measured.store.faults().lose("stock");
     sleep(LEASE).await;
     assert_eq!(woken.1.lock().unwrap().first(), Some(&1.0), "it was woken before the loss was counted");
     assert_eq!(early.lock().unwrap().first(), Some(&false), "it was there before it was counted");
@@ -225,7 +225,7 @@ async fn a_lost_hold_is_held_no_more_and_counted_with_its_reason() {
     let stock = measured.locks.mutex("stock");
     let guard = stock.lock().await.unwrap();
     let nested = stock.lock().await.unwrap();
-    measured.store.lose("stock");
+    measured.store.faults().lose("stock");
     assert_eq!(guard.lost().await, Loss::Gone);
     assert_eq!((measured.now(), measured.samples(), measured.lost("gone")), ((0.0, 0.0), (1, 1), 1.0));
     drop(nested);
@@ -234,7 +234,7 @@ async fn a_lost_hold_is_held_no_more_and_counted_with_its_reason() {
 
     // A release finds out.
     let guard = stock.lock().await.unwrap();
-    measured.store.lose("stock");
+    measured.store.faults().lose("stock");
     assert!(guard.release().await.is_err());
     assert_eq!((measured.now(), measured.samples(), measured.lost("gone")), ((0.0, 0.0), (2, 2), 2.0));
 
@@ -312,7 +312,7 @@ async fn a_future_that_is_dropped_in_its_work_or_while_it_asks_leaves_nothing_co
         assert!(task.await.is_err());
     }
     assert_eq!(measured.now(), (0.0, 0.0));
-    measured.store.stall(HOUR);
+    measured.store.faults().stall(HOUR);
     let asks = enlisted(&stock);
     assert_eq!(measured.now(), (0.0, 0.0), "its first answer is to come");
     drop(asks);
@@ -353,7 +353,7 @@ async fn a_late_renewal_is_counted_and_so_is_each_command_without_an_answer() {
     let measured = measured(|builder| builder).await;
     let guard = measured.locks.mutex("stock").lock().await.unwrap();
     assert_eq!(measured.recorded.value("nestlock_unavailable_total"), 0.0);
-    measured.store.stall(LEASE / 2);
+    measured.store.faults().stall(LEASE / 2);
     sleep(LEASE).await;
     assert_eq!(measured.recorded.value("nestlock_renewals_late_total"), 1.0);
     let unavailable = measured.recorded.value("nestlock_unavailable_total");
@@ -372,7 +372,7 @@ async fn names_are_labels_as_they_are_mapped() {
     let late = one.lock().owner(&Owner::new()).within(SECOND / 50);
     assert!(late.await.is_err());
     assert_eq!(measured.recorded.value("nestlock_held{lock=stock}"), 2.0);
-    measured.store.lose("stock:1");
+    measured.store.faults().lose("stock:1");
     assert!(first.release().await.is_err());
     drop(second);
     assert_eq!(measured.recorded.value("nestlock_held{lock=stock}"), 0.0);

@@ -53,7 +53,7 @@ async fn a_run_is_a_request_and_a_hold_in_which_its_work_stands() {
 async fn a_hold_that_is_handed_over_has_a_span_in_each_process() {
     let (spans, _recorder) = record(LevelFilter::DEBUG);
     let store = Memory::new();
-    let connect = async || Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
+    let connect = async || Locks::builder(&store).connect().await.unwrap().mutex("stock");
     let (ours, theirs) = (connect().await, connect().await);
     let claim = ours.lock().await.unwrap().into_claim().await.unwrap();
     assert!(spans.named(HELD)[0].is_closed);
@@ -69,7 +69,7 @@ async fn a_hold_that_is_handed_over_has_a_span_in_each_process() {
 async fn the_span_of_a_guard_ends_with_it_and_has_its_loss() {
     let (spans, _recorder) = record(LevelFilter::DEBUG);
     let store = Memory::new();
-    let stock = Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
+    let stock = Locks::builder(&store).connect().await.unwrap().mutex("stock");
     let guard = stock.lock().await.unwrap();
     let nested = stock.lock().await.unwrap();
     drop(nested);
@@ -77,7 +77,7 @@ async fn the_span_of_a_guard_ends_with_it_and_has_its_loss() {
     guard.release().await.unwrap();
     assert!(spans.named(HELD)[0].is_closed && !spans.named(HELD)[0].fields.contains_key("nestlock.loss"));
     let guard = stock.lock().await.unwrap();
-    store.lose("stock");
+    store.faults().lose("stock");
     guard.lost().await;
     drop(guard);
     let held = spans.named(HELD);

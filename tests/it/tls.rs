@@ -11,7 +11,7 @@ use crate::support::process::Worker;
 use crate::support::sentinel::{Group, NAME, Sentinel, Setup};
 use crate::support::server::Server;
 use crate::support::tls::Certificates;
-use crate::support::{builder, eventually, options, soon, without_timers};
+use crate::support::{eventually, options, quorum, soon, without_timers};
 
 #[tokio::test]
 async fn a_lock_is_taken_and_released_over_tls() {
@@ -85,15 +85,7 @@ async fn a_client_of_the_redis_crate_with_certificates_is_refused_with_the_way_o
     let server = Server::tls().await;
     let client = redis::Client::open(server.tls_url()).unwrap();
     let given = nestlock::Server::from(client).tls(trusting(&server));
-    builder("redis://127.0.0.1")
-        .server(given)
-        .connect()
-        .await
-        .unwrap()
-        .mutex("stock")
-        .run(async |_| {})
-        .await
-        .unwrap();
+    options(given).connect().await.unwrap().mutex("stock").run(async |_| {}).await.unwrap();
 }
 
 /// Returns options that trust the server's authority.
@@ -133,7 +125,7 @@ mod certificates {
     /// Connects with a user and a password; a server without a password accepts any.
     async fn connect(server: &Server, tls: Tls) -> nestlock::Result<Locks> {
         let url = server.tls_url().replace("rediss://", "rediss://default:hidden@");
-        builder("redis://127.0.0.1").server(nestlock::Server::from(url).tls(tls)).connect().await
+        options(nestlock::Server::from(url).tls(tls)).connect().await
     }
 
     #[tokio::test]
@@ -235,14 +227,14 @@ async fn works_and_survives_broken_connections(builder: nestlock::Builder, serve
 async fn a_server_works_over_tls_though_connections_break() {
     let server = Server::tls().await;
     let given = nestlock::Server::from(server.tls_url()).tls(trusting(&server));
-    works_and_survives_broken_connections(options().server(given), &[&server]).await;
+    works_and_survives_broken_connections(options(given), &[&server]).await;
 }
 
 #[tokio::test]
 async fn a_quorum_of_three_works_over_tls_though_connections_break() {
     let servers = [Server::tls().await, Server::tls().await, Server::tls().await];
     let given = servers.each_ref().map(|one| nestlock::Server::from(one.tls_url()).tls(trusting(one)));
-    let builder = options().servers(given).delayed_restart(false);
+    let builder = quorum(given);
     works_and_survives_broken_connections(builder, &servers.each_ref()).await;
 }
 
@@ -254,7 +246,7 @@ async fn a_cluster_of_several_nodes_works_over_tls_though_connections_break_and_
     let [certificate, key] = certificates.client();
     let tls = Tls::new().authorities(certificates.authority()).client_certificate(certificate, key);
     let seed = |node: &Server| nestlock::Server::from(node.tls_url()).tls(tls.clone());
-    let builder = || options().cluster(cluster.nodes()[..2].iter().map(seed));
+    let builder = || options(nestlock::Master::cluster(cluster.nodes()[..2].iter().map(seed)));
     let at = cluster.owner("stock").await;
     works_and_survives_broken_connections(builder(), &[cluster.node(at)]).await;
     let locks = builder().connect().await.unwrap();
@@ -270,8 +262,8 @@ async fn a_cluster_of_several_nodes_works_over_tls_though_connections_break_and_
     soon("the release", guard.release()).await.unwrap();
     soon("the lock", locks.mutex("stock").run(async |_| {})).await.unwrap();
     assert!(cluster.node(at + 3).keys().await.is_empty());
-    let stranger = options().cluster([nestlock::Server::from(cluster.node(0).tls_url())
-        .tls(Tls::new().authorities(certificates.authority()))]);
+    let stranger = options(nestlock::Master::cluster([nestlock::Server::from(cluster.node(0).tls_url())
+        .tls(Tls::new().authorities(certificates.authority()))]));
     is_about_the_client(&stranger.connect().await.unwrap_err());
 }
 
@@ -291,7 +283,8 @@ async fn sentinels_with_a_password_work_over_tls_though_connections_break() {
         let sentinel = Sentinel::start(master.tls_port(), setup).await;
         let url = format!("rediss://:hidden@localhost:{}", sentinel.tls_port());
         let given = nestlock::Server::from(url).tls(trusting(&master));
-        works_and_survives_broken_connections(options().sentinel([given], NAME), &[&master]).await;
+        works_and_survives_broken_connections(options(nestlock::Master::sentinel([given], NAME)), &[&master])
+            .await;
     }
 }
 
@@ -342,7 +335,7 @@ async fn a_provider_of_credentials_works_over_tls() {
         }
     };
     let given = nestlock::Server::from(server.tls_url()).tls(trusting(&server));
-    let locks = options().server(given).credentials(provider).connect().await.unwrap();
+    let locks = options(given).credentials(provider).connect().await.unwrap();
     let guard = locks.mutex("stock").lock().await.unwrap();
     server.reset_commands_run().await;
     *password.lock().unwrap() = "two";
@@ -350,8 +343,7 @@ async fn a_provider_of_credentials_works_over_tls() {
     eventually("a login", async || server.commands_run().await.contains_key("auth")).await;
     guard.release().await.unwrap();
     works_and_survives_broken_connections(
-        options()
-            .server(nestlock::Server::from(server.tls_url()).tls(trusting(&server)))
+        options(nestlock::Server::from(server.tls_url()).tls(trusting(&server)))
             .credentials(|| async { Ok::<_, std::io::Error>(Credentials::new("bob", "two")) }),
         &[&server],
     )
@@ -366,7 +358,7 @@ mod expired {
     use tracing::Level;
 
     use crate::support::server::Server;
-    use crate::support::{eventually, log, options};
+    use crate::support::{eventually, log, quorum};
 
     /// The certificate of one of three masters expires while it is connected: the lock works on without it.
     #[tokio::test]
@@ -379,7 +371,7 @@ mod expired {
         let connect = async || {
             let given = nestlock::Server::from(url.as_str()).tls(super::trusting(&three));
             let masters = [one.url().into(), two.url().into(), given];
-            options().servers(masters).delayed_restart(false).connect().await.unwrap()
+            quorum(masters).connect().await.unwrap()
         };
         let warnings = || {
             log::all(|event| {

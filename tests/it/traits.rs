@@ -62,7 +62,7 @@ fn every_future_is_sent_where_its_work_is(
     is_spawned(mutex.run(async |hold| hold.extend(Duration::MAX).await));
     is_spawned(mutex.run(async |hold| hold.check().await));
     is_spawned(Locks::connect("redis://host"));
-    is_spawned(Locks::builder().server(("host", 6379)).connect());
+    is_spawned(Locks::builder(("host", 6379)).connect());
     is_spawned(locks.close());
     is_spawned(guard.lost());
     is_spawned(guard.extend(Duration::MAX));

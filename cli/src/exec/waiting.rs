@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     async fn locks(memory: &Memory, label: &str) -> Locks {
-        Locks::builder().memory(memory).label(label).connect().await.unwrap()
+        Locks::builder(memory).label(label).connect().await.unwrap()
     }
 
     /// Returns what is reported in this time.

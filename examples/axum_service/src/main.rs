@@ -27,7 +27,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use nestlock::{BareReentry, ErrorKind, Guard, Locks, Memory, OwnerLayer};
+use nestlock::{BareReentry, ErrorKind, Guard, Locks, Master, Memory, OwnerLayer};
 use tokio::net::TcpListener;
 
 use crate::shelf::Shelf;
@@ -151,11 +151,8 @@ async fn serve(
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     // What nests here is a `run`. A guard that somebody adds below a guard, in a branch maybe, fails instead of getting in.
-    let builder = Locks::builder().bare_reentry(BareReentry::Refused);
-    let locks = match std::env::var("REDIS_URL") {
-        Ok(url) => builder.server(url).connect().await?,
-        Err(_) => builder.memory(&Memory::new()).connect().await?,
-    };
+    let master = std::env::var("REDIS_URL").map_or_else(|_| Master::memory(&Memory::new()), Master::server);
+    let locks = Locks::builder(master).bare_reentry(BareReentry::Refused).connect().await?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     println!("serving on http://{address}");

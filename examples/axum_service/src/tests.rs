@@ -11,7 +11,7 @@ use super::*;
 async fn locks(store: &Memory) -> Locks {
     match std::env::var("REDIS_URL") {
         Ok(url) => Locks::connect(url).await.unwrap(),
-        Err(_) => Locks::builder().memory(store).connect().await.unwrap(),
+        Err(_) => Locks::builder(store).connect().await.unwrap(),
     }
 }
 

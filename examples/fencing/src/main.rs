@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use nestlock::{ErrorKind, Guard, Locks, Memory};
+use nestlock::{ErrorKind, Guard, Locks, Master, Memory};
 use rusqlite::Connection;
 use tokio::runtime;
 use tokio::sync::oneshot;
@@ -64,25 +64,6 @@ impl Stock {
     }
 }
 
-/// Where the lock is kept.
-#[derive(Clone)]
-enum Place {
-    Server(String),
-    Memory(Memory),
-}
-
-impl Place {
-    /// The locks of one process.
-    async fn connect(&self) -> Result<Locks> {
-        let builder = Locks::builder().lease(LEASE);
-        let builder = match self {
-            Place::Server(url) => builder.server(url),
-            Place::Memory(memory) => builder.memory(memory),
-        };
-        Ok(builder.connect().await?)
-    }
-}
-
 /// A hold of the lock, and its token if there is one.
 type Hold = (Guard, Option<u64>);
 
@@ -90,7 +71,7 @@ type Hold = (Guard, Option<u64>);
 #[derive(Clone)]
 struct Shop {
     stock: Stock,
-    place: Place,
+    master: Master,
     lock: String,
     fenced: bool,
 }
@@ -111,7 +92,7 @@ impl Shop {
 
     /// Acquires the lock, reads, decides, reports that it got this far, stops until it may continue, and writes.
     async fn ada(&self, paused: oneshot::Sender<()>, goes_on: mpsc::Receiver<()>) -> Result<()> {
-        let locks = self.place.connect().await?;
+        let locks = Locks::builder(self.master.clone()).lease(LEASE).connect().await?;
         let (guard, token) = self.lock(&locks).await?;
         let left = self.stock.units()? - ADA_SELLS;
         println!("  Ada{} sells {ADA_SELLS} of {IN_STOCK} units, and is paused", with(token));
@@ -148,7 +129,7 @@ impl Shop {
     }
 
     async fn bo(&self) -> Result<()> {
-        let locks = self.place.connect().await?;
+        let locks = Locks::builder(self.master.clone()).lease(LEASE).connect().await?;
         let (guard, token) = self.lock(&locks).await?; // as soon as Ada's lease is over
         let left = self.stock.units()? - BO_SELLS;
         if !self.stock.write(left, token)? {
@@ -186,17 +167,14 @@ fn with(token: Option<u64>) -> String {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let place = match std::env::var("REDIS_URL") {
-        Ok(url) => Place::Server(url),
-        Err(_) => Place::Memory(Memory::new()),
-    };
+    let master = std::env::var("REDIS_URL").map_or_else(|_| Master::memory(&Memory::new()), Master::server);
     // The process id keeps two people who try this on one Redis out of each other's way.
     let lock = format!("example:stock:{}", std::process::id());
     let right = IN_STOCK - ADA_SELLS - BO_SELLS;
 
     for fenced in [false, true] {
         println!("{} fencing tokens", if fenced { "With" } else { "Without" });
-        let shop = Shop { stock: Stock::new()?, place: place.clone(), lock: lock.clone(), fenced };
+        let shop = Shop { stock: Stock::new()?, master: master.clone(), lock: lock.clone(), fenced };
         let left = shop.sell().await?;
         println!(
             "  In the table: {left}. Of {IN_STOCK}, {ADA_SELLS} and {BO_SELLS} were sold, so {right} are right."

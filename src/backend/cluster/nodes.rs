@@ -188,7 +188,7 @@ impl Nodes {
     /// Returns how to connect to a node: with the settings of the seed at its address, or of the first seed.
     pub(super) fn endpoint(&self, node_address: &NodeAddress) -> Result<Endpoint> {
         let server = self.seeds.at(&node_address.host, node_address.port);
-        let server = server.ok_or_else(|| rejected("no node was given to `cluster`"))?;
+        let server = server.ok_or_else(|| rejected("no node was given to `Master::cluster`"))?;
         let address = server.address();
         let to = tuned(&server.destination()?, self.node_timeout);
         let identity = Arc::downgrade(&self.identity);

@@ -75,7 +75,7 @@ impl Nodes {
 
 fn two_clusters(one: &Arc<str>, other: &Arc<str>) -> Error {
     let message = format!(
-        "seeds of different clusters were given to `cluster`: {one} and {other} have no node in common; give nodes of \
+        "seeds of different clusters were given to `Master::cluster`: {one} and {other} have no node in common; give nodes of \
          one cluster only"
     );
     Error::new(ErrorKind::Config, message)

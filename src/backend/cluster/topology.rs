@@ -77,7 +77,7 @@ fn refused(error: RedisError, address: &Arc<str>) -> Error {
     let (kind, message) = if error.detail().is_some_and(|text| text.contains("cluster support disabled")) {
         (
             ErrorKind::Config,
-            "the server is no node of a cluster; give it to `server` in place of `cluster`".to_owned(),
+            "the server is no node of a cluster; give it to `Locks::builder` as it is, without `Master::cluster`".to_owned(),
         )
     } else if redis_error::is_denied(&error) {
         let text = redis_error::answer(&error).unwrap_or_default();

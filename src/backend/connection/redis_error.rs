@@ -247,7 +247,7 @@ fn remedy(error: &RedisError) -> &'static str {
     }
 }
 
-const ONE_MASTER: &str = "it is a node of a cluster: give it to `Builder::cluster` in place of `server`, or \
+const ONE_MASTER: &str = "it is a node of a cluster: give it to `Master::cluster`, or \
      give the address of a single master";
 
 const FIX_SERVER: &str = "correct the server, or try again later";

@@ -71,7 +71,7 @@ async fn a_stalled_store_runs_commands_that_arrived_in_the_stall_at_its_end() {
     let memory = Memory::new();
     let (client, _events) = joined(&memory);
     client.clone().run(acquire("me:1")).await.unwrap();
-    memory.stall(Duration::from_secs(2));
+    memory.faults().stall(Duration::from_secs(2));
     let before = Instant::now();
     unknown(
         client.clone().run(release("me:1")).await,
@@ -86,10 +86,10 @@ async fn a_stalled_store_runs_commands_that_arrived_in_the_stall_at_its_end() {
     // The commands ran in their order at the end of the stall; the answer to the last one was still awaited.
     assert_eq!(before.elapsed(), Duration::from_secs(2));
     assert_eq!(second.unwrap(), busy(30_000));
-    memory.stall(Duration::from_secs(9));
+    memory.faults().stall(Duration::from_secs(9));
     let (early, ()) = tokio::join!(client.clone().run(release("you:1")), async {
         tokio::task::yield_now().await;
-        memory.stall(Duration::ZERO);
+        memory.faults().stall(Duration::ZERO);
     });
     assert_eq!(early.unwrap(), Reply::Ended(0));
 }
@@ -98,11 +98,11 @@ async fn a_stalled_store_runs_commands_that_arrived_in_the_stall_at_its_end() {
 async fn a_command_whose_reply_is_dropped_has_run() {
     let memory = Memory::new();
     let (client, _events) = joined(&memory);
-    memory.drop_replies(1);
+    memory.faults().drop_replies(1);
     unknown(client.clone().run(acquire("me:1")).await, "no answer");
     assert_eq!(client.clone().run(acquire("me:1")).await.unwrap(), Reply::Done);
     assert!(format!("{memory:?}").contains("count: 1"), "{memory:?}");
-    memory.drop_replies(1);
+    memory.faults().drop_replies(1);
     let mut both = client.clone().run_all(vec![release("me:1"), acquire("you:1")]).await.into_iter();
     unknown(both.next().unwrap(), "no answer");
     assert_eq!(both.next().unwrap().unwrap(), Reply::Done);
@@ -132,10 +132,10 @@ async fn a_restart_drops_all_locks_and_is_reported() {
     client.subscribe(CHANNEL);
     assert_eq!(events.next().await, Event::Subscribed(CHANNEL.into()));
     client.clone().run(acquire("me:1")).await.unwrap();
-    memory.stall(Duration::MAX);
+    memory.faults().stall(Duration::MAX);
     let (broken, ()) = tokio::join!(client.clone().run(release("me:1")), async {
         tokio::task::yield_now().await;
-        memory.restart_empty();
+        memory.faults().restart_empty();
     });
     unknown(broken, "connection was lost");
     assert_eq!(events.next().await, Event::SubscriptionsLost);
@@ -148,9 +148,9 @@ async fn a_restart_drops_all_locks_and_is_reported() {
 async fn a_lost_lock_is_gone_and_all_clients_are_made_to_ask() {
     let memory = Memory::new();
     let ((client, mut ours), (_theirs, mut theirs)) = (joined(&memory), joined(&memory));
-    assert!(!memory.lose("k"));
+    assert!(!memory.faults().lose("k"));
     client.clone().run(acquire("me:1")).await.unwrap();
-    assert!(memory.lose("k"));
+    assert!(memory.faults().lose("k"));
     assert_eq!((ours.next().await, theirs.next().await), (Event::Reconnected, Event::Reconnected));
     ours.expect_none();
     assert_eq!(format!("{memory:?}"), "Memory { locks: {} }");
@@ -203,7 +203,7 @@ async fn counters_are_gone_once_they_have_expired_or_their_store_has_restarted()
         }
     }
     assert!(memory.visit(|store| store.counters.size()) <= 200);
-    memory.restart_empty();
+    memory.faults().restart_empty();
     assert_eq!(stands(), None);
 }
 
@@ -211,10 +211,10 @@ async fn counters_are_gone_once_they_have_expired_or_their_store_has_restarted()
 async fn a_client_that_gave_up_an_answer_reconnects_once_the_store_answers() {
     let memory = Memory::new();
     let (client, mut events) = joined(&memory);
-    memory.drop_replies(1);
+    memory.faults().drop_replies(1);
     unknown(client.clone().run(acquire("me:1")).await, "no answer");
     assert_eq!(events.next().await, Event::Reconnected);
-    memory.stall(Duration::from_secs(2));
+    memory.faults().stall(Duration::from_secs(2));
     let before = Instant::now();
     unknown(client.clone().run(release("me:1")).await, "no answer");
     events.expect_none();
@@ -253,7 +253,7 @@ async fn a_store_is_young_behind_a_restart_and_as_old_as_any_before() {
     let (client, _events) = joined(&memory);
     let age = Duration::from_secs(1);
     assert!(!client.is_younger_than(age));
-    memory.restart_empty();
+    memory.faults().restart_empty();
     for (passed, is_young) in [(Duration::ZERO, true), (age / 2, true), (age / 2, false), (age, false)] {
         tokio::time::advance(passed).await;
         assert_eq!(client.is_younger_than(age), is_young);

@@ -285,7 +285,7 @@ pub(super) fn decide_master(
     let name = shown(name);
     if unknown + others > sentinels / 2 {
         let message = match unknown {
-            0 => "the servers that answer are no sentinels; give `sentinel` the addresses of the sentinels, whose default port \
+            0 => "the servers that answer are no sentinels; give `Master::sentinel` the addresses of the sentinels, whose default port \
                   is 26379"
                 .to_owned(),
             _ => format!(

@@ -50,8 +50,7 @@ fn the_first_two_clocks_that_differ_by_more_than_a_quarter_of_the_lease_are_warn
     };
     let stores = [(); 3].map(|()| Memory::new());
     // A quarter of it is ten seconds.
-    let builder =
-        Locks::builder().masters(stores.each_ref().map(Master::memory)).lease(Duration::from_secs(40));
+    let builder = Locks::quorum(stores.each_ref().map(Master::memory)).lease(Duration::from_secs(40));
     let config = builder.check().unwrap();
     for (clocks, warnings) in [
         ([Some(100), Some(100), Some(100)], 0),

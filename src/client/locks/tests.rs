@@ -41,7 +41,7 @@ async fn what_the_machine_slept_through_is_taken_off_a_hold() {
     static SLEPT: AtomicU64 = AtomicU64::new(0);
     let server = TestServer::start(&[]).await;
     let clock = Clock::with(|| Duration::from_secs(SLEPT.load(SeqCst)));
-    let locks = Locks::builder().server(server.url("")).connect_by(clock).await.unwrap();
+    let locks = Locks::builder(server.url("")).connect_by(clock).await.unwrap();
     let stock = locks.mutex("stock");
     let guard = stock.lock().await.unwrap();
     let before = guard.valid_until();
@@ -64,7 +64,7 @@ async fn a_release_after_a_long_sleep_is_lost_though_nobody_looked() {
     static SLEPT: AtomicU64 = AtomicU64::new(0);
     let server = TestServer::start(&[]).await;
     let clock = Clock::with(|| Duration::from_secs(SLEPT.load(SeqCst)));
-    let locks = Locks::builder().server(server.url("")).connect_by(clock).await.unwrap();
+    let locks = Locks::builder(server.url("")).connect_by(clock).await.unwrap();
     let guard = locks.mutex("stock").lock().await.unwrap();
     SLEPT.store(40, SeqCst);
     assert_eq!(guard.release().await.unwrap_err().loss(), Some(Loss::Suspended));
@@ -76,9 +76,9 @@ async fn a_release_after_a_long_sleep_is_lost_though_nobody_looked() {
 #[tokio::test(start_paused = true)]
 async fn close_asks_again_for_a_release_whose_answer_was_lost() {
     let store = crate::Memory::new();
-    let locks = Locks::builder().memory(&store).connect().await.unwrap();
+    let locks = Locks::builder(&store).connect().await.unwrap();
     let guard = locks.mutex("stock").lock().await.unwrap();
-    store.drop_replies(1);
+    store.faults().drop_replies(1);
     drop(guard);
     locks.close().await.unwrap();
 }
@@ -87,9 +87,9 @@ async fn close_asks_again_for_a_release_whose_answer_was_lost() {
 #[tokio::test(start_paused = true)]
 async fn a_fixed_hold_ends_its_key_also_where_an_extension_had_no_answer() {
     let store = crate::Memory::new();
-    let locks = Locks::builder().memory(&store).connect().await.unwrap();
+    let locks = Locks::builder(&store).connect().await.unwrap();
     let guard = locks.mutex("stock").lock().fixed_lease(Duration::from_secs(20)).await.unwrap();
-    store.drop_replies(1);
+    store.faults().drop_replies(1);
     guard.extend(Duration::from_secs(600)).await.unwrap_err();
     assert_eq!(guard.lost().await, Loss::Expired);
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -101,13 +101,13 @@ async fn a_fixed_hold_ends_its_key_also_where_an_extension_had_no_answer() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_kept_of_a_release_that_a_slow_master_confirmed_with_others() {
     let stores = [crate::Memory::new(), crate::Memory::new(), crate::Memory::new()];
-    let builder = Locks::builder().masters(stores.iter().map(crate::Master::memory));
+    let builder = Locks::quorum(stores.iter().map(crate::Master::memory));
     let locks = builder.connect().await.unwrap();
     let (one, two) = (locks.mutex("one").lock().await.unwrap(), locks.mutex("two").lock().await.unwrap());
     tokio::time::sleep(Duration::from_secs(1)).await;
-    stores[2].stall(Duration::from_millis(300));
+    stores[2].faults().stall(Duration::from_millis(300));
     // The first two masters do not agree on `two`.
-    assert!(stores[1].lose("two"));
+    assert!(stores[1].faults().lose("two"));
     drop((one, two));
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(locks.handle.table(|table, _| table.is_empty()), "kept for a lease");
@@ -120,7 +120,7 @@ async fn nothing_is_kept_of_a_release_that_a_slow_master_confirmed_with_others()
 #[tokio::test]
 async fn a_re_entry_in_a_full_server_ends_with_an_error() {
     let server = TestServer::start(&[]).await;
-    let builder = Locks::builder().server(server.url("")).unavailable_after(Duration::from_secs(1));
+    let builder = Locks::builder(server.url("")).unavailable_after(Duration::from_secs(1));
     let stock = builder.connect().await.unwrap().mutex("stock");
     let hour = Duration::from_secs(3600);
     let outer = stock.lock().fixed_lease(hour).await.unwrap();
@@ -149,7 +149,7 @@ impl Wake for Goes {
 #[tokio::test(start_paused = true)]
 async fn a_guard_that_is_dropped_while_the_background_goes_to_sleep_is_released_at_once() {
     let store = crate::Memory::new();
-    let locks = Locks::builder().memory(&store).lease(Duration::from_secs(60)).connect().await.unwrap();
+    let locks = Locks::builder(&store).lease(Duration::from_secs(60)).connect().await.unwrap();
     let _fixed = locks.mutex("order").lock().fixed_lease(Duration::from_secs(5)).await.unwrap();
     let goes = Arc::new(Goes(Mutex::new(Some(locks.mutex("stock").lock().await.unwrap()))));
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -165,7 +165,7 @@ async fn a_guard_that_is_dropped_while_the_background_goes_to_sleep_is_released_
 #[tokio::test(start_paused = true)]
 async fn a_re_entry_whose_hold_is_gone_is_an_error_though_the_guard_goes_at_once() {
     let store = crate::Memory::new();
-    let stock = Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
+    let stock = Locks::builder(&store).connect().await.unwrap().mutex("stock");
     let guard = stock.lock().await.unwrap();
     let mut lost = pin!(guard.held().watch());
     let goes = Arc::new(Goes(Mutex::new(Some(guard))));
@@ -180,8 +180,7 @@ async fn a_re_entry_whose_hold_is_gone_is_an_error_though_the_guard_goes_at_once
 async fn a_pause_doubles_from_pause_to_pause_and_is_random_in_the_end() {
     let pauses = async |from, to| {
         let delay = Duration::from_millis(from)..=Duration::from_millis(to);
-        let locks =
-            Locks::builder().memory(&crate::Memory::new()).retry_delay(delay).connect().await.unwrap();
+        let locks = Locks::builder(&crate::Memory::new()).retry_delay(delay).connect().await.unwrap();
         [0, 1, 3, 8, u32::MAX].map(|before| locks.handle.pause(before).as_millis())
     };
     let ranges = async |from, to, ranges: [RangeInclusive<u128>; 5]| {
@@ -210,7 +209,7 @@ fn the_id_of_a_process_is_a_random_uuid() {
 async fn a_release_that_is_denied_is_an_error_at_once() {
     let server = TestServer::start(&[]).await;
     let minute = Duration::from_secs(60);
-    let locks = Locks::builder().server(server.url("")).node_timeout(minute).connect().await.unwrap();
+    let locks = Locks::builder(server.url("")).node_timeout(minute).connect().await.unwrap();
     let guard = locks.mutex("stock").lock().await.unwrap();
     server.command("ACL SETUSER default -evalsha -eval").await;
     let released = tokio::time::timeout(minute / 2, guard.release()).await;
@@ -226,7 +225,7 @@ async fn connect_needs_a_majority_of_the_masters() {
         let stores = (0..there).map(|_| crate::Master::memory(&crate::Memory::new()));
         // Nobody listens at this port.
         let servers = (0..away).map(|db| crate::Master::server(format!("redis://127.0.0.{}:{port}", db + 1)));
-        let builder = Locks::builder().masters(stores.chain(servers)).node_timeout(Duration::from_secs(60));
+        let builder = Locks::quorum(stores.chain(servers)).node_timeout(Duration::from_secs(60));
         match builder.connect().await {
             Ok(locks) => {
                 assert!(there > away, "{there} of {}", there + away);

@@ -80,9 +80,9 @@ impl<K: Kind> Guards<K> {
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// use nestlock::{ErrorKind, Locks, Memory};
     /// let memory = Memory::new();
-    /// let locks = Locks::builder().memory(&memory).connect().await?;
+    /// let locks = Locks::builder(&memory).connect().await?;
     /// let guards = locks.mutexes(["account:1", "account:2"]).lock().await?;
-    /// memory.lose("account:1");
+    /// memory.faults().lose("account:1");
     /// let error = guards.release().await.unwrap_err();
     /// assert_eq!((error.kind(), error.lock()), (ErrorKind::Lost, Some("account:1")));
     /// assert!(!locks.mutex("account:2").is_locked().await?);
@@ -110,9 +110,9 @@ impl<K: Kind> Guards<K> {
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// use nestlock::{Locks, Loss, Memory};
     /// let memory = Memory::new();
-    /// let locks = Locks::builder().memory(&memory).connect().await?;
+    /// let locks = Locks::builder(&memory).connect().await?;
     /// let guards = locks.mutexes(["account:1", "account:2"]).lock().await?;
-    /// memory.lose("account:2");
+    /// memory.faults().lose("account:2");
     /// assert_eq!(guards.lost().await, Loss::Gone);
     /// assert!(guards.is_lost());
     /// # Ok(()) }
@@ -209,11 +209,11 @@ impl<K: Kind> Guards<K> {
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// use nestlock::{Locks, Loss, Memory};
     /// let memory = Memory::new();
-    /// let locks = Locks::builder().memory(&memory).connect().await?;
+    /// let locks = Locks::builder(&memory).connect().await?;
     /// let guards = locks.mutexes(["account:1", "account:2"]).lock().await?;
     /// guards.check().await?; // before the transfer
     ///
-    /// memory.lose("account:2");
+    /// memory.faults().lose("account:2");
     /// let error = guards.check().await.unwrap_err();
     /// assert_eq!((error.loss(), error.lock()), (Some(Loss::Gone), Some("account:2")));
     /// # Ok(()) }

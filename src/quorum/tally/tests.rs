@@ -121,7 +121,7 @@ fn a_young_master_has_no_vote_on_a_fresh_grant() {
     two.bar(0);
     two.bar(1);
     let error = two.verdict().unwrap().result.unwrap_err().error;
-    assert!(error.to_string().contains("delayed_restart(false)"), "{error}");
+    assert!(error.to_string().contains("restart_delay"), "{error}");
     let mut one = tally(Rule::Fresh, 3);
     one.bar(2);
     let error =

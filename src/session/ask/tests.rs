@@ -54,7 +54,7 @@ fn bygone(session: &Session) -> Pending {
 async fn what_a_master_grants_late_is_ended_there_though_nothing_of_the_lock_is_left_here() {
     let stores = [(); 3].map(|()| Memory::new());
     let session = session(&stores);
-    stores[2].stall(TIMEOUT / 2);
+    stores[2].faults().stall(TIMEOUT / 2);
     let (verdict, stragglers) = session.ask(&bygone(&session)).await;
     assert_eq!(verdict.result.unwrap(), Reply::Done);
     assert!(session.table(|table, _| table.is_empty()));

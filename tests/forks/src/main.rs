@@ -47,7 +47,7 @@ fn main() -> Result<()> {
         What::Inherited => Builder::new_multi_thread().worker_threads(1).enable_all().build()?,
         What::Own | What::Continued => Builder::new_current_thread().enable_all().build()?,
     };
-    let locks = runtime.block_on(Locks::builder().server(url).local_handoff(HANDOFF).connect())?;
+    let locks = runtime.block_on(Locks::builder(url).local_handoff(HANDOFF).connect())?;
     let stock = locks.mutex(NAME);
     runtime.block_on(async { stock.lock().await?.release().await })?;
     let held = if ends_by_release.is_some() { Some(runtime.block_on(stock.lock())?) } else { None };

@@ -33,8 +33,8 @@ impl Deployment {
     /// No timer wakes a waiter of these locks.
     pub(crate) fn builder(&self) -> Builder {
         let builder = match self {
-            Deployment::One(server) => Locks::builder().server(server.url()),
-            Deployment::Cluster(cluster) => Locks::builder().cluster(cluster.urls()),
+            Deployment::One(server) => Locks::builder(server.url()),
+            Deployment::Cluster(cluster) => Locks::builder(nestlock::Master::cluster(cluster.urls())),
         };
         support::without_timers(builder.node_timeout(10 * SECOND).unavailable_after(60 * SECOND))
     }

@@ -1,5 +1,7 @@
 //! A task that computes keeps its lock, and those of its neighbours, wherever they are kept.
 
+use std::time::Duration;
+
 use nestlock::{Builder, Locks};
 use tokio::task::JoinSet;
 
@@ -7,7 +9,7 @@ use super::{Blocked, LEASE, Runtime};
 use crate::support::cluster::Cluster;
 use crate::support::sentinel::{Group, Setup};
 use crate::support::server::Server;
-use crate::support::{builder, options};
+use crate::support::{builder, options, quorum};
 
 async fn strangers(builder: Builder) -> Locks {
     builder.lease(LEASE).connect().await.unwrap()
@@ -60,13 +62,14 @@ async fn of_a_master_that_sentinels_monitor_too() {
 #[tokio::test]
 async fn on_a_cluster_too() {
     let cluster = Cluster::start().await;
-    keeps_all(options().cluster(cluster.urls()), Runtime::Workers { all: 1, blocked: 1 }).await;
+    keeps_all(options(nestlock::Master::cluster(cluster.urls())), Runtime::Workers { all: 1, blocked: 1 })
+        .await;
 }
 
 #[tokio::test]
 async fn of_a_quorum_too_where_one_master_is_away() {
     let servers = [Server::start().await, Server::start().await, Server::start().await];
-    let builder = options().servers(servers.each_ref().map(Server::url)).delayed_restart(false);
+    let builder = quorum(servers.each_ref().map(Server::url)).restart_delay(Duration::ZERO);
     let strangers = strangers(builder.clone()).await;
     let blocked = Blocked::begin(builder.lease(LEASE), Runtime::OneThread).await;
     servers[1].kill();

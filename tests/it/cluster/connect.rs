@@ -14,7 +14,11 @@ async fn one_seed_that_answers_is_enough() {
     // A replica knows as much as a master.
     for at in [0, 4] {
         let seeds = [dead(), dead(), cluster.node(at).url(), dead()];
-        let locks = Locks::builder().cluster(seeds).node_timeout(10 * SECOND).connect().await.unwrap();
+        let locks = Locks::builder(nestlock::Master::cluster(seeds))
+            .node_timeout(10 * SECOND)
+            .connect()
+            .await
+            .unwrap();
         for name in ["a", "b", "c", "d"] {
             soon("the run", locks.mutex(format!("seeded-{name}")).run(async |_| {})).await.unwrap();
         }
@@ -24,18 +28,19 @@ async fn one_seed_that_answers_is_enough() {
 #[tokio::test]
 async fn without_a_seed_that_answers_it_is_unavailable() {
     let seeds = [free_port(), free_port()].map(|port| format!("redis://127.0.0.1:{port}"));
-    let error = soon("the end", Locks::builder().cluster(seeds).connect()).await.unwrap_err();
+    let error =
+        soon("the end", Locks::builder(nestlock::Master::cluster(seeds)).connect()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
 #[tokio::test]
 async fn a_server_that_is_no_node_of_a_cluster_is_a_wrong_option() {
     let server = Server::start().await;
-    let error = Locks::builder().cluster([server.url()]).connect().await.unwrap_err();
+    let error = Locks::builder(nestlock::Master::cluster([server.url()])).connect().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     let message = error.to_string();
     assert!(
-        message.contains("give it to `server`") && message.contains(&server.port().to_string()),
+        message.contains("without `Master::cluster`") && message.contains(&server.port().to_string()),
         "{message}"
     );
 }
@@ -50,7 +55,7 @@ async fn what_answers_in_place_of_a_node_is_shown_in_one_line() {
             let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, page.as_bytes()).await;
         }
     });
-    for builder in [Locks::builder().cluster([&url]), Locks::builder().server(&url)] {
+    for builder in [Locks::builder(nestlock::Master::cluster([&url])), Locks::builder(&url)] {
         let error = soon("the end", builder.connect()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(!error.to_string().contains(char::is_control), "{error}");
@@ -64,14 +69,14 @@ async fn a_node_that_is_given_as_a_server_is_reported_as_a_node_of_a_cluster() {
     let name = cluster.name_on(1, "elsewhere").await;
     let error = locks.mutex(&name).try_lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(error.to_string().contains("`Builder::cluster`"), "{error}");
+    assert!(error.to_string().contains("`Master::cluster`"), "{error}");
 }
 
 #[tokio::test]
 async fn a_node_that_was_never_in_a_cluster_is_unavailable() {
     let bus = free_port().to_string();
     let server = Server::with(&["--cluster-enabled", "yes", "--cluster-port", &bus]).await;
-    let error = Locks::builder().cluster([server.url()]).connect().await.unwrap_err();
+    let error = Locks::builder(nestlock::Master::cluster([server.url()])).connect().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("no slot"), "{error}");
 }
@@ -87,17 +92,17 @@ async fn a_wrong_password_and_a_missing_right_are_denied() {
     let urls = |login: &str| -> Vec<String> {
         cluster.urls().into_iter().map(|url| url.replace("redis://", &format!("redis://{login}@"))).collect()
     };
-    let error = Locks::builder().cluster(urls("narrow:wrong")).connect().await.unwrap_err();
+    let error = Locks::builder(nestlock::Master::cluster(urls("narrow:wrong"))).connect().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(!format!("{error} {error:?}").contains("wrong@"), "{error}");
-    let error = Locks::builder().cluster(urls("narrow:secret")).connect().await.unwrap_err();
+    let error = Locks::builder(nestlock::Master::cluster(urls("narrow:secret"))).connect().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(error.to_string().contains("+cluster|slots"), "{error}");
     assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
     for node in cluster.nodes() {
         node.ask::<()>(&["ACL", "SETUSER", "narrow", "+cluster|slots"]).await;
     }
-    let locks = Locks::builder().cluster(urls("narrow:secret")).connect().await.unwrap();
+    let locks = Locks::builder(nestlock::Master::cluster(urls("narrow:secret"))).connect().await.unwrap();
     soon("the run", locks.mutex("narrow").run(async |_| {})).await.unwrap();
 }
 
@@ -138,7 +143,9 @@ async fn the_rights_that_the_guide_names_are_enough() {
     }
     let urls: Vec<String> =
         cluster.urls().into_iter().map(|url| url.replace("redis://", "redis://locker:secret@")).collect();
-    let connect = async || Locks::builder().cluster(&urls).node_timeout(10 * SECOND).connect().await.unwrap();
+    let connect = async || {
+        Locks::builder(nestlock::Master::cluster(&urls)).node_timeout(10 * SECOND).connect().await.unwrap()
+    };
     let (ours, theirs) = (connect().await, connect().await);
     for at in 0..3 {
         let name = cluster.name_on(at, "stock:lamp").await;

@@ -1,5 +1,7 @@
 //! Masters that are replaced by their replicas, on purpose or after their death.
 
+use std::time::Duration;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -112,17 +114,17 @@ async fn a_cluster_in_which_a_replica_took_over_has_no_vote_for_a_while() {
     let (silent, other) = (Memory::new(), Memory::new());
     let several = || -> Builder {
         let masters = [Master::cluster(cluster.urls()), Master::memory(&silent), Master::memory(&other)];
-        Locks::builder().masters(masters).node_timeout(SECOND).lease(12 * SECOND)
+        Locks::quorum(masters).node_timeout(SECOND).lease(12 * SECOND)
     };
     let stock = several().connect().await.unwrap().mutex(cluster.name_on(0, "vote").await);
-    silent.stall(600 * SECOND);
+    silent.faults().stall(600 * SECOND);
     // The cluster has just been started. It has its first vote once it is old enough.
     let votes = async || stock.try_lock().await;
     eventually("its vote", async || votes().await.is_ok_and(|guard| guard.is_some())).await;
     cluster.fail_over(3).await;
     // It works, and its vote is not counted.
     assert_eq!(soon("an attempt", votes()).await.unwrap_err().kind(), ErrorKind::Unavailable);
-    let trusting = several().delayed_restart(false).connect().await.unwrap().mutex(stock.name());
+    let trusting = several().restart_delay(Duration::ZERO).connect().await.unwrap().mutex(stock.name());
     soon("an attempt", trusting.try_lock()).await.unwrap().expect("it is free").release().await.unwrap();
     eventually("its vote again", async || votes().await.is_ok_and(|guard| guard.is_some())).await;
 }

@@ -10,7 +10,7 @@ use nestlock::{Builder, Guard, Locks, Owner, Result};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::{builder, plain};
+use super::{builder, over, plain};
 use crate::support::cluster::Cluster;
 use crate::support::server::{Server, allow_its_name};
 use crate::support::{self, HOUR, SECOND, eventually, soon};
@@ -322,8 +322,7 @@ async fn a_user_without_the_rights_of_a_line_has_locks_without_one() {
         }
         let with_user = |url: String| url.replace("redis://", &format!("redis://{user}:secret@"));
         let urls: Vec<String> = cluster.urls().into_iter().map(with_user).collect();
-        let connect =
-            async || builder(&cluster).cluster(&urls).poll_interval(SECOND).connect().await.unwrap();
+        let connect = async || over(&urls).poll_interval(SECOND).connect().await.unwrap();
         let (one, two) = (connect().await, connect().await);
         let guard = one.mutex(&name).lock().await.unwrap();
         let waiter = waits(&two, &name);

@@ -9,14 +9,18 @@ mod outage;
 mod sharded;
 mod strangers;
 
-use nestlock::{Builder, Locks};
+use nestlock::{Builder, Locks, Master};
 
 use crate::support::cluster::Cluster;
 use crate::support::{self, HOUR, SECOND};
 
 /// Returns the options that a test starts from. The node timeout is longer than any stall of a busy machine.
 fn builder(cluster: &Cluster) -> Builder {
-    Locks::builder().cluster(cluster.urls()).node_timeout(10 * SECOND).unavailable_after(60 * SECOND)
+    over(&cluster.urls())
+}
+
+fn over(urls: &[String]) -> Builder {
+    Locks::builder(Master::cluster(urls)).node_timeout(10 * SECOND).unavailable_after(60 * SECOND)
 }
 
 async fn locks(cluster: &Cluster) -> Locks {

@@ -3,7 +3,7 @@
 use nestlock::{Guard, Locks};
 use tokio::task::JoinHandle;
 
-use super::{builder, channels, plain, without_timers};
+use super::{builder, channels, over, plain, without_timers};
 use crate::support::cluster::Cluster;
 use crate::support::{self, eventually, soon};
 
@@ -159,7 +159,7 @@ async fn users_without_the_right_to_sharded_channels_wake_each_other_on_plain_on
     }
     let urls: Vec<String> =
         cluster.urls().into_iter().map(|url| url.replace("redis://", "redis://old:secret@")).collect();
-    let old = || builder(&cluster).cluster(&urls);
+    let old = || over(&urls);
     let ours = old().lease(support::HOUR).connect().await.unwrap();
     let theirs = support::without_timers(old()).connect().await.unwrap();
     let name = cluster.name_on(1, "old").await;

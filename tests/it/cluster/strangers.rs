@@ -79,7 +79,7 @@ async fn seeds_of_two_clusters_are_a_wrong_option() {
     let (one, other) = tokio::join!(Cluster::start(), Cluster::start());
     for _ in 0..8 {
         let seeds = [one.node(0).url(), one.node(4).url(), other.node(1).url()];
-        let error = Locks::builder().cluster(seeds).connect().await.unwrap_err();
+        let error = Locks::builder(nestlock::Master::cluster(seeds)).connect().await.unwrap_err();
         is_of_two_clusters(&error);
     }
 }
@@ -88,7 +88,9 @@ async fn seeds_of_two_clusters_are_a_wrong_option() {
 async fn a_seed_that_comes_later_and_is_of_another_cluster_ends_grants_unless_most_are_of_this_one() {
     let (one, other) = tokio::join!(Cluster::start(), Cluster::start());
     other.node(0).freeze();
-    let connect = |seeds: Vec<String>| Locks::builder().cluster(seeds).node_timeout(10 * SECOND).connect();
+    let connect = |seeds: Vec<String>| {
+        Locks::builder(nestlock::Master::cluster(seeds)).node_timeout(10 * SECOND).connect()
+    };
     let even = connect(vec![one.node(0).url(), other.node(0).url()]).await.unwrap().mutex("seeds");
     let most = [one.node(0).url(), one.node(1).url(), other.node(0).url()];
     let most = connect(most.to_vec()).await.unwrap().mutex("seeds");
@@ -119,7 +121,8 @@ async fn a_new_cluster_at_the_old_addresses_is_used_after_a_while() {
         .await;
     };
     build().await;
-    let connect = Locks::builder().cluster([server.url()]).lease(3 * SECOND).node_timeout(SECOND);
+    let connect =
+        Locks::builder(nestlock::Master::cluster([server.url()])).lease(3 * SECOND).node_timeout(SECOND);
     let stock = connect.unavailable_after(PATIENCE).connect().await.unwrap().mutex("anew");
     let guard = soon("the lock", stock.lock()).await.unwrap();
     let lost = std::time::Instant::now();
@@ -142,7 +145,7 @@ async fn a_node_that_joined_another_cluster_without_a_restart_takes_nobody_along
     soon("the lock", stock.lock()).await.unwrap().release().await.unwrap();
     ours.defect(0, 1, &theirs, &name).await;
     let left = [1, 2, 4, 5].map(|at| ours.node(at).url());
-    let fresh = Locks::builder().cluster(left).lease(600 * SECOND).node_timeout(10 * SECOND);
+    let fresh = Locks::builder(nestlock::Master::cluster(left)).lease(600 * SECOND).node_timeout(10 * SECOND);
     let guard = soon("the lock", fresh.connect().await.unwrap().mutex(&name).lock()).await.unwrap();
     // No client can see the first moment.
     if let Some(wrong) = soon("an answer", tried(&stock)).await {
@@ -202,7 +205,7 @@ async fn a_node_that_was_given_to_another_cluster_is_not_believed_while_it_alone
     .await;
     let builder = || {
         let seeds = [master.url(), replica.url()];
-        Locks::builder().cluster(seeds).lease(600 * SECOND).node_timeout(2 * SECOND)
+        Locks::builder(nestlock::Master::cluster(seeds)).lease(600 * SECOND).node_timeout(2 * SECOND)
     };
     let others = join_all((0..4).map(|_| async { builder().connect().await.unwrap().mutex("pair") })).await;
     let ours = builder().connect().await.unwrap();
@@ -270,7 +273,7 @@ async fn the_few_remaining_nodes_of_a_cluster_are_used_after_a_while() {
             eventually("the whole cluster", async || shows(node, id).await).await;
         }
     }
-    let connect = Locks::builder().cluster(seeds).lease(3 * SECOND).node_timeout(SECOND);
+    let connect = Locks::builder(nestlock::Master::cluster(seeds)).lease(3 * SECOND).node_timeout(SECOND);
     let stock = connect.unavailable_after(PATIENCE).connect().await.unwrap().mutex("shrunk");
     for (node, _) in &gone {
         node.kill();

@@ -79,7 +79,7 @@ async fn a_job_that_takes_longer_frees_its_lock_at_once() {
 #[tokio::test]
 async fn the_time_may_be_longer_than_the_lease() {
     let home = Home::start().await;
-    let locks = home.builder().lease(2 * SECOND).longest_lease(LONG).connect().await.unwrap();
+    let locks = home.builder().lease(2 * SECOND).connect().await.unwrap();
     let (stock, theirs) = (locks.mutex("stock"), home.locks().await.mutex("stock"));
     stock.lock().at_least(LONG).await.unwrap().release().await.unwrap();
     assert!(

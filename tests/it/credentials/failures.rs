@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use super::{Answer, SECRET, Vault, add_user, assert_nothing_is_shown, connections, password};
 use crate::support::cluster::Cluster;
 use crate::support::server::Server;
-use crate::support::{SECOND, eventually, log, options, soon};
+use crate::support::{SECOND, eventually, log, options, quorum, soon};
 
 #[tokio::test]
 async fn a_provider_that_fails_is_reported_as_its_error() {
@@ -20,7 +20,7 @@ async fn a_provider_that_fails_is_reported_as_its_error() {
         (Answer::Hangs(alive), "provider of credentials did not return within 5s"),
     ] {
         let vault = Vault::new(answer.clone());
-        let builder = options().server(server.url()).credentials(vault.provider());
+        let builder = options(server.url()).credentials(vault.provider());
         let error = soon("an error", builder.connect()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.to_string().contains(words), "{error}");
@@ -36,9 +36,9 @@ async fn credentials_that_are_refused_are_an_error_that_does_not_show_them() {
     let cluster = Cluster::shared().await;
     let vault = Vault::new(Answer::User("nobody"));
     for builder in [
-        options().server(server.url()),
-        options().servers([server.url()]),
-        options().cluster([cluster.node(0).url()]),
+        options(server.url()),
+        quorum([server.url()]),
+        options(nestlock::Master::cluster([cluster.node(0).url()])),
     ] {
         let error = builder.credentials(vault.provider()).connect().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
@@ -52,7 +52,7 @@ async fn an_error_of_the_provider_that_repeats_the_password_is_not_shown() {
     let server = Server::start().await;
     add_user(&server, "bob").await;
     let vault = Vault::new(Answer::User("bob"));
-    let builder = options().server(server.url()).credentials(vault.provider()).unavailable_after(SECOND);
+    let builder = options(server.url()).credentials(vault.provider()).unavailable_after(SECOND);
     let locks = builder.connect().await.unwrap();
     let why = format!("it is no longer {}", password("bob"));
     for answer in [Answer::Fails(why.clone()), Answer::FailsBecause(why)] {
@@ -79,7 +79,7 @@ async fn standing_connections_live_on_while_the_provider_fails() {
         add_user(&server, user).await;
     }
     let vault = Vault::new(Answer::User("bob"));
-    let builder = options().server(server.url()).credentials(vault.provider()).lease(6 * SECOND);
+    let builder = options(server.url()).credentials(vault.provider()).lease(6 * SECOND);
     let locks = builder.connect().await.unwrap();
     let guard = locks.mutex("stock").lock().await.unwrap();
     let before = connections(&server, "bob").await;
@@ -102,7 +102,7 @@ async fn a_server_that_refuses_new_credentials_is_asked_again_over_the_same_conn
     let server = Server::start().await;
     add_user(&server, "bob").await;
     let vault = Vault::new(Answer::User("bob"));
-    let locks = options().server(server.url()).credentials(vault.provider()).connect().await.unwrap();
+    let locks = options(server.url()).credentials(vault.provider()).connect().await.unwrap();
     let guard = locks.mutex("stock").lock().await.unwrap();
     let before = connections(&server, "bob").await;
     vault.set(Answer::User("eve"));
@@ -133,7 +133,7 @@ async fn the_end_of_the_locks_ends_the_question_to_the_provider() {
     add_user(&server, "bob").await;
     for closes in [true, false] {
         let vault = Vault::new(Answer::User("bob"));
-        let locks = options().server(server.url()).credentials(vault.provider()).connect().await.unwrap();
+        let locks = options(server.url()).credentials(vault.provider()).connect().await.unwrap();
         let (alive, mut ended) = mpsc::channel(1);
         let asked = vault.asked();
         vault.set(Answer::Hangs(alive));
@@ -154,7 +154,7 @@ async fn a_connect_that_is_dropped_ends_the_question_to_the_provider() {
     let server = Server::start().await;
     let (alive, mut ended) = mpsc::channel(1);
     let vault = Vault::new(Answer::Hangs(alive));
-    let connecting = tokio::spawn(options().server(server.url()).credentials(vault.provider()).connect());
+    let connecting = tokio::spawn(options(server.url()).credentials(vault.provider()).connect());
     eventually("a question", async || vault.asked() > 0).await;
     vault.set(Answer::User("bob"));
     connecting.abort();
@@ -166,7 +166,7 @@ async fn a_connect_that_is_dropped_ends_the_question_to_the_provider() {
 async fn a_provider_beside_a_password_in_the_url_is_rejected_before_anything_is_sent() {
     let vault = Vault::new(Answer::User("bob"));
     let url = format!("redis://:{SECRET}@127.0.0.1:1");
-    let error = options().server(&url).credentials(vault.provider()).connect().await.unwrap_err();
+    let error = options(&url).credentials(vault.provider()).connect().await.unwrap_err();
     assert_eq!((error.kind(), vault.asked()), (ErrorKind::Config, 0), "{error}");
     assert_nothing_is_shown(&format!("{error} {error:?} {:?}", Credentials::new("bob", SECRET)));
 }

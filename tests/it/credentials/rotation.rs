@@ -11,7 +11,7 @@ use crate::support::cluster::Cluster;
 use crate::support::proxy::Proxy;
 use crate::support::sentinel::{Group, NAME, Setup};
 use crate::support::server::Server;
-use crate::support::{HOUR, PATIENCE, SECOND, eventually, locks, log, options, soon, without_timers};
+use crate::support::{HOUR, PATIENCE, SECOND, eventually, locks, log, options, quorum, soon, without_timers};
 
 /// Starts a request that sleeps until a message wakes it.
 async fn sleeper(mutex: &Mutex, servers: &[&Server]) -> JoinHandle<nestlock::Result<Guard>> {
@@ -48,7 +48,7 @@ async fn a_password_that_changes_loses_no_hold_and_no_wake_up() {
     let server = Server::start().await;
     add_user(&server, "bob").await;
     let vault = Vault::new(Answer::User("bob"));
-    let builder = with(&vault, options().server(server.url()).label("rotated"));
+    let builder = with(&vault, options(server.url()).label("rotated"));
     let mut shown = format!("{builder:?}");
     let (ours, theirs) = (builder.clone().connect().await.unwrap(), builder.connect().await.unwrap());
     let guard = ours.mutex("stock").lock().await.unwrap();
@@ -101,7 +101,7 @@ async fn logins_among_many_commands_mix_up_no_answers() {
         add_user(&server, user).await;
     }
     let vault = Vault::new(Answer::User("bob"));
-    let locks = with(&vault, options().server(server.url())).connect().await.unwrap();
+    let locks = with(&vault, options(server.url())).connect().await.unwrap();
     let before = connections(&server, "bob").await;
     let done = Arc::new(AtomicBool::new(false));
     let work = (0..8).map(|at| {
@@ -135,7 +135,7 @@ async fn requests_wait_while_the_server_has_a_new_password_and_the_provider_has_
     let server = Server::start().await;
     add_user(&server, "bob").await;
     let vault = Vault::new(Answer::Lasting("bob"));
-    let builder = options().server(server.url()).credentials(vault.provider());
+    let builder = options(server.url()).credentials(vault.provider());
     let locks = builder.clone().unavailable_after(PATIENCE).connect().await.unwrap();
     let impatient = builder.unavailable_after(SECOND / 10).connect().await.unwrap();
     let new = format!(">{}", password("new"));
@@ -164,7 +164,7 @@ async fn a_connection_that_is_not_logged_in_any_more_is_replaced() {
     add_user(&server, "bob").await;
     let proxy = Proxy::to(&server).await;
     let vault = Vault::new(Answer::Lasting("bob"));
-    let locks = options().server(proxy.url()).credentials(vault.provider()).connect().await.unwrap();
+    let locks = options(proxy.url()).credentials(vault.provider()).connect().await.unwrap();
     let guard = locks.mutex("stock").lock().await.unwrap();
     let before = connections(&server, "bob").await;
     let is_renewal = proxy.on(|c| c.is("renew"));
@@ -188,7 +188,7 @@ async fn both_connections_of_a_pair_log_in_again() {
     .await;
     add_user(&server, "bob").await;
     let vault = Vault::new(Answer::User("bob"));
-    let builder = options().server(server.url()).replicas(1, SECOND).unavailable_after(60 * SECOND);
+    let builder = options(server.url()).replicas(1, SECOND).unavailable_after(60 * SECOND);
     let locks = builder.credentials(vault.provider()).connect().await.unwrap();
     let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
     assert_eq!(connections(&server, "bob").await.len(), 2);
@@ -208,7 +208,7 @@ async fn a_quorum_logs_in_again_on_all_its_masters() {
     let servers: Vec<&Server> = servers.iter().collect();
     let vault = Vault::new(Answer::User("bob"));
     let urls = servers.iter().map(|server| server.url());
-    let builder = with(&vault, options().servers(urls).delayed_restart(false));
+    let builder = with(&vault, quorum(urls));
     let (ours, theirs) = (builder.clone().connect().await.unwrap(), builder.connect().await.unwrap());
     let guard = ours.mutex("stock").lock().await.unwrap();
     let waiting = sleeper(&theirs.mutex("stock"), &servers).await;
@@ -228,7 +228,7 @@ async fn connections_that_are_made_together_share_an_answer_and_later_ones_ask_a
     }
     let vault = Vault::new(Answer::Lasting("bob"));
     let urls = servers.iter().map(Server::url);
-    let builder = options().servers(urls).delayed_restart(false).credentials(vault.provider());
+    let builder = quorum(urls).credentials(vault.provider());
     let locks = builder.connect().await.unwrap();
     // One question for the first, and one for those that began while it was being answered.
     assert!((1..=2).contains(&vault.asked()), "{} questions", vault.asked());
@@ -246,7 +246,7 @@ async fn on_cluster(sharded: bool) {
     }
     let nodes: Vec<&Server> = cluster.nodes().iter().collect();
     let vault = Vault::new(Answer::User("bob"));
-    let builder = with(&vault, options().cluster(cluster.urls()).sharded_channels(sharded));
+    let builder = with(&vault, options(nestlock::Master::cluster(cluster.urls())).sharded_channels(sharded));
     let (ours, theirs) = (builder.clone().connect().await.unwrap(), builder.connect().await.unwrap());
     let name = cluster.name_on(0, "rotated").await;
     let others = [cluster.name_on(1, "rotated").await, cluster.name_on(2, "rotated").await];
@@ -305,7 +305,7 @@ async fn the_master_of_sentinels_logs_in_again_and_so_does_the_next_one() {
     let servers: Vec<&Server> = group.servers.iter().collect();
     let vault = Vault::new(Answer::User("bob"));
     let urls = group.urls(":of-the-sentinels@", "");
-    let builder = with(&vault, options().masters([Master::sentinel(urls, NAME)]));
+    let builder = with(&vault, quorum([Master::sentinel(urls, NAME)]));
     let (ours, theirs) = (builder.clone().connect().await.unwrap(), builder.connect().await.unwrap());
     let guard = ours.mutex("stock").lock().await.unwrap();
     let waiting = sleeper(&theirs.mutex("stock"), &servers[..1]).await;
@@ -335,7 +335,7 @@ async fn a_login_without_an_answer_replaces_no_connection() {
     let proxy = Proxy::to(&server).await;
     let vault = Vault::new(Answer::User("bob"));
     let node_timeout = SECOND;
-    let builder = with(&vault, options().server(proxy.url())).lease(HOUR).node_timeout(node_timeout);
+    let builder = with(&vault, options(proxy.url())).lease(HOUR).node_timeout(node_timeout);
     let locks_of_bob = builder.connect().await.unwrap();
     let guard = locks_of_bob.mutex("stock").lock().await.unwrap();
     let before = connections(&server, "bob").await;
@@ -359,7 +359,7 @@ async fn connections_over_tls_log_in_again() {
     let server = Server::tls().await;
     add_user(&server, "bob").await;
     let vault = Vault::new(Answer::User("bob"));
-    let builder = with(&vault, options().server(format!("{}/#insecure", server.tls_url())));
+    let builder = with(&vault, options(format!("{}/#insecure", server.tls_url())));
     let (ours, theirs) = (builder.clone().connect().await.unwrap(), builder.connect().await.unwrap());
     let guard = ours.mutex("stock").lock().await.unwrap();
     let waiting = sleeper(&theirs.mutex("stock"), &[&server]).await;

@@ -24,8 +24,8 @@ async fn options_that_cannot_work_are_rejected_at_connect_and_nothing_is_sent() 
         ("retry_delay", builder(&server.url()).retry_delay(Duration::MAX..=Duration::ZERO)),
         ("prefix", builder(&server.url()).prefix("x".repeat(1_025))),
         ("prefix", builder(&server.url()).prefix("}")),
-        ("more than once", Locks::builder().servers([server.url(), server.url()])),
-        ("no master", Locks::builder()),
+        ("more than once", Locks::quorum([server.url(), server.url()])),
+        ("no master", Locks::quorum([] as [&str; 0])),
     ];
     for (option, rejected) in rejected {
         is(&rejected.connect().await.unwrap_err(), ErrorKind::Config, None, &[option]);

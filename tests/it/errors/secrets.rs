@@ -6,7 +6,7 @@ use nestlock::{ErrorKind, Locks, Server as Address};
 
 use super::everything;
 use crate::support::server::{Server, free_port};
-use crate::support::{SECOND, builder, log, options, soon};
+use crate::support::{SECOND, builder, log, options, quorum, soon};
 
 const SECRET: &str = "h1dden-pa55word";
 
@@ -44,7 +44,7 @@ async fn a_password_is_not_shown_where_the_server_does_not_know_hello() {
     let unusable = renamed().await;
     let (one, two) =
         (Server::with(&["--requirepass", SECRET]).await, Server::with(&["--requirepass", SECRET]).await);
-    for options in [builder(&url(&unusable)), options().cluster([url(&unusable)])] {
+    for options in [builder(&url(&unusable)), options(nestlock::Master::cluster([url(&unusable)]))] {
         let error = soon("an error", options.connect()).await.unwrap_err();
         let text = everything(&error);
         assert!(!text.contains(SECRET), "{text}");
@@ -56,7 +56,7 @@ async fn a_password_is_not_shown_where_the_server_does_not_know_hello() {
         assert!(text.contains("unknown command 'HELLO'"), "{text}");
     }
     // It is logged if the server is one of several.
-    let masters = options().servers([url(&one), url(&two), url(&unusable)]);
+    let masters = quorum([url(&one), url(&two), url(&unusable)]);
     soon("the other two", masters.connect()).await.unwrap();
     log::recorded(|event| event.mentions(&format!(":{}", unusable.port())) && event.mentions("HELLO")).await;
     assert!(log::all(|event| event.mentions(SECRET)).is_empty());

@@ -22,7 +22,7 @@ const DEEDS: [(&str, Deed); 4] = [
 
 /// Connects with leases that outlive the test, so only a settle or another request helps.
 async fn connect(server: impl Into<nestlock::Server>) -> Locks {
-    options().server(server).lease(LONG).node_timeout(QUICK).poll_interval(QUICK).connect().await.unwrap()
+    options(server).lease(LONG).node_timeout(QUICK).poll_interval(QUICK).connect().await.unwrap()
 }
 
 /// Starts a stranger that waits, in a task of its own.
@@ -158,7 +158,7 @@ async fn a_half_open_command_connection_is_replaced(over: Over) {
 async fn connections_reset_at_any_time_neither_lose_a_hold_nor_leave_one(over: Over) {
     let server = Server::start().await;
     let (proxy, given) = over.proxy(&server);
-    let patient = options().server(given).lease(LONG).node_timeout(QUICK).unavailable_after(Duration::MAX);
+    let patient = options(given).lease(LONG).node_timeout(QUICK).unavailable_after(Duration::MAX);
     let locks = patient.connect().await.unwrap();
     let users: Vec<_> = (0..6)
         .map(|at| {

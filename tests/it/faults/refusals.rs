@@ -53,12 +53,12 @@ async fn closes_behind_refusals(locks: Locks, word: &str) {
 async fn nothing_is_left_to_undo_behind_a_refused_write() {
     let servers = [Server::start().await, Server::start().await, Server::start().await];
     let locks = async || {
-        let options = support::options().server(servers[0].url());
+        let options = support::options(servers[0].url());
         options.unavailable_after(QUICK).connect().await.unwrap()
     };
     let quorum = async || {
-        let options = support::options().masters(servers.iter().map(|server| Master::server(server.url())));
-        options.delayed_restart(false).unavailable_after(QUICK).connect().await.unwrap()
+        let options = support::quorum(servers.iter().map(|server| Master::server(server.url())));
+        options.restart_delay(Duration::ZERO).unavailable_after(QUICK).connect().await.unwrap()
     };
     for (option, word) in [("min-replicas-to-write", "NOREPLICAS"), ("maxmemory", "OOM")] {
         for server in &servers {
@@ -87,7 +87,7 @@ async fn nothing_is_left_to_undo_behind_a_refused_write_of_a_cluster() {
     for node in cluster.nodes() {
         node.set("min-replicas-to-write", 9).await;
     }
-    let options = support::options().cluster(cluster.urls()).unavailable_after(QUICK);
+    let options = support::options(nestlock::Master::cluster(cluster.urls())).unavailable_after(QUICK);
     closes_behind_refusals(options.connect().await.unwrap(), "NOREPLICAS").await;
 }
 

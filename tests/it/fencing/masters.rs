@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 use super::{COUNTER, SECOND, next};
 use crate::support::proxy::Proxy;
 use crate::support::server::Server;
-use crate::support::{eventually, soon};
+use crate::support::{eventually, quorum, soon};
 
 /// Above what any clock shows, so that the order rests only on the counters.
 const ABOVE: u64 = 1 << 60;
@@ -42,8 +42,7 @@ impl Masters {
 
     /// Returns options that trust the masters although they have just been started.
     fn builder(&self) -> Builder {
-        let builder = Locks::builder().delayed_restart(false).lease(60 * SECOND);
-        builder.servers(self.0.iter().map(|(_, proxy)| proxy.url()))
+        quorum(self.0.iter().map(|(_, proxy)| proxy.url())).lease(60 * SECOND)
     }
 
     async fn locks(&self) -> Locks {
@@ -248,7 +247,8 @@ async fn tokens_grow_while_replies_are_lost_and_masters_freeze() {
 #[tokio::test]
 async fn tokens_grow_while_masters_come_back_without_their_counters() {
     let masters = Masters::empty().await;
-    let young = || masters.builder().delayed_restart(true).lease(2 * SECOND).unavailable_after(60 * SECOND);
+    let young =
+        || masters.builder().restart_delay(2 * SECOND).lease(2 * SECOND).unavailable_after(60 * SECOND);
     tokens_grow(&masters, young, async |server, _| {
         server.restart_empty().await;
         // The next one restarts once this one may vote again; otherwise a majority never could.

@@ -83,7 +83,7 @@ fn runtime(random: &mut StdRng) -> Runtime {
 
 /// Returns a `Locks` with leases that outlive every test, whose first runtime is gone.
 fn long_lived() -> Locks {
-    one_thread().block_on(Locks::builder().memory(&Memory::new()).lease(LONG).connect()).unwrap()
+    one_thread().block_on(Locks::builder(&Memory::new()).lease(LONG).connect()).unwrap()
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn runtimes_that_come_and_go_leave_nobody_waiting() {
 #[test]
 fn a_runtime_that_is_not_driven_keeps_nobody_waiting() {
     let first = one_thread();
-    let locks = first.block_on(Locks::builder().memory(&Memory::new()).lease(LONG).connect()).unwrap();
+    let locks = first.block_on(Locks::builder(&Memory::new()).lease(LONG).connect()).unwrap();
     let stock = locks.mutex("stock");
     for round in 0..3 {
         drop(first.block_on(stock.lock()).unwrap());
@@ -150,7 +150,7 @@ fn a_runtime_that_is_not_driven_keeps_nobody_waiting() {
 #[test]
 fn a_hold_is_renewed_though_its_runtime_is_not_driven() {
     let first = one_thread();
-    let options = Locks::builder().memory(&Memory::new()).lease(6 * SECOND);
+    let options = Locks::builder(&Memory::new()).lease(6 * SECOND);
     let locks = first.block_on(options.connect()).unwrap();
     let guard = first.block_on(locks.mutex("held").lock()).unwrap();
     one_thread().block_on(async {
@@ -165,7 +165,7 @@ fn a_hold_is_renewed_though_its_runtime_is_not_driven() {
 
 #[test]
 fn a_hold_is_renewed_by_whichever_runtime_uses_its_locks() {
-    let options = Locks::builder().memory(&Memory::new()).lease(6 * SECOND);
+    let options = Locks::builder(&Memory::new()).lease(6 * SECOND);
     let first = one_thread();
     let locks = first.block_on(options.connect()).unwrap();
     let guard = first.block_on(locks.mutex("held").lock()).unwrap();
@@ -187,7 +187,7 @@ fn a_hold_is_renewed_by_whichever_runtime_uses_its_locks() {
 
 #[test]
 fn a_hold_that_no_runtime_renews_is_lost_at_its_deadline() {
-    let options = Locks::builder().memory(&Memory::new()).lease(SECOND);
+    let options = Locks::builder(&Memory::new()).lease(SECOND);
     let first = one_thread();
     let locks = first.block_on(options.connect()).unwrap();
     let guard = first.block_on(locks.mutex("stock").lock()).unwrap();
@@ -316,18 +316,18 @@ fn a_guard_may_be_dropped_by_a_thread_that_ends() {
 #[test]
 fn a_release_behind_a_command_of_a_runtime_that_ends_goes_on() {
     let store = Memory::new();
-    let options = Locks::builder().memory(&store).lease(9 * SECOND).node_timeout(60 * SECOND);
+    let options = Locks::builder(&store).lease(9 * SECOND).node_timeout(60 * SECOND);
     let first = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let stock = first.block_on(options.connect()).unwrap().mutex("stock");
     one_thread().block_on(async {
         let guard = stock.lock().await.unwrap();
-        store.stall(Duration::MAX);
+        store.faults().stall(Duration::MAX);
         // A third of the lease, and the time that sending a renewal takes.
         tokio::time::sleep(3 * SECOND + SECOND / 2).await;
         let release = tokio::spawn(guard.release());
         yield_now().await;
         std::thread::spawn(move || drop(first)).join().unwrap();
-        store.stall(Duration::ZERO);
+        store.faults().stall(Duration::ZERO);
         soon("the release", release).await.unwrap().unwrap();
     });
 }

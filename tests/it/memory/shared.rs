@@ -50,14 +50,14 @@ async fn what_a_store_has_outlives_the_locks_that_put_it_there() {
 #[tokio::test]
 async fn a_lock_is_lost_by_its_key_which_begins_with_the_prefix() {
     let store = Memory::new();
-    let locks = Locks::builder().memory(&store).prefix("app:").connect().await.unwrap();
-    assert!(!store.lose("app:stock"), "nobody holds it");
+    let locks = Locks::builder(&store).prefix("app:").connect().await.unwrap();
+    assert!(!store.faults().lose("app:stock"), "nobody holds it");
     let guard = locks.mutex("stock").lock().await.unwrap();
-    assert!(!store.lose("stock"));
+    assert!(!store.faults().lose("stock"));
     assert!(!guard.is_lost());
-    assert!(store.lose("app:stock"));
+    assert!(store.faults().lose("app:stock"));
     assert_eq!(soon("the loss", guard.lost()).await, nestlock::Loss::Gone);
-    assert!(!store.lose("app:stock"));
+    assert!(!store.faults().lose("app:stock"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -95,5 +95,5 @@ fn one_can_be_made_where_there_is_no_runtime() {
 }
 
 async fn over(store: &Memory) -> Locks {
-    Locks::builder().memory(store).connect().await.unwrap()
+    Locks::builder(store).connect().await.unwrap()
 }

@@ -13,12 +13,12 @@ async fn a_hold_that_a_minority_lacks_is_confirmed_and_given_to_it() {
             true => stock.lock().fixed_lease(20 * SECOND).await.unwrap(),
             false => stock.lock().await.unwrap(),
         };
-        stores[0].restart_empty();
+        stores[0].faults().restart_empty();
         guard.check().await.unwrap();
         until("it is back", || counts(&stores, &guard) == [Some(1); 3]).await;
-        stores[1].stall(60 * SECOND);
+        stores[1].faults().stall(60 * SECOND);
         guard.check().await.unwrap();
-        stores[1].stall(Duration::ZERO);
+        stores[1].faults().stall(Duration::ZERO);
         guard.release().await.unwrap();
         until("the end", || are_free(&stores)).await;
     }
@@ -42,10 +42,10 @@ async fn a_hold_that_a_majority_lacks_is_lost_by_its_check() {
 async fn a_check_that_a_majority_does_not_answer_is_unavailable() {
     let stores = stores(3);
     let guard = locks(&stores).await.mutex("stock").lock().fixed_lease(20 * SECOND).await.unwrap();
-    stores[1..].iter().for_each(|store| store.stall(60 * SECOND));
+    stores[1..].iter().for_each(|store| store.faults().stall(60 * SECOND));
     assert_eq!(guard.check().await.unwrap_err().kind(), ErrorKind::Unavailable);
     assert!(!guard.is_lost());
-    stores[1..].iter().for_each(|store| store.stall(Duration::ZERO));
+    stores[1..].iter().for_each(|store| store.faults().stall(Duration::ZERO));
     tokio::time::sleep(SECOND).await;
     guard.check().await.unwrap();
 }

@@ -12,7 +12,7 @@ async fn claimed(stores: &[Memory]) -> Claim {
 async fn a_hold_is_resumed_by_a_majority_and_given_to_the_others() {
     let stores = stores(3);
     let claim = claimed(&stores).await;
-    stores[1].restart_empty();
+    stores[1].faults().restart_empty();
     let stock = locks(&stores).await.mutex("stock");
     let guard = stock.resume(&claim).await.unwrap();
     until("all have it", || counts(&stores, &guard) == [Some(1); 3]).await;
@@ -24,14 +24,14 @@ async fn a_hold_is_resumed_by_a_majority_and_given_to_the_others() {
 async fn a_master_that_was_away_leaves_nothing_of_a_claim() {
     let stores = stores(3);
     let claim = claimed(&stores).await;
-    stores[2].stall(3 * SECOND);
+    stores[2].faults().stall(3 * SECOND);
     let guard = locks(&stores[..2]).await.mutex("stock").resume(&claim).await.unwrap();
     drop(guard);
-    stores[2].stall(Duration::ZERO);
+    stores[2].faults().stall(Duration::ZERO);
     tokio::time::sleep(SECOND).await;
     let guard = locks(&stores).await.mutex("stock");
     let guard = guard.lock().await.unwrap();
-    stores[2].stall(2 * SECOND);
+    stores[2].faults().stall(2 * SECOND);
     guard.release().await.unwrap();
     tokio::time::sleep(60 * SECOND).await;
     assert!(are_free(&stores), "{stores:?}");
@@ -42,8 +42,8 @@ async fn a_master_that_was_away_leaves_nothing_of_a_claim() {
 async fn a_resume_that_a_majority_refuses_ends_what_it_has_moved() {
     let stores = stores(3);
     let claim = claimed(&stores).await;
-    stores[0].lose("stock");
-    stores[1].lose("stock");
+    stores[0].faults().lose("stock");
+    stores[1].faults().lose("stock");
     let error = locks(&stores).await.mutex("stock").resume(&claim).await.unwrap_err();
     assert_eq!(error.loss(), Some(Loss::Gone));
     let begun = tokio::time::Instant::now();
@@ -56,7 +56,7 @@ async fn a_resume_that_no_majority_answers_is_undone_when_they_are_back() {
     let stores = stores(3);
     let claim = claimed(&stores).await;
     let stock = locks(&stores).await.mutex("stock");
-    stores[1..].iter().for_each(|store| store.stall(5 * SECOND));
+    stores[1..].iter().for_each(|store| store.faults().stall(5 * SECOND));
     assert_eq!(stock.resume(&claim).await.unwrap_err().kind(), ErrorKind::Unavailable);
     tokio::time::sleep(8 * SECOND).await;
     assert!(are_free(&stores), "{stores:?}");
@@ -70,7 +70,7 @@ async fn no_two_resume_one_claim_whichever_masters_they_reach_first() {
         let stores = stores(3);
         let claim = claimed(&stores).await;
         let (one, two) = (locks(&stores).await.mutex("stock"), locks(&stores).await.mutex("stock"));
-        stores[first].stall(SECOND / 5);
+        stores[first].faults().stall(SECOND / 5);
         let (one, two) = tokio::join!(one.resume(&claim), two.resume(&claim));
         assert!(one.is_err() || two.is_err());
         let guard = one.or(two).unwrap();
@@ -86,7 +86,7 @@ async fn no_two_resume_one_claim_whichever_masters_they_reach_first() {
 async fn what_a_master_grants_late_to_a_hold_that_was_handed_over_stays() {
     let stores = stores(3);
     let ours = locks(&stores).await.mutex("stock");
-    stores[2].stall(SECOND / 5);
+    stores[2].faults().stall(SECOND / 5);
     let claim = ours.lock().await.unwrap().into_claim().await.unwrap();
     tokio::time::sleep(2 * SECOND).await;
     let seen = format!("{:?}", stores[2]);

@@ -10,7 +10,7 @@ async fn a_release_is_sent_to_a_master_that_was_away_once_it_is_back() {
     let stores = stores(3);
     let stock = locks(&stores).await.mutex("stock");
     let guard = stock.lock().await.unwrap();
-    stores[2].stall(2 * SECOND);
+    stores[2].faults().stall(2 * SECOND);
     guard.release().await.unwrap();
     assert!(are_free(&stores[..2]) && !is_free(&stores[2]));
     let begun = Instant::now();
@@ -26,7 +26,7 @@ async fn close_waits_for_a_minority_that_has_a_hold_yet() {
         let (ours, theirs) = (locks(&stores).await, locks(&stores).await);
         let guard =
             if end == "a forced release" { &theirs } else { &ours }.mutex("stock").lock().await.unwrap();
-        stores[2].stall(SECOND * 4 / 10);
+        stores[2].faults().stall(SECOND * 4 / 10);
         match end {
             "a release" => guard.release().await.unwrap(),
             "a dropped guard" => drop(guard),
@@ -52,7 +52,7 @@ async fn close_does_not_wait_for_long_for_a_minority_that_stays_away() {
     let stores = stores(3);
     let locks = locks(&stores).await;
     let guard = locks.mutex("stock").lock().await.unwrap();
-    stores[2].stall(3600 * SECOND);
+    stores[2].faults().stall(3600 * SECOND);
     guard.release().await.unwrap();
     let begun = Instant::now();
     locks.close().await.unwrap();
@@ -63,7 +63,7 @@ async fn close_does_not_wait_for_long_for_a_minority_that_stays_away() {
 async fn a_minority_that_stays_away_does_not_keep_the_next_one_waiting() {
     let stores = stores(3);
     let (ours, theirs) = (locks(&stores).await.mutex("stock"), locks(&stores).await.mutex("stock"));
-    stores[2].stall(3600 * SECOND);
+    stores[2].faults().stall(3600 * SECOND);
     let guard = ours.lock().await.unwrap();
     let waiting = tokio::spawn(theirs.lock());
     tokio::time::sleep(5 * SECOND).await;
@@ -82,7 +82,7 @@ async fn a_hold_that_a_majority_lost_is_lost_at_once_and_goes_from_the_rest() {
     let stock = locks(&stores).await.mutex("stock");
     let guard = stock.lock().await.unwrap();
     let begun = Instant::now();
-    assert!(stores[0].lose("stock") && stores[1].lose("stock"));
+    assert!(stores[0].faults().lose("stock") && stores[1].faults().lose("stock"));
     assert_eq!(guard.lost().await, Loss::Gone);
     until("the rest is ended", || are_free(&stores)).await;
     assert!(begun.elapsed() < SECOND, "{:?}", begun.elapsed());
@@ -112,7 +112,7 @@ async fn without_a_majority_until_the_deadline_a_hold_is_lost_there() {
     let stock = locks(&stores).await.mutex("stock");
     let guard = stock.lock().await.unwrap();
     let end = guard.valid_until();
-    stores[1..].iter().for_each(|store| store.stall(60 * SECOND));
+    stores[1..].iter().for_each(|store| store.faults().stall(60 * SECOND));
     assert_eq!(guard.lost().await, Loss::Expired);
     assert!(Instant::now() >= end && Instant::now() < end + Duration::from_millis(5));
 }

@@ -29,7 +29,7 @@ async fn a_minority_that_is_away_delays_nothing() {
         let stores = stores(masters);
         let locks = locks(&stores).await;
         let away = &stores[masters / 2 + 1..];
-        away.iter().for_each(|store| store.stall(3600 * SECOND));
+        away.iter().for_each(|store| store.faults().stall(3600 * SECOND));
         let stock = locks.mutex("stock");
         let begun = Instant::now();
         let guard = stock.lock().await.unwrap();
@@ -47,7 +47,7 @@ async fn a_minority_that_is_away_delays_nothing() {
 async fn without_a_majority_nobody_gets_anything() {
     let stores = stores(3);
     let stock = locks(&stores).await.mutex("stock");
-    stores[1..].iter().for_each(|store| store.stall(20 * SECOND));
+    stores[1..].iter().for_each(|store| store.faults().stall(20 * SECOND));
     let begun = Instant::now();
     assert_eq!(stock.try_lock().await.unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(begun.elapsed(), Duration::from_millis(500));
@@ -68,7 +68,7 @@ async fn a_nested_hold_and_its_release_need_a_majority_too() {
         let stock = locks(&stores).await.mutex("stock");
         let outer = stock.lock().await.unwrap();
         let inner = stock.lock().await.unwrap();
-        stores[masters / 2..].iter().for_each(|store| store.stall(3 * SECOND));
+        stores[masters / 2..].iter().for_each(|store| store.faults().stall(3 * SECOND));
         let error = stock.try_lock().await.unwrap_err();
         assert_eq!((error.kind(), stock.hold_count()), (ErrorKind::Unavailable, 2));
         assert_eq!(inner.release().await.unwrap_err().kind(), ErrorKind::Unavailable);
@@ -85,7 +85,7 @@ async fn a_grant_that_takes_long_is_good_for_as_much_less() {
     let stores = stores(3);
     let locks = builder(&stores).node_timeout(20 * SECOND).connect().await.unwrap();
     let begun = Instant::now();
-    stores[1..].iter().for_each(|store| store.stall(10 * SECOND));
+    stores[1..].iter().for_each(|store| store.faults().stall(10 * SECOND));
     let guard = locks.mutex("stock").lock().await.unwrap();
     assert!(begun.elapsed() >= 10 * SECOND, "{:?}", begun.elapsed());
     // Counted from before the request, less the drift: the first master may expire the hold then.
@@ -145,7 +145,7 @@ async fn a_split_vote_is_undone_and_asked_for_again() {
 async fn a_majority_whose_answers_are_lost_is_asked_under_a_new_field() {
     let stores = stores(3);
     let stock = locks(&stores).await.mutex("stock");
-    stores[..2].iter().for_each(|store| store.drop_replies(1));
+    stores[..2].iter().for_each(|store| store.faults().drop_replies(1));
     let guard = stock.lock().await.unwrap();
     assert_eq!(counts(&stores, &guard), [Some(1); 3]);
     for store in &stores {
@@ -161,7 +161,7 @@ async fn a_minority_whose_answers_are_lost_changes_nothing() {
     let stock = locks(&stores).await.mutex("stock");
     for _ in 0..10 {
         let begun = Instant::now();
-        stores[0].drop_replies(3);
+        stores[0].faults().drop_replies(3);
         let outer = stock.lock().await.unwrap();
         let inner = stock.lock().await.unwrap();
         assert_eq!(counts(&stores, &inner), [Some(2); 3]);
@@ -169,7 +169,7 @@ async fn a_minority_whose_answers_are_lost_changes_nothing() {
         outer.release().await.unwrap();
         assert_eq!(begun.elapsed(), Duration::ZERO);
         assert!(are_free(&stores));
-        stores[0].drop_replies(0);
+        stores[0].faults().drop_replies(0);
         tokio::time::sleep(SECOND).await;
     }
 }

@@ -86,9 +86,9 @@ async fn a_field_that_one_master_has_kept_is_not_the_holder() {
     let stores = stores(3);
     let old = builder(&stores[..1]).connect().await.unwrap();
     let left = old.mutex("stock").lock().await.unwrap();
-    let theirs = builder(&stores).delayed_restart(false).label(LABEL).connect().await.unwrap();
+    let theirs = builder(&stores).restart_delay(Duration::ZERO).label(LABEL).connect().await.unwrap();
     let guard = theirs.mutex("stock").lock().await.unwrap();
-    let ours = builder(&stores).delayed_restart(false).connect().await.unwrap();
+    let ours = builder(&stores).restart_delay(Duration::ZERO).connect().await.unwrap();
     let holder = ours.mutex("stock").holder().await.unwrap().unwrap();
     assert_eq!(holder.field(), guard.field());
     let waited = ours.mutex("stock").lock().within(3 * SECOND).await.unwrap_err();

@@ -14,7 +14,7 @@ async fn a_master_that_was_away_keeps_the_lock_too_once_it_is_back() {
     let stores = stores(3);
     let stock = locks(&stores).await.mutex("stock");
     let guard = stock.lock().at_least(20 * SECOND).await.unwrap();
-    stores[2].stall(2 * SECOND);
+    stores[2].faults().stall(2 * SECOND);
     guard.release().await.unwrap();
     assert_eq!(kept(&stores[..2]), [true; 2]);
     until("it is kept by all", || kept(&stores) == [true; 3]).await;
@@ -28,7 +28,7 @@ async fn a_master_that_comes_back_behind_the_time_is_freed() {
     let stores = stores(3);
     let stock = locks(&stores).await.mutex("stock");
     let guard = stock.lock().at_least(5 * SECOND).await.unwrap();
-    stores[2].stall(10 * SECOND);
+    stores[2].faults().stall(10 * SECOND);
     guard.release().await.unwrap();
     // A command that ran there late counts from then.
     tokio::time::sleep(16 * SECOND).await;

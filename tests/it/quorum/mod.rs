@@ -16,7 +16,7 @@ pub mod servers;
 
 use std::time::Duration;
 
-use nestlock::{Builder, Guard, Locks, Master, Memory};
+use nestlock::{Builder, Guard, Locks, Memory};
 
 use crate::support::SECOND;
 
@@ -26,7 +26,7 @@ fn stores(count: usize) -> Vec<Memory> {
 }
 
 fn builder(stores: &[Memory]) -> Builder {
-    Locks::builder().masters(stores.iter().map(Master::memory))
+    Locks::quorum(stores)
 }
 
 async fn locks(stores: &[Memory]) -> Locks {

@@ -1,6 +1,6 @@
 //! Clients that don't reach the same masters, and masters whose answers are lost.
 
-use nestlock::{Builder, ErrorKind, Locks, Loss};
+use nestlock::{Builder, ErrorKind, Loss, Master};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::task::JoinSet;
@@ -11,7 +11,7 @@ use super::random::{Holders, compete};
 use super::servers::{are_free, counts, servers};
 use crate::support::proxy::{HalfOpen, Proxy, Which};
 use crate::support::server::Server;
-use crate::support::{eventually, soon};
+use crate::support::{eventually, quorum, soon};
 
 /// Returns a client's own ways to the masters, each of which can be cut.
 pub(super) async fn ways(servers: &[Server]) -> Vec<Proxy> {
@@ -24,9 +24,12 @@ pub(super) async fn ways(servers: &[Server]) -> Vec<Proxy> {
 
 /// Returns options with short times: the tests wait for lost answers and for the ends of leases.
 pub(super) fn by(ways: &[Proxy]) -> Builder {
-    let builder = Locks::builder().lease(6 * SECOND).node_timeout(SECOND);
-    let builder = builder.delayed_restart(false).unavailable_after(60 * SECOND);
-    builder.servers(ways.iter().map(Proxy::url))
+    by_all(ways.iter().map(Proxy::url))
+}
+
+/// Returns such options over any masters.
+pub(super) fn by_all(masters: impl IntoIterator<Item = impl Into<Master>>) -> Builder {
+    quorum(masters).lease(6 * SECOND).node_timeout(SECOND).unavailable_after(60 * SECOND)
 }
 
 /// Lets no data pass until the result is dropped. Neither side is notified.

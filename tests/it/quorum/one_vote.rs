@@ -1,5 +1,7 @@
 //! Servers that several masters lead to.
 
+use std::time::Duration;
+
 use nestlock::{ErrorKind, Locks, Master};
 use tracing::Level;
 
@@ -9,7 +11,7 @@ use crate::support::cluster::Cluster;
 use crate::support::proxy::{Proxy, Which};
 use crate::support::sentinel::{Group, NAME};
 use crate::support::server::Server;
-use crate::support::{SECOND, eventually, log, options, soon};
+use crate::support::{SECOND, eventually, log, quorum, soon};
 
 fn addresses(one: u16, other: u16) -> [String; 2] {
     [one, other].map(|port| format!("127.0.0.1:{port}"))
@@ -21,9 +23,9 @@ async fn one_server_under_two_names_is_rejected() {
     let servers = servers(2).await;
     let second = Proxy::to(&servers[0]).await;
     let urls = || [servers[0].url(), second.url(), servers[1].url()];
-    let several = || Locks::builder().servers(urls()).node_timeout(20 * SECOND);
-    let replicated = several().delayed_restart(false).replicas(0, SECOND);
-    for builder in [several(), several().delayed_restart(false), replicated] {
+    let several = || Locks::quorum(urls()).node_timeout(20 * SECOND);
+    let replicated = several().restart_delay(Duration::ZERO).replicas(0, SECOND);
+    for builder in [several(), several().restart_delay(Duration::ZERO), replicated] {
         let error = soon("the end", builder.connect()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
         for address in addresses(servers[0].port(), second.port()) {
@@ -37,7 +39,7 @@ async fn one_cluster_under_the_names_of_different_nodes_is_rejected() {
     let (cluster, other) = (Cluster::start().await, Server::start().await);
     let urls = cluster.urls();
     let masters = [Master::cluster([&urls[0]]), Master::cluster([&urls[1]]), Master::server(other.url())];
-    let error = soon("the end", options().masters(masters).connect()).await.unwrap_err();
+    let error = soon("the end", quorum(masters).connect()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config, "{error}");
     assert!(error.to_string().contains("one server"), "{error}");
 }
@@ -69,7 +71,7 @@ async fn a_failover_that_leads_two_masters_to_one_server_leaves_them_one_vote() 
     group.servers[2].set("replica-priority", 0).await;
     let masters =
         [Master::sentinel(group.urls("", ""), NAME), Master::server(next.url()), Master::server(other.url())];
-    let builder = options().masters(masters).unavailable_after(60 * SECOND).delayed_restart(false);
+    let builder = quorum(masters).unavailable_after(60 * SECOND).restart_delay(Duration::ZERO);
     let stock = builder.connect().await.unwrap().mutex("stock");
     soon("a run, with the votes of two masters", stock.run(async |_| {})).await.unwrap();
     // The sentinels have to know the priority, which they read from time to time.

@@ -59,9 +59,9 @@ async fn trouble(stores: Vec<Memory>, end: Instant, mut random: StdRng) {
         sleep(Duration::from_millis(random.random_range(0..8_000))).await;
         let store = &stores[random.random_range(0..stores.len())];
         match random.random_range(0..8) {
-            0 => store.restart_empty(),
-            1..4 => store.stall(Duration::from_millis(random.random_range(0..40_000))),
-            _ => store.drop_replies(random.random_range(1..6)),
+            0 => store.faults().restart_empty(),
+            1..4 => store.faults().stall(Duration::from_millis(random.random_range(0..40_000))),
+            _ => store.faults().drop_replies(random.random_range(1..6)),
         }
     }
 }
@@ -79,8 +79,8 @@ async fn run(seed: u64, masters: usize) -> usize {
     let grants = clients.join_all().await.into_iter().sum();
     trouble.await.unwrap();
     // A field that nobody holds expires within a lease, and the next acquire can wait that long.
-    stores.iter().for_each(|store| store.stall(Duration::ZERO));
-    stores.iter().for_each(|store| store.drop_replies(0));
+    stores.iter().for_each(|store| store.faults().stall(Duration::ZERO));
+    stores.iter().for_each(|store| store.faults().drop_replies(0));
     sleep(20 * SECOND).await;
     assert!(are_free(&stores), "seed {seed}: {stores:?}");
     grants

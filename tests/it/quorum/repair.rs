@@ -11,7 +11,7 @@ async fn a_hold_lives_on_for_as_long_as_a_majority_does() {
     let guard = stock.lock().await.unwrap();
     for round in 0..30 {
         // Each is away once in a while, for longer than a lease.
-        stores[round % 3].stall(40 * SECOND);
+        stores[round % 3].faults().stall(40 * SECOND);
         tokio::time::sleep(45 * SECOND).await;
         assert!(!guard.is_lost(), "round {round}");
     }
@@ -26,7 +26,7 @@ async fn a_master_that_came_back_empty_is_given_the_hold_with_its_count() {
     let stock = locks(&stores).await.mutex("stock");
     let (outer, inner) = (stock.lock().await.unwrap(), stock.lock().await.unwrap());
     for at in [0, 2, 1] {
-        stores[at].restart_empty();
+        stores[at].faults().restart_empty();
         assert!(is_free(&stores[at]));
         let begun = tokio::time::Instant::now();
         until("it is back", || counts(&stores, &outer) == [Some(2); 3]).await;
@@ -43,7 +43,7 @@ async fn one_old_master_that_lost_it_is_outvoted() {
     let stores = stores(3);
     let stock = locks(&stores).await.mutex("stock");
     let guard = stock.lock().await.unwrap();
-    assert!(stores[1].lose("stock"));
+    assert!(stores[1].faults().lose("stock"));
     until("it is back", || counts(&stores, &guard) == [Some(1); 3]).await;
     assert!(!guard.is_lost());
 }
@@ -67,8 +67,8 @@ async fn a_young_master_that_lacks_it_counts_once_it_has_it() {
     let stores = stores(3);
     let stock = locks(&stores).await.mutex("stock");
     let guard = stock.lock().await.unwrap();
-    stores[2].stall(3600 * SECOND);
-    stores[1].restart_empty();
+    stores[2].faults().stall(3600 * SECOND);
+    stores[1].faults().restart_empty();
     tokio::time::sleep(100 * SECOND).await;
     assert!(!guard.is_lost());
     assert_eq!(counts(&stores[..2], &guard), [Some(1); 2]);
@@ -79,9 +79,9 @@ async fn a_hold_that_is_gone_from_old_masters_is_never_put_back() {
     let stores = stores(3);
     let stock = locks(&stores).await.mutex("stock");
     let guard = stock.lock().await.unwrap();
-    stores[2].stall(SECOND);
-    stores[0].lose("stock");
-    stores[1].lose("stock");
+    stores[2].faults().stall(SECOND);
+    stores[0].faults().lose("stock");
+    stores[1].faults().lose("stock");
     assert_eq!(guard.lost().await, Loss::Gone);
     tokio::time::sleep(5 * SECOND).await;
     assert!(are_free(&stores));
@@ -93,7 +93,7 @@ async fn a_fixed_lease_is_repaired_for_what_is_left_of_it() {
     let stock = locks(&stores).await.mutex("stock");
     let guard = stock.lock().fixed_lease(20 * SECOND).await.unwrap();
     tokio::time::sleep(10 * SECOND).await;
-    stores[1].restart_empty();
+    stores[1].faults().restart_empty();
     until("it is back", || counts(&stores, &guard) == [Some(1); 3]).await;
     tokio::time::sleep(11 * SECOND).await;
     assert_eq!(guard.loss(), Some(Loss::Expired));

@@ -13,9 +13,7 @@ use crate::support::{eventually, scripts, soon};
 async fn a_field_that_is_made_behind_the_end_of_its_hold_is_ended() {
     let servers = servers(3).await;
     let proxy = Proxy::to(&servers[2]).await;
-    let builder = over_urls([servers[0].url(), servers[1].url(), proxy.url()])
-        .lease(600 * SECOND)
-        .longest_lease(600 * SECOND);
+    let builder = over_urls([servers[0].url(), servers[1].url(), proxy.url()]).lease(600 * SECOND);
     let locks = builder.connect().await.unwrap();
     let stock = locks.mutex("stock");
     // From then on they are sent by their hashes.
@@ -55,7 +53,7 @@ async fn a_field_that_is_made_behind_the_end_of_its_hold_is_ended() {
 #[tokio::test]
 async fn scripts_that_are_forgotten_leave_no_field_behind() {
     let servers = servers(3).await;
-    let builder = || over(&servers).lease(600 * SECOND).longest_lease(600 * SECOND);
+    let builder = || over(&servers).lease(600 * SECOND);
     let mut all = Vec::new();
     for _ in 0..5 {
         all.push(builder().connect().await.unwrap());

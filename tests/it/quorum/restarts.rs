@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use nestlock::{Builder, ErrorKind, Guard, Master, Mutex};
 use tokio::time::Instant;
 
-use super::network::{by, cut, ways};
+use super::network::{by, by_all, cut, ways};
 use super::servers::{over, servers};
 use super::*;
 use crate::support::cluster::Cluster;
@@ -19,17 +19,19 @@ use crate::support::{eventually, soon};
 async fn two_of_three(trusting: bool, restarted: &[usize]) -> (Guard, Mutex, Vec<Memory>) {
     let stores = stores(3);
     let unreached = Memory::new();
-    unreached.stall(Duration::MAX);
+    unreached.faults().stall(Duration::MAX);
     let ours = [stores[0].clone(), stores[1].clone(), unreached];
     let connect = async |stores: &[Memory]| {
-        builder(stores).delayed_restart(!trusting).connect().await.unwrap().mutex("stock")
+        let builder = builder(stores);
+        let builder = if trusting { builder.restart_delay(Duration::ZERO) } else { builder };
+        builder.connect().await.unwrap().mutex("stock")
     };
     let guard = connect(&ours).await.lock().await.unwrap();
     let theirs = connect(&stores).await;
     assert!(theirs.try_lock().await.unwrap().is_none());
     until("the part that was granted is ended", || is_free(&stores[2])).await;
     // No command is sent before all of them are back: otherwise the holder would repair its hold.
-    restarted.iter().for_each(|at| stores[*at].restart_empty());
+    restarted.iter().for_each(|at| stores[*at].faults().restart_empty());
     (guard, theirs, stores)
 }
 
@@ -81,7 +83,10 @@ async fn on_servers(lease: Duration, trusting: bool, restarted: &[usize]) -> (Gu
     let servers = servers(3).await;
     let ways = ways(&servers).await;
     let connect = async |builder: Builder| {
-        let builder = builder.lease(lease).delayed_restart(!trusting).unavailable_after(60 * SECOND);
+        let builder = builder
+            .lease(lease)
+            .restart_delay(if trusting { Duration::ZERO } else { lease })
+            .unavailable_after(60 * SECOND);
         builder.connect().await.unwrap().mutex("stock")
     };
     let (ours, theirs) = (connect(by(&ways)).await, connect(over(&servers)).await);
@@ -122,7 +127,7 @@ async fn a_master_that_restarts_and_reports_a_negative_uptime_has_no_vote() {
     let servers = servers(3).await;
     let (our_ways, their_ways) = (ways(&servers).await, ways(&servers).await);
     let connect = async |ways: &[Proxy]| {
-        let builder = by(ways).node_timeout(SECOND).delayed_restart(true);
+        let builder = by(ways).node_timeout(SECOND).restart_delay(6 * SECOND);
         builder.connect().await.unwrap().mutex("stock")
     };
     let (ours, theirs) = (connect(&our_ways).await, connect(&their_ways).await);
@@ -155,7 +160,7 @@ async fn was_a_replica_for_a_while(connects_afterwards: bool) {
     let between = Server::with(&["--repl-diskless-sync-delay", "0"]).await;
     let (our_ways, their_ways) = (ways(&servers).await, ways(&servers).await);
     let connect = async |ways: &[Proxy]| {
-        let builder = by(ways).lease(5 * SECOND).node_timeout(SECOND).delayed_restart(true);
+        let builder = by(ways).lease(5 * SECOND).node_timeout(SECOND).restart_delay(5 * SECOND);
         builder.connect().await.unwrap().mutex("stock")
     };
     let (ours, theirs) = (connect(&our_ways).await, connect(&their_ways).await);
@@ -185,8 +190,7 @@ async fn a_cluster_whose_master_was_a_replica_while_nobody_asked_has_no_vote() {
     let connect = async |ways: &[Proxy]| {
         let servers = ways.iter().map(|way| Master::server(way.url()));
         let masters = servers.chain([Master::cluster(cluster.urls())]);
-        let builder = by(ways).masters(masters).lease(3 * SECOND).node_timeout(SECOND);
-        builder.delayed_restart(true).connect().await.unwrap()
+        by_all(masters).lease(3 * SECOND).restart_delay(3 * SECOND).connect().await.unwrap()
     };
     let (ours, theirs) = (connect(&our_ways).await, connect(&their_ways).await);
     let (master, replica) = (0, 3);
@@ -226,8 +230,7 @@ async fn a_cluster_whose_master_took_its_place_back_without_discarding_anything_
     let connect = async |ways: &[Proxy]| {
         let servers = ways.iter().map(|way| Master::server(way.url()));
         let masters = servers.chain([Master::cluster(cluster.urls())]);
-        let builder = by(ways).masters(masters).lease(5 * SECOND).node_timeout(SECOND);
-        builder.delayed_restart(true).connect().await.unwrap()
+        by_all(masters).lease(5 * SECOND).restart_delay(5 * SECOND).connect().await.unwrap()
     };
     let (ours, theirs) = (connect(&our_ways).await, connect(&their_ways).await);
     let (master, replica) = (0, 3);
@@ -264,14 +267,14 @@ async fn a_cluster_whose_master_took_its_place_back_without_discarding_anything_
 async fn a_majority_of_young_masters_has_no_vote_either() {
     let stores = stores(3);
     let stock = locks(&stores).await.mutex("stock");
-    stores.iter().for_each(Memory::restart_empty);
+    stores.iter().for_each(|store| store.faults().restart_empty());
     let begun = Instant::now();
     let error = stock.try_lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(error.to_string().contains("delayed_restart(false)"), "{error}");
+    assert!(error.to_string().contains("restart_delay"), "{error}");
     let error = stock.lock().await.unwrap_err();
     assert!(error.to_string().contains("3 of 3 masters"), "{error}");
-    // It counts from the restart, for a longest lease and the drift over it.
+    // It counts from the restart, for a lease and the drift over it.
     let patient = builder(&stores).unavailable_after(Duration::MAX).connect().await.unwrap().mutex("stock");
     let guard = patient.lock().await.unwrap();
     let waited = begun.elapsed();
@@ -283,9 +286,9 @@ async fn a_majority_of_young_masters_has_no_vote_either() {
 async fn one_master_is_trusted_by_default() {
     let stores = stores(1);
     let trusting = locks(&stores).await.mutex("stock");
-    let wary = builder(&stores).delayed_restart(true).connect().await.unwrap().mutex("other");
+    let wary = builder(&stores).restart_delay(30 * SECOND).connect().await.unwrap().mutex("other");
     let guard = wary.lock().await.unwrap();
-    stores[0].restart_empty();
+    stores[0].faults().restart_empty();
     trusting.lock().await.unwrap().release().await.unwrap();
     // It has granted no other hold, so the hold can be repaired, and stays live.
     until("the hold is back", || counts(&stores, &guard) == [Some(1)]).await;
@@ -298,8 +301,8 @@ async fn one_master_is_trusted_by_default() {
 async fn what_one_master_granted_while_the_others_had_no_vote_is_undone() {
     let stores = stores(3);
     let locks = locks(&stores).await;
-    stores[0].restart_empty();
-    stores[1].restart_empty();
+    stores[0].faults().restart_empty();
+    stores[1].faults().restart_empty();
     let error = locks.mutex("stock").try_lock().await.unwrap_err();
     assert_eq!(error.kind(), nestlock::ErrorKind::Unavailable, "{error}");
     // This is much sooner than the end of the lease.

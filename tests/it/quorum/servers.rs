@@ -7,7 +7,7 @@ use tracing::Level;
 use super::{SECOND, locks, stores};
 use crate::support::proxy::{Proxy, Which};
 use crate::support::server::Server;
-use crate::support::{STRANGER, builder, eventually, log, soon};
+use crate::support::{STRANGER, builder, eventually, log, quorum, soon};
 
 pub async fn servers(count: usize) -> Vec<Server> {
     let mut servers = Vec::new();
@@ -24,7 +24,7 @@ pub fn over(servers: &[Server]) -> Builder {
 
 /// Returns options over masters some of which are behind a proxy.
 pub(super) fn over_urls(urls: impl IntoIterator<Item = String>) -> Builder {
-    nestlock::Locks::builder().servers(urls).node_timeout(20 * SECOND).delayed_restart(false)
+    quorum(urls).node_timeout(20 * SECOND)
 }
 
 pub(super) async fn counts(servers: &[Server], key: &str) -> Vec<Vec<String>> {
@@ -357,11 +357,12 @@ async fn connect_needs_a_majority_and_right_passwords() {
 async fn a_server_that_was_just_started_has_no_vote() {
     let servers = servers(3).await;
     // Longer than it takes to start the servers.
-    let builder = || over(&servers).delayed_restart(true).lease(9 * SECOND).unavailable_after(60 * SECOND);
+    let builder =
+        || over(&servers).restart_delay(9 * SECOND).lease(9 * SECOND).unavailable_after(60 * SECOND);
     let locks = builder().connect().await.unwrap();
     let stock = locks.mutex("stock");
     let error = stock.try_lock().await.unwrap_err();
-    assert!(error.to_string().contains("delayed_restart(false)"), "{error}");
+    assert!(error.to_string().contains("restart_delay"), "{error}");
     let guard = soon("the lock, once they are old enough", stock.lock()).await.unwrap();
     // It comes back without its data: the hold is repaired there, and until then it grants no other.
     servers[1].restart_empty().await;
@@ -380,7 +381,7 @@ async fn a_server_that_does_not_report_its_age_is_trusted_with_a_warning() {
     for server in &servers {
         server.ask::<String>(&["ACL", "SETUSER", "default", "-info"]).await;
     }
-    let stock = over(&servers).delayed_restart(true).connect().await.unwrap().mutex("stock");
+    let stock = over(&servers).restart_delay(30 * SECOND).connect().await.unwrap().mutex("stock");
     let port = servers[0].port().to_string();
     log::recorded(|e| e.level == Level::WARN && e.mentions(&port) && e.mentions("grant the right to INFO"))
         .await;
@@ -442,7 +443,7 @@ async fn a_master_that_is_away_while_a_lock_is_forced_free_keeps_the_field_and_i
     let proxy = Proxy::to(&servers[2]).await;
     let ours = over_urls([servers[0].url(), servers[1].url(), proxy.url()]).connect().await.unwrap();
     let hour = 3600 * SECOND;
-    let dead = over(&servers).longest_lease(hour).connect().await.unwrap();
+    let dead = over(&servers).connect().await.unwrap();
     let dead = soon("the lock", dead.mutex("stock").lock().fixed_lease(hour)).await.unwrap();
     eventually("all have it", async || counts(&servers, "stock").await == [["1"]; 3]).await;
     let fields = async |server: &Server| server.ask::<Vec<String>>(&["HKEYS", "stock"]).await;

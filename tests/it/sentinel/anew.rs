@@ -19,7 +19,8 @@ use crate::support::{eventually, options, soon};
 async fn a_master_that_is_monitored_again_is_left_before_there_is_a_new_one() {
     let group = Group::start().await;
     add_user(&group).await;
-    let locks = options().sentinel(group.urls("locker:secret@", ""), NAME).lease(60 * SECOND);
+    let locks =
+        options(nestlock::Master::sentinel(group.urls("locker:secret@", ""), NAME)).lease(60 * SECOND);
     let locks = locks.unavailable_after(60 * SECOND).connect().await.unwrap();
     let mut old = &group.servers[0];
     for _ in 0..2 {
@@ -83,7 +84,8 @@ async fn no_grant_is_lost_in_a_failover_whose_leader_is_the_first_to_report_it()
     let ways = [Proxy::to_sentinel(&group.sentinels[1]).await, Proxy::to_sentinel(&group.sentinels[2]).await];
     let slow = ways.each_ref().map(|way| way.on(|command| command.is("sentinel")).delay_reply(SECOND / 20));
     let urls = [group.urls("", "").swap_remove(0), ways[0].url(), ways[1].url()];
-    let locks = options().sentinel(urls, NAME).lease(60 * SECOND).unavailable_after(60 * SECOND);
+    let locks =
+        options(nestlock::Master::sentinel(urls, NAME)).lease(60 * SECOND).unavailable_after(60 * SECOND);
     let locks = locks.connect().await.unwrap();
     let mut old = &group.servers[0];
     let mut lost = Vec::new();
@@ -104,7 +106,7 @@ async fn no_grant_is_lost_in_a_failover_whose_leader_is_the_first_to_report_it()
         group.sentinels[0].new_lines();
 
         // This client doesn't use the sentinels, and shows that grants are lost.
-        let control = options().server(old.url()).lease(60 * SECOND).connect().await.unwrap();
+        let control = options(old.url()).lease(60 * SECOND).connect().await.unwrap();
         let stop = Arc::<AtomicBool>::default();
         let ours = tokio::spawn(keep_locking(locks.clone(), "ours", stop.clone()));
         let theirs = tokio::spawn(keep_locking(control, "theirs", stop.clone()));

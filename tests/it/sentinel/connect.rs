@@ -7,7 +7,7 @@ use super::SECOND;
 use super::failover::replicated;
 use crate::support::sentinel::{Group, NAME, Setup};
 use crate::support::server::{Server, free_port, is_at_least};
-use crate::support::{SOON_OVER, log, options, soon};
+use crate::support::{SOON_OVER, log, options, quorum, soon};
 
 #[tokio::test]
 async fn a_lock_is_held_on_the_master_and_messages_come_from_it() {
@@ -48,11 +48,12 @@ async fn some_sentinels_may_be_dead_or_frozen() {
 #[tokio::test]
 async fn a_master_that_nobody_knows_is_a_mistake() {
     let group = Group::start().await;
-    let error = options().sentinel(group.urls("", ""), "nobody").connect().await.unwrap_err();
+    let error =
+        options(nestlock::Master::sentinel(group.urls("", ""), "nobody")).connect().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config, "{error}");
     assert!(error.to_string().contains("no master `nobody`"), "{error}");
     let servers = group.servers.iter().map(Server::url);
-    let error = options().sentinel(servers, NAME).connect().await.unwrap_err();
+    let error = options(nestlock::Master::sentinel(servers, NAME)).connect().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config, "{error}");
     assert!(error.to_string().contains("are no sentinels"), "{error}");
 }
@@ -61,11 +62,11 @@ async fn a_master_that_nobody_knows_is_a_mistake() {
 async fn options_that_cannot_work_are_rejected() {
     let one = || vec!["redis://one"];
     for (builder, text) in [
-        (options().sentinel(Vec::<String>::new(), NAME), "no address"),
-        (options().sentinel(one(), ""), "empty name"),
-        (options().sentinel(["redis://:hidden@"], NAME), "address"),
+        (options(nestlock::Master::sentinel(Vec::<String>::new(), NAME)), "no address"),
+        (options(nestlock::Master::sentinel(one(), "")), "empty name"),
+        (options(nestlock::Master::sentinel(["redis://:hidden@"], NAME)), "address"),
         (
-            options().masters([
+            quorum([
                 Master::sentinel(one(), NAME),
                 Master::sentinel(["redis://two", "redis://ONE:6379"], NAME),
             ]),
@@ -81,7 +82,7 @@ async fn options_that_cannot_work_are_rejected() {
 #[tokio::test]
 async fn nobody_there_is_unavailable() {
     let urls = [free_port(), free_port()].map(|port| format!("redis://127.0.0.1:{port}"));
-    let alone = Locks::builder().sentinel(urls, NAME);
+    let alone = Locks::builder(nestlock::Master::sentinel(urls, NAME));
     // The second connection, for acquires, follows the connection for commands.
     for builder in [alone.clone(), alone.replicas(1, SECOND / 10)] {
         let error = soon("an answer", builder.connect()).await.unwrap_err();
@@ -102,18 +103,20 @@ async fn credentials_and_database_of_the_first_url_are_the_masters() {
     // The sentinels have no password, so they are asked without one. Only the first URL has to name it.
     let mut urls = group.urls("", "");
     urls[0] = group.urls(&format!(":{SECRET}@"), "/2").swap_remove(0);
-    let builder = options().sentinel(&urls, NAME);
+    let builder = options(nestlock::Master::sentinel(&urls, NAME));
     let mut text = format!("{builder:?}");
     let locks = builder.connect().await.unwrap();
     let guard = locks.mutex("stock").lock().await.unwrap();
     text += &format!("{locks:?} {guard:?}");
     assert!(group.servers[0].info("keyspace").await.contains_key("db2"));
     guard.release().await.unwrap();
-    let error = options().sentinel(group.urls("", ""), NAME).connect().await.unwrap_err();
+    let error = options(nestlock::Master::sentinel(group.urls("", ""), NAME)).connect().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(error.to_string().contains(&group.servers[0].port().to_string()), "{error}");
-    let error =
-        options().sentinel(group.urls(&format!(":{SECRET}-not@"), ""), NAME).connect().await.unwrap_err();
+    let error = options(nestlock::Master::sentinel(group.urls(&format!(":{SECRET}-not@"), ""), NAME))
+        .connect()
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     text += &format!("{error} {error:?}");
     assert!(!text.contains(SECRET), "{text}");
@@ -136,7 +139,8 @@ async fn a_user_of_the_sentinels_needs_the_rights_that_the_guide_names() {
         let rights = rights.unwrap().trim().trim_matches(['`', '.']).split(' ').chain(named);
         sentinel.try_ask::<String>(&user.into_iter().chain(rights).collect::<Vec<_>>()).await.unwrap();
     }
-    let locks = options().sentinel(group.urls("watcher:secret@", ""), NAME).connect().await.unwrap();
+    let locks =
+        options(nestlock::Master::sentinel(group.urls("watcher:secret@", ""), NAME)).connect().await.unwrap();
     let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
     replicated(&group, &guard).await;
     group.fail_over().await;
@@ -153,10 +157,16 @@ async fn a_user_of_the_sentinels_needs_the_rights_that_the_guide_names() {
 async fn sentinels_may_have_a_password() {
     let setup = Setup { password: Some(SECRET), sentinel_password: Some(SECRET), ..Setup::default() };
     let group = Group::with(setup).await;
-    let locks = options().sentinel(group.urls(&format!(":{SECRET}@"), ""), NAME).connect().await.unwrap();
+    let locks = options(nestlock::Master::sentinel(group.urls(&format!(":{SECRET}@"), ""), NAME))
+        .connect()
+        .await
+        .unwrap();
     soon("a run", locks.mutex("stock").run(async |_| {})).await.unwrap();
     for credentials in ["", ":wrong@"] {
-        let error = options().sentinel(group.urls(credentials, ""), NAME).connect().await.unwrap_err();
+        let error = options(nestlock::Master::sentinel(group.urls(credentials, ""), NAME))
+            .connect()
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         assert!(
             error.to_string().contains(&group.sentinels[0].port().to_string())

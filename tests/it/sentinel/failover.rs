@@ -1,5 +1,7 @@
 //! Another server becomes the master.
 
+use std::time::Duration;
+
 use std::cell::Cell;
 
 use nestlock::{ErrorKind, Guard, Loss, Master};
@@ -7,7 +9,7 @@ use nestlock::{ErrorKind, Guard, Loss, Master};
 use super::SECOND;
 use crate::support::sentinel::{Group, NAME, Setup, is_master};
 use crate::support::server::Server;
-use crate::support::{eventually, options, soon};
+use crate::support::{eventually, options, quorum, soon};
 
 pub(super) async fn fields(server: &Server) -> Vec<String> {
     server.ask(&["HKEYS", "stock"]).await
@@ -18,7 +20,8 @@ async fn a_hold_survives_a_failover_on_demand() {
     let group = Group::with(Setup { silent: true, ..Setup::default() }).await;
     add_user(&group).await;
     let urls = group.urls("locker:secret@", "");
-    let builder = || options().sentinel(&urls, NAME).lease(60 * SECOND).poll_interval(3600 * SECOND);
+    let builder =
+        || options(nestlock::Master::sentinel(&urls, NAME)).lease(60 * SECOND).poll_interval(3600 * SECOND);
     let locks = builder().connect().await.unwrap();
     let theirs = builder().connect().await.unwrap();
     let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
@@ -45,7 +48,8 @@ async fn a_hold_survives_a_failover_on_demand() {
 async fn several_holds_survive_a_failover_on_demand() {
     let group = Group::with(Setup { silent: true, ..Setup::default() }).await;
     add_user(&group).await;
-    let builder = options().sentinel(group.urls("locker:secret@", ""), NAME).lease(60 * SECOND);
+    let builder =
+        options(nestlock::Master::sentinel(group.urls("locker:secret@", ""), NAME)).lease(60 * SECOND);
     let locks = builder.unavailable_after(60 * SECOND).connect().await.unwrap();
     let several = locks.mutexes(["order", "stock"]);
     let guards = soon("both", several.lock()).await.unwrap();
@@ -71,7 +75,8 @@ async fn several_holds_survive_a_failover_on_demand() {
 async fn sentinels_that_were_set_up_again_are_followed_although_their_epochs_restart() {
     let group = Group::start().await;
     add_user(&group).await;
-    let locks = options().sentinel(group.urls("locker:secret@", ""), NAME).lease(60 * SECOND);
+    let locks =
+        options(nestlock::Master::sentinel(group.urls("locker:secret@", ""), NAME)).lease(60 * SECOND);
     let locks = locks.unavailable_after(60 * SECOND).connect().await.unwrap();
     // So the client has seen a greater epoch than theirs will be.
     let mut master = &group.servers[0];
@@ -185,8 +190,8 @@ async fn one_of_several_masters_may_be_watched() {
         Master::server(others[0].url()),
         Master::server(others[1].url()),
     ];
-    let builder = options().masters(masters);
-    let locks = builder.lease(60 * SECOND).delayed_restart(false).connect().await.unwrap();
+    let builder = quorum(masters);
+    let locks = builder.lease(60 * SECOND).restart_delay(Duration::ZERO).connect().await.unwrap();
     let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
     let old = &group.servers[0];
     eventually("all have it", async || {
@@ -233,7 +238,8 @@ async fn with_replicas_too_the_old_master_is_not_gone_back_to_while_the_leader_o
 async fn does_not_go_back(options_of: fn(nestlock::Builder) -> nestlock::Builder) {
     let group = Group::with(Setup { silent: true, ..Setup::default() }).await;
     add_user(&group).await;
-    let builder = options().sentinel(group.urls("locker:secret@", ""), NAME).lease(60 * SECOND);
+    let builder =
+        options(nestlock::Master::sentinel(group.urls("locker:secret@", ""), NAME)).lease(60 * SECOND);
     let locks = options_of(builder).unavailable_after(60 * SECOND).connect().await.unwrap();
     let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
     let (old, leader) = (&group.servers[0], &group.sentinels[0]);
@@ -262,7 +268,8 @@ async fn does_not_go_back(options_of: fn(nestlock::Builder) -> nestlock::Builder
 async fn is_left_before_there_is_a_new_one(options_of: fn(nestlock::Builder) -> nestlock::Builder) {
     let group = Group::with(Setup { silent: true, ..Setup::default() }).await;
     add_user(&group).await;
-    let builder = options().sentinel(group.urls("locker:secret@", ""), NAME).lease(60 * SECOND);
+    let builder =
+        options(nestlock::Master::sentinel(group.urls("locker:secret@", ""), NAME)).lease(60 * SECOND);
     let locks = options_of(builder).unavailable_after(60 * SECOND).connect().await.unwrap();
     let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
     let (old, replicas) = (&group.servers[0], &group.servers[1..]);

@@ -70,12 +70,17 @@ pub use child::is_running;
 ///
 /// With [`home`] this is the only place where a test's `Locks` comes from. A test that waits for a node timeout sets a shorter one.
 pub fn builder(url: &str) -> nestlock::Builder {
-    options().server(url)
+    options(url)
 }
 
-/// Returns the options that a test starts from, without a server.
-pub fn options() -> nestlock::Builder {
-    nestlock::Locks::builder().node_timeout(NODE_TIMEOUT)
+/// Returns the options that a test starts from, over this master.
+pub fn options(master: impl Into<nestlock::Master>) -> nestlock::Builder {
+    nestlock::Locks::builder(master).node_timeout(NODE_TIMEOUT)
+}
+
+/// Returns the options that a test starts from, over several masters, which are trusted although they have just been started.
+pub fn quorum(masters: impl IntoIterator<Item = impl Into<nestlock::Master>>) -> nestlock::Builder {
+    nestlock::Locks::quorum(masters).node_timeout(NODE_TIMEOUT).restart_delay(Duration::ZERO)
 }
 
 /// Returns a `Locks` over this server, or this proxy.

@@ -186,11 +186,11 @@ impl Group {
         let tls = nestlock::Tls::new().authorities(certificates.authority());
         let url = |one: &Sentinel| format!("rediss://{credentials}localhost:{}", one.tls_port());
         let given = self.sentinels.iter().map(|one| nestlock::Server::from(url(one)).tls(tls.clone()));
-        super::options().sentinel(given, NAME)
+        super::options(nestlock::Master::sentinel(given, NAME))
     }
 
     pub fn builder(&self) -> nestlock::Builder {
-        super::options().sentinel(self.urls("", ""), NAME)
+        super::options(nestlock::Master::sentinel(self.urls("", ""), NAME))
     }
 
     pub async fn locks(&self) -> nestlock::Locks {

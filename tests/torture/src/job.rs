@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use nestlock::Credentials;
+use nestlock::{Credentials, Locks, Master};
 use serde::{Deserialize, Serialize};
 
 use crate::login::{Login, USER};
@@ -67,27 +67,24 @@ pub(crate) enum Target {
 impl Target {
     /// `provides`: user and password come from a provider, and not from URLs. To sentinels they are in URLs all the same.
     pub(crate) fn builder(&self, login: &Login, provides: bool) -> nestlock::Builder {
-        let mut builder = nestlock::Locks::builder()
-            .lease(LEASE)
-            .node_timeout(NODE_TIMEOUT)
-            .poll_interval(POLL)
-            .unavailable_after(Duration::from_secs(5));
+        let url = |login: String| move |address: &String| format!("redis://{login}{address}");
+        let (known, of_server) = (login.in_url(), if provides { String::new() } else { login.in_url() });
+        let builder = match self {
+            Target::Servers(all) => Locks::quorum(all.iter().map(url(of_server))),
+            Target::Sentinel { sentinels, name } => {
+                Locks::builder(Master::sentinel(sentinels.iter().map(url(known)), name))
+            }
+            Target::Cluster(nodes) => Locks::builder(Master::cluster(nodes.iter().map(url(of_server)))),
+        };
+        let builder = builder.lease(LEASE).node_timeout(NODE_TIMEOUT).poll_interval(POLL);
+        let builder = builder.unavailable_after(Duration::from_secs(5));
         if provides {
             let password = login.password();
-            builder = builder.credentials(move || {
+            return builder.credentials(move || {
                 let credentials = Credentials::new(USER, password.clone()).renew_after(RENEWED_AFTER);
                 async move { Ok::<_, std::io::Error>(credentials) }
             });
         }
-        let url = |login: String| move |address: &String| format!("redis://{login}{address}");
-        let (known, of_server) = (login.in_url(), if provides { String::new() } else { login.in_url() });
-        match self {
-            Target::Servers(all) => match &all[..] {
-                [one] => builder.server(url(of_server)(one)),
-                several => builder.servers(several.iter().map(url(of_server))),
-            },
-            Target::Sentinel { sentinels, name } => builder.sentinel(sentinels.iter().map(url(known)), name),
-            Target::Cluster(nodes) => builder.cluster(nodes.iter().map(url(of_server))),
-        }
+        builder
     }
 }

@@ -165,7 +165,7 @@ impl Twins {
                 None => {
                     let deleted: bool =
                         redis::cmd("DEL").arg(op.key(case)).query_async(&mut self.admin).await.unwrap();
-                    assert_eq!(self.memory.lose(op.key(case)), deleted);
+                    assert_eq!(self.memory.faults().lose(op.key(case)), deleted);
                 }
             }
             self.compare(&op.key(case)).await;

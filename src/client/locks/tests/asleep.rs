@@ -38,7 +38,7 @@ fn sleeps(slept: &AtomicU64, length: Duration) {
 #[tokio::test(start_paused = true)]
 async fn an_awaited_loss_is_reported_soon_after_the_machine_wakes() {
     clock!(SLEPT);
-    let locks = connect!(Locks::builder().memory(&Memory::new()), SLEPT);
+    let locks = connect!(Locks::builder(&Memory::new()), SLEPT);
     let (watched, fixed) = (locks.mutex("watched"), locks.mutex("fixed"));
     let (watched, fixed) = (watched.lock().await.unwrap(), fixed.lock().fixed_lease(HOUR).await.unwrap());
     let watched = tokio::spawn(async move { (watched.lost().await, Instant::now()) });
@@ -62,7 +62,7 @@ async fn an_awaited_loss_is_reported_soon_after_the_machine_wakes() {
 #[tokio::test(start_paused = true)]
 async fn a_run_drops_its_work_soon_after_the_machine_wakes() {
     clock!(SLEPT);
-    let locks = connect!(Locks::builder().memory(&Memory::new()), SLEPT);
+    let locks = connect!(Locks::builder(&Memory::new()), SLEPT);
     let stock = locks.mutex("stock");
     for fixed in [false, true] {
         let stock = stock.clone();
@@ -86,7 +86,7 @@ async fn a_run_drops_its_work_soon_after_the_machine_wakes() {
 #[tokio::test(start_paused = true)]
 async fn the_background_ends_what_is_over_soon_after_the_machine_wakes() {
     clock!(SLEPT);
-    let locks = connect!(Locks::builder().memory(&Memory::new()), SLEPT);
+    let locks = connect!(Locks::builder(&Memory::new()), SLEPT);
     let guard = locks.mutex("stock").lock().fixed_lease(HOUR).await.unwrap();
     let lives = || locks.handle.table(|table, _| table.entry("stock").unwrap().live().is_some());
     sleep(SECOND / 2).await;
@@ -105,7 +105,7 @@ fn an_awaited_loss_needs_no_background_to_be_reported_after_the_machine_wakes() 
     let first = runtime();
     let guard = first.block_on(async {
         let server = TestServer::start(&[]).await;
-        let locks = connect!(Locks::builder().server(server.url("")), SLEPT);
+        let locks = connect!(Locks::builder(server.url("")), SLEPT);
         locks.mutex("stock").lock().fixed_lease(HOUR).await.unwrap()
     });
     drop(first);
@@ -122,7 +122,7 @@ fn an_awaited_loss_needs_no_background_to_be_reported_after_the_machine_wakes() 
 async fn an_awaited_loss_over_a_server_is_reported_soon_after_the_machine_wakes() {
     clock!(SLEPT);
     let server = TestServer::start(&[]).await;
-    let locks = connect!(Locks::builder().server(server.url("")).lease(10 * MINUTE), SLEPT);
+    let locks = connect!(Locks::builder(server.url("")).lease(10 * MINUTE), SLEPT);
     let (watched, fixed) = (locks.mutex("watched"), locks.mutex("fixed"));
     let (watched, fixed) = (watched.lock().await.unwrap(), fixed.lock().fixed_lease(HOUR).await.unwrap());
     let lost = tokio::spawn(async move { (watched.lost().await, fixed.lost().await) });
@@ -137,7 +137,7 @@ async fn an_awaited_loss_over_a_server_is_reported_soon_after_the_machine_wakes(
 async fn a_waiter_asks_soon_after_the_machine_wakes() {
     clock!(SLEPT);
     let server = TestServer::start(&[]).await;
-    let locks = connect!(Locks::builder().server(server.url("")).poll_interval(HOUR), SLEPT);
+    let locks = connect!(Locks::builder(server.url("")).poll_interval(HOUR), SLEPT);
     server.command("HSET stock 0f3c9a44-77e0-4e0c-8d1f-2b6d7c1f5a90:1 1").await;
     server.command("PEXPIRE stock 3600000").await;
     let stock = locks.mutex("stock");
@@ -158,7 +158,7 @@ async fn a_waiter_asks_soon_after_the_machine_wakes() {
 #[tokio::test(start_paused = true)]
 async fn the_first_request_after_the_machine_wakes_is_granted_as_any_other() {
     clock!(SLEPT);
-    let locks = connect!(Locks::builder().memory(&Memory::new()), SLEPT);
+    let locks = connect!(Locks::builder(&Memory::new()), SLEPT);
     let stock = locks.mutex("stock");
     stock.lock().await.unwrap().release().await.unwrap();
     sleeps(&SLEPT, 2 * HOUR);

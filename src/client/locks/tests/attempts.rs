@@ -73,7 +73,7 @@ impl Backend for Far {
 }
 
 fn far(memory: &Memory, dice: &Arc<AtomicU64>) -> Locks {
-    let config = Locks::builder().memory(memory).check().unwrap();
+    let config = Locks::builder(memory).check().unwrap();
     let relay = Arc::new(EventRelay::default());
     let events = MasterEvents::of(relay.clone(), 0);
     let store = InMemory::join(memory, config.node_timeout, Arc::downgrade(&events));
@@ -134,7 +134,7 @@ async fn of_attempts_in_a_circle_of_names_one_is_granted() {
 #[tokio::test(start_paused = true)]
 async fn a_name_behind_a_busy_one_is_free_while_that_is_asked_for_once_more() {
     let memory = Memory::new();
-    let client = async || Locks::builder().memory(&memory).connect().await.unwrap();
+    let client = async || Locks::builder(&memory).connect().await.unwrap();
     let (ours, theirs) = (client().await, client().await);
     let busy = theirs.mutex("b").lock().await.unwrap();
     let attempt = tokio::spawn(ours.mutexes(["a", "b", "c"]).try_lock());
@@ -155,7 +155,7 @@ async fn a_name_behind_a_busy_one_is_free_while_that_is_asked_for_once_more() {
 #[tokio::test(start_paused = true)]
 async fn a_name_that_is_busy_for_a_moment_is_granted_to_an_attempt() {
     let memory = Memory::new();
-    let client = async || Locks::builder().memory(&memory).connect().await.unwrap();
+    let client = async || Locks::builder(&memory).connect().await.unwrap();
     let (ours, theirs) = (client().await, client().await);
     for name in ["a", "b"] {
         let brief = theirs.mutex(name).lock().await.unwrap();

@@ -12,7 +12,7 @@ use crate::{ErrorKind, Locks, Loss, Memory, Mutex};
 async fn prompt() -> Mutex {
     let store = Memory::new();
     store.visit(|store| store.prompt = true);
-    Locks::builder().memory(&store).connect().await.unwrap().mutex("stock")
+    Locks::builder(&store).connect().await.unwrap().mutex("stock")
 }
 
 /// One branch: it checks that no other is inside while it holds the lock.
@@ -55,10 +55,10 @@ async fn branches_that_are_answered_at_once_exclude_each_other() {
 #[tokio::test(start_paused = true)]
 async fn a_branch_whose_hold_is_lost_does_not_acquire_the_lock_anew() {
     let store = Memory::new();
-    let stock = Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
+    let stock = Locks::builder(&store).connect().await.unwrap().mutex("stock");
     let (mut one, mut two) = (Box::pin(stock.lock()), Box::pin(stock.lock()));
     let outer = tokio::select! { biased; first = &mut one => first.unwrap(), _ = &mut two => panic!("not before the first") };
-    assert!(store.lose("stock"));
+    assert!(store.faults().lose("stock"));
     assert_eq!(outer.lost().await, Loss::Gone);
     // This may be nested in the lost hold, or be a third branch. The two look the same.
     assert_eq!(stock.lock().await.unwrap_err().kind(), ErrorKind::Ambiguous);

@@ -89,9 +89,9 @@ async fn doubts(
     end: impl AsyncFnOnce(Locks, Guard),
 ) -> usize {
     let memory = Memory::new();
-    let theirs = Locks::builder().memory(&memory).lease(60 * SECOND).connect().await.unwrap();
+    let theirs = Locks::builder(&memory).lease(60 * SECOND).connect().await.unwrap();
     let held = theirs.mutex("stock").lock().await.unwrap();
-    let config = options(Locks::builder().memory(&memory)).check().unwrap();
+    let config = options(Locks::builder(&memory)).check().unwrap();
     let (relay, doubts) = (Arc::new(EventRelay::default()), Arc::default());
     let events = MasterEvents::of(relay.clone(), 0);
     let store = InMemory::join(&memory, config.node_timeout, Arc::downgrade(&events));

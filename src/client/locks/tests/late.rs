@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{ErrorKind, Locks, Master, Memory, Owner};
+use crate::{ErrorKind, Locks, Memory, Owner};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -16,7 +16,7 @@ const LATENCY: Duration = Duration::from_millis(120);
 /// Runs each command [`LATENCY`] later than it was sent.
 async fn delay(store: Memory) {
     let mut way = VecDeque::new();
-    store.stall(Duration::MAX);
+    store.faults().stall(Duration::MAX);
     loop {
         let now = Instant::now();
         store.visit(|store| {
@@ -34,7 +34,7 @@ async fn delay(store: Memory) {
 
 async fn slow(masters: usize) -> Locks {
     let stores: Vec<_> = (0..masters).map(|_| Memory::new()).collect();
-    let builder = Locks::builder().masters(stores.iter().map(Master::memory));
+    let builder = Locks::quorum(&stores);
     let locks = builder.connect().await.unwrap();
     stores.into_iter().for_each(|store| drop(tokio::spawn(delay(store))));
     sleep(SECOND).await;
@@ -66,8 +66,8 @@ async fn a_lease_that_is_over_before_its_grant_is_reported_is_given_up_in_time()
 #[tokio::test(start_paused = true)]
 async fn a_request_keeps_its_turn_for_as_long_as_a_slow_master_may_take() {
     let store = Memory::new();
-    let stock = Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
-    store.stall(2 * SECOND / 5);
+    let stock = Locks::builder(&store).connect().await.unwrap().mutex("stock");
+    store.faults().stall(2 * SECOND / 5);
     let requests = [(); 2].map(|()| {
         let stock = stock.clone();
         tokio::spawn(async move { stock.lock().owner(&Owner::new()).await?.release().await })
@@ -83,9 +83,9 @@ async fn a_request_keeps_its_turn_for_as_long_as_a_slow_master_may_take() {
 #[tokio::test(start_paused = true)]
 async fn a_release_whose_connection_breaks_is_confirmed_over_the_next_one() {
     let store = Memory::new();
-    let stock = Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
+    let stock = Locks::builder(&store).connect().await.unwrap().mutex("stock");
     let guard = stock.lock().await.unwrap();
-    store.stall(Duration::MAX);
+    store.faults().stall(Duration::MAX);
     let releasing = tokio::spawn(guard.release());
     while store.visit(|store| store.backlog.is_empty()) {
         yield_now().await;
@@ -95,7 +95,7 @@ async fn a_release_whose_connection_breaks_is_confirmed_over_the_next_one() {
         reply.set(None).unwrap();
         store.progressed = true;
     });
-    store.stall(Duration::ZERO);
+    store.faults().stall(Duration::ZERO);
     releasing.await.unwrap().unwrap();
 }
 
@@ -103,9 +103,9 @@ async fn a_release_whose_connection_breaks_is_confirmed_over_the_next_one() {
 #[tokio::test(start_paused = true)]
 async fn a_release_behind_a_command_that_a_slow_master_answers_in_time_is_confirmed() {
     let store = Memory::new();
-    let stock = Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
+    let stock = Locks::builder(&store).connect().await.unwrap().mutex("stock");
     let (outer, inner) = (stock.lock().await.unwrap(), stock.lock().await.unwrap());
-    store.stall(2 * SECOND / 5);
+    store.faults().stall(2 * SECOND / 5);
     let extending = tokio::spawn(async move { outer.extend(60 * SECOND).await });
     while store.visit(|store| store.backlog.is_empty()) {
         yield_now().await;

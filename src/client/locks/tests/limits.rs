@@ -60,8 +60,8 @@ async fn a_hold_that_is_over_is_not_good_again_when_a_max_hold_is_noticed() {
 #[tokio::test(start_paused = true)]
 async fn who_has_waited_for_long_still_waits_for_the_end_of_the_hold_before_it() {
     let store = Memory::new();
-    let theirs = Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
-    let ours = Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
+    let theirs = Locks::builder(&store).connect().await.unwrap().mutex("stock");
+    let ours = Locks::builder(&store).connect().await.unwrap().mutex("stock");
     let guard = theirs.lock().await.unwrap();
     let first = async {
         let first = ours.lock().fixed_lease(SECOND).await.unwrap();
@@ -80,10 +80,10 @@ async fn who_has_waited_for_long_still_waits_for_the_end_of_the_hold_before_it()
 /// A command that asks for a longer lease is under way when a fixed one ends: it has run, and its answer is lost. The guard stays.
 async fn a_longer_lease_is_asked_for_at_the_end(ask: impl AsyncFnOnce(&Mutex, &Guard)) {
     let store = Memory::new();
-    let stock = Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
+    let stock = Locks::builder(&store).connect().await.unwrap().mutex("stock");
     let guard = stock.lock().fixed_lease(2 * SECOND).await.unwrap();
     sleep(SECOND * 9 / 5).await;
-    store.drop_replies(1);
+    store.faults().drop_replies(1);
     ask(&stock, &guard).await;
     assert_eq!(guard.loss(), Some(Loss::Expired));
     assert_eq!(format!("{store:?}"), "Memory { locks: {} }", "the key outlives its hold");
@@ -112,10 +112,10 @@ async fn the_key_of_a_fixed_lease_does_not_outlive_it_by_a_nested_request_that_i
 #[tokio::test(start_paused = true)]
 async fn the_key_of_a_fixed_lease_does_not_outlive_it_by_a_nested_grant_that_does_not_enter() {
     let store = Memory::new();
-    let stock = Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
+    let stock = Locks::builder(&store).connect().await.unwrap().mutex("stock");
     let guard = stock.lock().fixed_lease(2 * SECOND).max_hold(SECOND).await.unwrap();
     sleep(SECOND * 9 / 10).await;
-    store.stall(SECOND / 5);
+    store.faults().stall(SECOND / 5);
     let nested = stock.lock().fixed_lease(1000 * SECOND);
     assert_eq!(nested.await.unwrap_err().loss(), Some(Loss::MaxHold));
     sleep(2 * SECOND).await;
@@ -126,10 +126,10 @@ async fn the_key_of_a_fixed_lease_does_not_outlive_it_by_a_nested_grant_that_doe
 #[tokio::test(start_paused = true)]
 async fn a_release_that_runs_when_the_lease_is_over_reports_that_it_ran_out() {
     let store = Memory::new();
-    let stock = Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
+    let stock = Locks::builder(&store).connect().await.unwrap().mutex("stock");
     let guard = stock.lock().fixed_lease(SECOND).await.unwrap();
     sleep(SECOND * 9 / 10).await;
-    store.stall(SECOND / 5);
+    store.faults().stall(SECOND / 5);
     assert_eq!(guard.release().await.unwrap_err().loss(), Some(Loss::Expired));
 }
 
@@ -148,7 +148,7 @@ async fn a_request_ends_in_the_time_for_it_though_no_master_answers() {
     for behind in ["nothing", "a dropped guard", "a nested release"] {
         for count in [1, 3] {
             let stores = [(); 3].map(|()| Memory::new());
-            let builder = Locks::builder().masters(stores.iter().take(count).map(crate::Master::memory));
+            let builder = Locks::quorum(stores.iter().take(count).map(crate::Master::memory));
             let locks = builder.unavailable_after(60 * SECOND).connect().await.unwrap();
             for (limit, way) in
                 [(few, 0), (few, 1), (few, 2), (2 * SECOND, 0), (one_attempt, 3), (one_attempt, 4)]
@@ -162,7 +162,7 @@ async fn a_request_ends_in_the_time_for_it_though_no_master_answers() {
                 };
                 let nested =
                     if behind == "a nested release" { Some(stock.lock().await.unwrap()) } else { None };
-                stores.iter().for_each(|store| store.stall(600 * SECOND));
+                stores.iter().for_each(|store| store.faults().stall(600 * SECOND));
                 let mut kept = None;
                 match (behind, nested) {
                     ("a nested release", Some(nested)) => {
@@ -185,7 +185,7 @@ async fn a_request_ends_in_the_time_for_it_though_no_master_answers() {
                     took <= limit + Duration::from_millis(2),
                     "{behind} {count} {way}: {took:?} of {limit:?}"
                 );
-                stores.iter().for_each(|store| store.stall(Duration::ZERO));
+                stores.iter().for_each(|store| store.faults().stall(Duration::ZERO));
                 drop(kept);
                 sleep(120 * SECOND).await;
             }
@@ -199,13 +199,13 @@ async fn a_request_ends_in_the_time_for_it_though_no_master_answers() {
 #[tokio::test(start_paused = true)]
 async fn a_request_that_was_refused_before_is_busy_though_its_last_attempt_has_no_answer() {
     let store = Memory::new();
-    let locks = Locks::builder().memory(&store).poll_interval(SECOND).connect().await.unwrap();
-    let theirs = Locks::builder().memory(&store).connect().await.unwrap();
+    let locks = Locks::builder(&store).poll_interval(SECOND).connect().await.unwrap();
+    let theirs = Locks::builder(&store).connect().await.unwrap();
     let _guard = theirs.mutex("stock").lock().await.unwrap();
     let stock = locks.mutex("stock");
     let asks = tokio::spawn(stock.lock().within(10 * SECOND));
     sleep(9 * SECOND + SECOND * 4 / 5).await;
-    store.stall(600 * SECOND);
+    store.faults().stall(600 * SECOND);
     assert!(theirs.mutex("other").try_lock().await.is_err());
     assert_eq!(asks.await.unwrap().unwrap_err().kind(), ErrorKind::Timeout);
 }

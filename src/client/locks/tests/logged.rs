@@ -10,7 +10,7 @@ use crate::{Locks, Loss, Memory, Mutex};
 const SECOND: Duration = Duration::from_secs(1);
 
 async fn stock(store: &Memory) -> Mutex {
-    Locks::builder().memory(store).lease(30 * SECOND).connect().await.unwrap().mutex("stock")
+    Locks::builder(store).lease(30 * SECOND).connect().await.unwrap().mutex("stock")
 }
 
 /// Counts what is logged of disturbances: a hold that nothing disturbs logs none of these.
@@ -34,7 +34,7 @@ async fn a_loss_is_logged_once_and_a_release_is_none() {
     guard.release().await.unwrap();
     assert_eq!(counts(&log), [0; 5]);
     let guard = stock.lock().await.unwrap();
-    store.lose("stock");
+    store.faults().lose("stock");
     assert_eq!(guard.lost().await, Loss::Gone);
     assert_eq!(log.count(&format!("name=stock field=\"{}\"", guard.field())), 1);
     guard.release().await.unwrap_err();
@@ -47,7 +47,7 @@ async fn a_renewal_whose_answer_is_lost_is_logged_with_what_repairs_it() {
     let (log, store) = (Recorder::start(), Memory::new());
     let guard = stock(&store).await.lock().await.unwrap();
     for times in 1..4 {
-        store.drop_replies(1);
+        store.faults().drop_replies(1);
         sleep(30 * SECOND).await;
         assert_eq!(counts(&log), [0, 0, times, times, times]);
     }
@@ -59,7 +59,7 @@ async fn a_renewal_whose_answer_is_lost_is_logged_with_what_repairs_it() {
 async fn an_attempt_without_an_answer_is_logged() {
     let (log, store) = (Recorder::start(), Memory::new());
     let stock = stock(&store).await;
-    store.drop_replies(1);
+    store.faults().drop_replies(1);
     let guard = stock.lock().await.unwrap();
     assert_eq!(counts(&log)[..2], [0, 1]);
     guard.release().await.unwrap();

@@ -76,8 +76,8 @@ impl Run {
     async fn connect(&self) -> Process {
         // Not random, since what the crate draws comes from no seed; and not the same for all, or they would ask in step.
         let pause = (50 + self.dice.roll(50) as u32) * MILLISECOND;
-        let builder = self.masters.join(Locks::builder()).retry_delay(pause..=pause);
-        let builder = builder.lease(self.plan.lease).longest_lease(2 * self.plan.lease);
+        let builder = self.masters.builder().retry_delay(pause..=pause);
+        let builder = builder.lease(self.plan.lease);
         let builder = builder.node_timeout(self.plan.node_timeout).poll_interval(POLL_INTERVAL);
         Process { locks: builder.connect().await.unwrap(), family: Owner::new() }
     }

@@ -83,7 +83,7 @@ impl Backend for Refusing {
 
 /// Makes a client of that store, with the number of acquires that were refused.
 fn refusing(memory: &Memory) -> (Locks, Arc<AtomicUsize>) {
-    let config = Locks::builder().memory(memory).unavailable_after(PATIENCE).check().unwrap();
+    let config = Locks::builder(memory).unavailable_after(PATIENCE).check().unwrap();
     let (relay, refused) = (Arc::new(EventRelay::default()), Arc::default());
     let events = MasterEvents::of(relay.clone(), 0);
     let store = InMemory::join(memory, config.node_timeout, Arc::downgrade(&events));
@@ -96,7 +96,7 @@ fn refusing(memory: &Memory) -> (Locks, Arc<AtomicUsize>) {
 #[tokio::test(start_paused = true)]
 async fn a_request_is_not_told_of_what_is_refused_to_another_lock() {
     let memory = Memory::new();
-    let (ours, theirs) = (refusing(&memory).0, Locks::builder().memory(&memory).connect().await.unwrap());
+    let (ours, theirs) = (refusing(&memory).0, Locks::builder(&memory).connect().await.unwrap());
     let held = theirs.mutex("held").lock().await.unwrap();
     let patient = tokio::spawn(ours.mutex("held").lock().owner(&Owner::new()));
     let limited = tokio::spawn(ours.mutex("held").lock().within(SECOND).owner(&Owner::new()));

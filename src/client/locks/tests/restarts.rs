@@ -6,13 +6,14 @@ use std::time::Duration;
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{ErrorKind, Guard, Locks, Master, Memory, Mutex, Result};
+use crate::{ErrorKind, Guard, Locks, Memory, Mutex, Result};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 async fn stock(stores: &[Memory], trusting: bool) -> Mutex {
-    let builder = Locks::builder().masters(stores.iter().map(Master::memory));
-    builder.delayed_restart(!trusting).connect().await.unwrap().mutex("stock")
+    let builder = Locks::quorum(stores);
+    let builder = if trusting { builder.restart_delay(Duration::ZERO) } else { builder };
+    builder.connect().await.unwrap().mutex("stock")
 }
 
 fn is_free(store: &Memory) -> bool {
@@ -25,13 +26,13 @@ async fn two_restarts(trusting: bool) -> (Guard, Mutex, JoinHandle<Result<Option
     let [n1, n2, n3] = &stores;
     // 1. The first one asks. 2., 3. n1 and n2 grant it, a majority. The request does not reach n3.
     let unreached = Memory::new();
-    unreached.stall(Duration::MAX);
+    unreached.faults().stall(Duration::MAX);
     let ours = stock(&[n1.clone(), n2.clone(), unreached], trusting).await;
     let guard = ours.lock().await.unwrap();
     // 4. The second one asks. 5. n3 grants it; its requests to n1 and n2 are on their way.
     let theirs = stock(&stores, trusting).await;
     let asked = [n1, n2].map(|store| {
-        store.stall(SECOND / 10);
+        store.faults().stall(SECOND / 10);
         store
     });
     let second = tokio::spawn(theirs.try_lock());
@@ -41,8 +42,8 @@ async fn two_restarts(trusting: bool) -> (Guard, Mutex, JoinHandle<Result<Option
     let [late, lost] = asked.map(|store| store.visit(|store| std::mem::take(&mut store.backlog)));
     assert_eq!((late.len(), lost.len()), (1, 1));
     // 6., 7. Both restart, within a lease, and have forgotten the first one.
-    n1.restart_empty();
-    n2.restart_empty();
+    n1.faults().restart_empty();
+    n2.faults().restart_empty();
     // 8. The request to n1 arrives before the first one can look after its hold there. 9. n1 grants it.
     n1.visit(|store| {
         store.backlog.extend(late);

@@ -49,11 +49,11 @@ async fn the_work_of_a_run_that_is_dropped_goes_as_the_owner_of_its_hold_and_bef
 #[tokio::test(start_paused = true)]
 async fn the_work_of_a_lost_hold_is_dropped_before_the_future_of_its_run() {
     let store = Memory::new();
-    let stock = Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
+    let stock = Locks::builder(&store).connect().await.unwrap().mutex("stock");
     let (work, seen) = work(&stock);
     let mut runs = Box::pin(stock.run(|_| work));
     assert!(timeout(SECOND, &mut runs).await.is_err());
-    assert!(store.lose("stock"));
+    assert!(store.faults().lose("stock"));
     assert_eq!(runs.as_mut().await.unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(seen.load(SeqCst), 0, "it was to be dropped, and its hold is over");
 }

@@ -20,7 +20,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_secs(3);
 
 async fn several(store: &Memory) -> Mutexes {
-    let builder = Locks::builder().memory(store).lease(60 * SECOND).node_timeout(10 * SECOND);
+    let builder = Locks::builder(store).lease(60 * SECOND).node_timeout(10 * SECOND);
     builder.retry_delay(PAUSE..=PAUSE).connect().await.unwrap().mutexes(["a", "b"])
 }
 
@@ -55,11 +55,11 @@ async fn asked<T: Send + 'static>(
     store: &Memory,
     ask: impl Future<Output = T> + Send + 'static,
 ) -> (JoinHandle<T>, Arc<str>) {
-    store.stall(SECOND / 2);
+    store.faults().stall(SECOND / 2);
     let request = tokio::spawn(ask);
     let on_its_way = but_one(store).await;
     let first = field(store, "a").expect("the first name is granted");
-    assert!(store.lose("a") && !request.is_finished());
+    assert!(store.faults().lose("a") && !request.is_finished());
     sleep(SECOND / 10).await;
     arrives(store, on_its_way).await;
     (request, first)
@@ -94,7 +94,7 @@ async fn a_name_that_is_lost_before_the_last_one_is_granted_ends_a_request_that_
 #[tokio::test(start_paused = true)]
 async fn the_work_of_a_run_is_not_polled_once_a_name_is_lost() {
     let store = Memory::new();
-    let locks = Locks::builder().memory(&store).connect().await.unwrap();
+    let locks = Locks::builder(&store).connect().await.unwrap();
     for lost in ["a", "b"] {
         let (polls, both) = (Arc::<AtomicUsize>::default(), ["a", "b"].map(|name| locks.mutex(name)));
         let counted = polls.clone();
@@ -105,7 +105,7 @@ async fn the_work_of_a_run_is_not_polled_once_a_name_is_lost() {
         });
         let run = tokio::spawn(locks.mutexes(["a", "b"]).run(|_| work));
         sleep(SECOND).await;
-        assert!(polls.load(SeqCst) > 0 && store.lose(lost));
+        assert!(polls.load(SeqCst) > 0 && store.faults().lose(lost));
         let error = run.await.unwrap().unwrap_err();
         assert_eq!((error.loss(), error.lock()), (Some(Loss::Gone), Some(lost)));
     }
@@ -118,7 +118,7 @@ async fn the_release_of_fenced_guards_reports_a_loss() {
     fenced.lock().await.unwrap().release().await.unwrap();
     assert_eq!((field(&store, "a"), field(&store, "b")), (None, None));
     let guards = fenced.lock().await.unwrap();
-    store.lose("b");
+    store.faults().lose("b");
     assert_eq!(guards.lost().await, Loss::Gone);
     let error = guards.release().await.unwrap_err();
     assert_eq!((error.loss(), error.lock()), (Some(Loss::Gone), Some("b")));

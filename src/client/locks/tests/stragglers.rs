@@ -13,7 +13,7 @@ use crate::client::{Kind, Mutex};
 use crate::{Locks, Master, Memory};
 
 async fn locks<'a>(stores: impl IntoIterator<Item = &'a Memory>) -> Locks {
-    let builder = Locks::builder().masters(stores.into_iter().map(Master::memory));
+    let builder = Locks::quorum(stores.into_iter().map(Master::memory));
     builder.lease(Duration::from_secs(60)).connect().await.unwrap()
 }
 
@@ -27,7 +27,7 @@ async fn a_late_grant_is_ended_also_where_another_was_ended_before() {
     let stores: Vec<_> = (0..5).map(|_| Memory::new()).collect();
     let (ours, theirs) = (locks(&stores).await, locks(&stores[1..4]).await);
     let held = theirs.mutex("stock").lock().await.unwrap();
-    stores[4].stall(Duration::from_millis(300));
+    stores[4].faults().stall(Duration::from_millis(300));
     assert!(ours.mutex("stock").try_lock().await.unwrap().is_none());
     sleep(Duration::from_secs(2)).await;
     assert_eq!(shown(&stores), [false, true, true, true, false]);
@@ -61,7 +61,7 @@ async fn what_can_not_be_put_right_is_tried_again_after_a_pause() {
     let (mut ghosts, commands) = (Vec::new(), Arc::new(AtomicUsize::new(0)));
     for store in &stores[..2] {
         let theirs = locks([store]).await;
-        store.restart_empty();
+        store.faults().restart_empty();
         ghosts.push(theirs.mutex("stock").lock().await.unwrap());
         let counted = commands.clone();
         // Without a limit no time would pass here.
@@ -79,7 +79,7 @@ async fn what_can_not_be_put_right_is_tried_again_after_a_pause() {
 #[tokio::test(start_paused = true)]
 async fn the_end_of_what_a_failed_attempt_has_left_does_not_wake_its_request() {
     let stores = [Memory::new(), Memory::new(), Memory::new()];
-    let builder = Locks::builder().masters(stores.iter().map(Master::memory));
+    let builder = Locks::quorum(&stores);
     let pause = Duration::from_millis(990)..=Duration::from_secs(1);
     let locks = builder.retry_delay(pause).connect().await.unwrap();
     let answers = Arc::new(AtomicUsize::new(0));
@@ -112,7 +112,7 @@ async fn what_a_master_may_have_is_tried_less_and_less_often_and_at_once_when_it
         true
     };
     stores[2].visit(|store| store.loses = Some(Box::new(loses)));
-    stores[2].stall(Duration::from_secs(30));
+    stores[2].faults().stall(Duration::from_secs(30));
     guard.release().await.unwrap();
     sleep(Duration::from_secs(29)).await;
     let tried = commands.load(SeqCst);
@@ -127,10 +127,10 @@ async fn what_a_master_may_have_is_tried_less_and_less_often_and_at_once_when_it
 #[tokio::test(start_paused = true)]
 async fn what_is_left_on_a_minority_delays_no_renewal() {
     let stores = [Memory::new(), Memory::new(), Memory::new()];
-    let builder = Locks::builder().masters(stores.iter().map(Master::memory));
+    let builder = Locks::quorum(&stores);
     let locks = builder.lease(Duration::from_millis(600)).connect().await.unwrap();
     let guard = locks.mutex("stock").lock().await.unwrap();
-    stores[2].stall(Duration::from_secs(10));
+    stores[2].faults().stall(Duration::from_secs(10));
     let end = Instant::now() + Duration::from_secs(9);
     while Instant::now() < end {
         drop(locks.mutex("order").lock().await.unwrap());
@@ -183,14 +183,14 @@ async fn trouble(stores: &[Memory], end: Instant, random: &mut StdRng) {
         sleep(Duration::from_millis(random.random_range(0..400))).await;
         let store = &stores[random.random_range(0..stores.len())];
         match random.random_range(0..10) {
-            0..6 => store.stall(Duration::from_millis(random.random_range(0..1_500))),
-            _ => store.drop_replies(random.random_range(1..4)),
+            0..6 => store.faults().stall(Duration::from_millis(random.random_range(0..1_500))),
+            _ => store.faults().drop_replies(random.random_range(1..4)),
         }
     }
     for store in stores {
         store.visit(|store| store.loses = None);
-        store.drop_replies(0);
-        store.stall(Duration::ZERO);
+        store.faults().drop_replies(0);
+        store.faults().stall(Duration::ZERO);
     }
 }
 
@@ -226,8 +226,8 @@ async fn a_forced_release_reaches_a_slow_master_that_does_not_know_its_script() 
     use crate::backend::testing::TestServer;
     let servers = [TestServer::start(&[]).await, TestServer::start(&[]).await, TestServer::start(&[]).await];
     let builder = || {
-        let builder = Locks::builder().servers(servers.iter().map(|server| server.url("")));
-        builder.delayed_restart(false).lease(Duration::from_secs(600))
+        let builder = Locks::quorum(servers.iter().map(|server| server.url("")));
+        builder.restart_delay(Duration::ZERO).lease(Duration::from_secs(600))
     };
     let held = builder().connect().await.unwrap().mutex("stock").lock().await.unwrap();
     let theirs = builder().connect().await.unwrap();

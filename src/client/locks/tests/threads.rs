@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::base::testing::simulation::{Simulation, Task, simulate};
-use crate::{Locks, Master, Memory};
+use crate::{Locks, Memory};
 
 thread_local! {
     /// A master that answers, and one that is slow.
@@ -22,7 +22,7 @@ fn is_held(store: &Memory) -> bool {
 fn on_another_thread(mut task: Task) -> Task {
     let ended = |[quick, _]: &mut [Memory; 2]| !is_held(quick);
     let Some([_, slow]) = SLOW.with_borrow_mut(|slow| slow.take_if(ended)) else { return task };
-    slow.stall(Duration::ZERO);
+    slow.faults().stall(Duration::ZERO);
     match task.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(()) => Box::pin(async {}),
         Poll::Pending => task,
@@ -35,11 +35,11 @@ fn on_another_thread(mut task: Task) -> Task {
 async fn what_answers_right_after_the_verdict_counts_behind_it() {
     for releases in [true, false] {
         let stores = [Memory::new(), Memory::new(), Memory::new()];
-        let builder = Locks::builder().masters(stores.iter().map(Master::memory));
+        let builder = Locks::quorum(&stores);
         let locks = builder.lease(Duration::from_secs(60)).connect().await.unwrap();
         let guard = locks.mutex("stock").lock().await.unwrap();
         sleep(Duration::from_secs(1)).await;
-        stores[2].stall(Duration::from_millis(300));
+        stores[2].faults().stall(Duration::from_millis(300));
         SLOW.set(Some([stores[0].clone(), stores[2].clone()]));
         simulate(Some(Simulation { gate: on_another_thread, time_of_day: || 1, chance: || 0 }));
         match releases {

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::wire::keys::counter;
-use crate::{Locks, Master, Memory};
+use crate::{Locks, Memory};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -41,7 +41,7 @@ fn counted(stores: &[Memory], name: &str) -> Vec<u64> {
 }
 
 async fn locks(stores: &[Memory]) -> Locks {
-    let builder = Locks::builder().masters(stores.iter().map(Master::memory));
+    let builder = Locks::quorum(stores);
     builder.lease(10 * SECOND).connect().await.unwrap()
 }
 
@@ -76,7 +76,7 @@ async fn a_token_is_known_to_a_majority_before_it_is_handed_out() {
     let stores = masters("stock", &[100, 50, 0]);
     let (ours, theirs) = (locks(&stores).await, locks(&stores).await);
     // The third master does not learn of the grant, and the second did not learn of the hundredth.
-    stores[2].stall(5 * SECOND);
+    stores[2].faults().stall(5 * SECOND);
     let guard = ours.mutex("stock").fenced().lock().await.unwrap();
     let token = guard.token();
     assert_eq!(token, ABOVE + 101);
@@ -84,8 +84,8 @@ async fn a_token_is_known_to_a_majority_before_it_is_handed_out() {
     guard.release().await.unwrap();
 
     // The next request is granted by the other two.
-    stores[2].stall(Duration::ZERO);
-    stores[0].stall(5 * SECOND);
+    stores[2].faults().stall(Duration::ZERO);
+    stores[0].faults().stall(5 * SECOND);
     let next = theirs.mutex("stock").fenced().lock().await.unwrap();
     assert!(next.token() > token, "{next:?}");
 }
@@ -94,7 +94,7 @@ async fn a_token_is_known_to_a_majority_before_it_is_handed_out() {
 async fn a_token_that_a_majority_may_not_have_is_not_handed_out() {
     let stores = masters("stock", &[100, 50, 0]);
     let (ours, theirs) = (locks(&stores).await, locks(&stores).await);
-    stores[2].stall(5 * SECOND);
+    stores[2].faults().stall(5 * SECOND);
     let stock = ours.mutex("stock").fenced();
     let mut asking = Box::pin(stock.try_lock());
     assert!(poll(asking.as_mut()).is_pending());
@@ -106,8 +106,8 @@ async fn a_token_that_a_majority_may_not_have_is_not_handed_out() {
         guard.release().await.unwrap();
     }
     stores[1].visit(|store| store.loses = None);
-    stores[2].stall(Duration::ZERO);
-    stores[0].stall(60 * SECOND);
+    stores[2].faults().stall(Duration::ZERO);
+    stores[0].faults().stall(60 * SECOND);
     let next = theirs.mutex("stock").fenced().lock().await.unwrap();
     assert!(Some(next.token()) > handed_out, "{handed_out:?}, then {:?}", next.token());
     assert_eq!(handed_out, None, "its second answer never came");
@@ -129,14 +129,14 @@ async fn counters_that_agree_cost_one_round_trip() {
 async fn a_renewal_and_a_repair_make_a_token_known_to_those_that_missed_it() {
     let stores = masters("stock", &[100, 50, 0]);
     let ours = locks(&stores).await;
-    stores[2].stall(SECOND);
+    stores[2].faults().stall(SECOND);
     let guard = ours.mutex("stock").fenced().lock().await.unwrap();
     assert_eq!(guard.token(), ABOVE + 101);
     let missed = stores[2].clone();
     sleep(20 * SECOND).await;
     assert_eq!(counted(&[missed], "stock"), [101]);
     // A master that comes back without its counters is given this one, with the hold.
-    stores[1].restart_empty();
+    stores[1].faults().restart_empty();
     sleep(20 * SECOND).await;
     assert_eq!(counted(&stores, "stock"), [101, 101, 101]);
     assert!(!guard.is_lost());
@@ -181,7 +181,7 @@ async fn trouble(stores: Vec<Memory>, end: Instant, restarts: bool, mut random: 
         sleep(Duration::from_millis(random.random_range(0..400))).await;
         let store = &stores[random.random_range(0..stores.len())];
         match random.random_range(0..12) {
-            0 if restarts => store.restart_empty(),
+            0 if restarts => store.faults().restart_empty(),
             // As after an attempt that only this master granted.
             0..9 if !restarts => store.visit(|store| {
                 let counter = counter("", &name(random.random_range(0..NAMES)));
@@ -189,8 +189,8 @@ async fn trouble(stores: Vec<Memory>, end: Instant, restarts: bool, mut random: 
                 store.counters.set(&counter, stands + random.random_range(1..1_000));
             }),
             // Longer than the node timeout: commands that were given up still run.
-            0..11 => store.stall(Duration::from_millis(random.random_range(0..2_000))),
-            _ => store.drop_replies(random.random_range(1..4)),
+            0..11 => store.faults().stall(Duration::from_millis(random.random_range(0..2_000))),
+            _ => store.faults().drop_replies(random.random_range(1..4)),
         }
     }
 }

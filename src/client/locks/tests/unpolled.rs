@@ -38,7 +38,7 @@ async fn a_free_lock_is_tried_beside_a_request_whose_answer_nobody_looks_at() {
 async fn close_ends_what_a_future_has_under_way_that_is_not_polled_any_more() {
     let store = Memory::new();
     for what in ["request", "release", "extension"] {
-        let locks = Locks::builder().memory(&store).connect().await.unwrap();
+        let locks = Locks::builder(&store).connect().await.unwrap();
         let stock = locks.mutex("stock");
         let guard = if what == "request" { None } else { Some(stock.lock().await.unwrap()) };
         let mut future: Pin<Box<dyn Future<Output = ()>>> = match (what, guard) {
@@ -62,8 +62,8 @@ async fn close_ends_what_a_future_has_under_way_that_is_not_polled_any_more() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_ends_when_it_was_said_to_though_the_answer_is_looked_at_late() {
     let store = Memory::new();
-    let theirs = Locks::builder().memory(&store).connect().await.unwrap();
-    let ours = Locks::builder().memory(&store).poll_interval(3600 * SECOND).connect().await.unwrap();
+    let theirs = Locks::builder(&store).connect().await.unwrap();
+    let ours = Locks::builder(&store).poll_interval(3600 * SECOND).connect().await.unwrap();
     let guard = theirs.mutex("stock").lock().await.unwrap();
     // 1. We wait, and are subscribed.
     let mut asks = Box::pin(ours.mutex("stock").lock());
@@ -100,7 +100,7 @@ async fn an_extension_whose_answer_is_looked_at_past_the_end_does_not_bring_a_ho
 /// first in line. 3. If it were granted in its first poll, it would look nested to a branch beside it.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_begins_beside_an_offer_does_not_take_it_at_once() {
-    let locks = Locks::builder().memory(&Memory::new()).local_handoff(SECOND).connect().await.unwrap();
+    let locks = Locks::builder(&Memory::new()).local_handoff(SECOND).connect().await.unwrap();
     let stock = locks.mutex("stock");
     let guard = stock.lock().await.unwrap();
     let mut waits = Box::pin(stock.lock().owner(&Owner::new()));

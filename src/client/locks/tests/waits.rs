@@ -6,7 +6,7 @@ use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep};
 
 use crate::base::telemetry::testing::Recorder;
-use crate::{Locks, Master, Memory};
+use crate::{Locks, Memory};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -16,7 +16,7 @@ const SECOND: Duration = Duration::from_secs(1);
 async fn no_message_ends_the_pause_after_a_split_vote() {
     let stores: Vec<_> = (0..3).map(|_| Memory::new()).collect();
     let locks = async |stores: &[Memory]| {
-        let builder = Locks::builder().masters(stores.iter().map(Master::memory)).lease(60 * SECOND);
+        let builder = Locks::quorum(stores).lease(60 * SECOND);
         builder.retry_delay(SECOND..=SECOND).connect().await.unwrap()
     };
     let first = locks(&stores[..1]).await.mutex("stock").lock().await.unwrap();
@@ -37,7 +37,7 @@ async fn no_message_ends_the_pause_after_a_split_vote() {
 async fn a_grant_behind_a_refusal_is_a_split_vote_too() {
     let stores: Vec<_> = (0..3).map(|_| Memory::new()).collect();
     let stock = async |stores: &[Memory]| {
-        let builder = Locks::builder().masters(stores.iter().map(Master::memory)).lease(3600 * SECOND);
+        let builder = Locks::quorum(stores).lease(3600 * SECOND);
         builder.poll_interval(3600 * SECOND).connect().await.unwrap().mutex("stock")
     };
     let (first, second) = (stock(&stores[..1]).await, stock(&stores[1..2]).await);
@@ -53,7 +53,7 @@ async fn a_grant_behind_a_refusal_is_a_split_vote_too() {
         });
         sleep(SECOND / 100).await;
     }
-    stores[2].stall(Duration::ZERO);
+    stores[2].faults().stall(Duration::ZERO);
     first.release().await.unwrap();
     let guard = waiting.await.unwrap().unwrap();
     // Its field has a number, of which each attempt takes a few.
@@ -69,7 +69,7 @@ async fn those_who_have_waited_for_long_pause_for_no_longer() {
     const PAUSE: Duration = Duration::from_millis(10);
     let stores: Vec<_> = (0..3).map(|_| Memory::new()).collect();
     let stock = async |stores: &[Memory]| {
-        let builder = Locks::builder().masters(stores.iter().map(Master::memory)).lease(60 * SECOND);
+        let builder = Locks::quorum(stores).lease(60 * SECOND);
         builder.retry_delay(PAUSE..=PAUSE).connect().await.unwrap().mutex("stock")
     };
     let (theirs, first, second) =
@@ -107,11 +107,11 @@ async fn what_an_acquire_makes_behind_the_end_of_its_dropped_request_is_ended() 
     for masters in [1, 3] {
         let stores: Vec<_> = (0..masters).map(|_| Memory::new()).collect();
         let connect = async || {
-            let builder = Locks::builder().masters(stores.iter().map(Master::memory)).lease(60 * SECOND);
-            builder.delayed_restart(false).connect().await.unwrap()
+            let builder = Locks::quorum(&stores).lease(60 * SECOND);
+            builder.restart_delay(Duration::ZERO).connect().await.unwrap()
         };
         let (ours, theirs) = (connect().await, connect().await);
-        stores.iter().for_each(|store| store.stall(SECOND / 10));
+        stores.iter().for_each(|store| store.faults().stall(SECOND / 10));
         let request = tokio::spawn(ours.mutex("stock").lock());
         let late = |store: &Memory| store.visit(|store| store.backlog.pop_front());
         let mut on_the_way = Vec::new();
@@ -144,7 +144,7 @@ async fn what_an_acquire_makes_behind_the_end_of_its_dropped_request_is_ended() 
 async fn a_waiter_that_is_subscribed_is_woken_by_the_message_of_a_release() {
     let store = Memory::new();
     let connect = async || {
-        let builder = Locks::builder().memory(&store).lease(600 * SECOND).poll_interval(600 * SECOND);
+        let builder = Locks::builder(&store).lease(600 * SECOND).poll_interval(600 * SECOND);
         builder.connect().await.unwrap().mutex("stock")
     };
     let (ours, theirs) = (connect().await, connect().await);
@@ -162,7 +162,7 @@ async fn a_waiter_that_is_subscribed_is_woken_by_the_message_of_a_release() {
 async fn a_lock_that_is_granted_at_once_was_not_waited_for() {
     let log = Recorder::start();
     let store = Memory::new();
-    let connect = async || Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
+    let connect = async || Locks::builder(&store).connect().await.unwrap().mutex("stock");
     let (ours, theirs) = (connect().await, connect().await);
     let guard = theirs.lock().await.unwrap();
     let waiting = tokio::spawn(ours.lock());
@@ -177,7 +177,7 @@ async fn a_lock_that_is_granted_at_once_was_not_waited_for() {
 #[tokio::test(start_paused = true)]
 async fn a_first_attempt_asks_whose_the_lock_is_if_it_may_be_the_last_one() {
     let store = Memory::new();
-    let connect = async || Locks::builder().memory(&store).connect().await.unwrap().mutex("stock");
+    let connect = async || Locks::builder(&store).connect().await.unwrap().mutex("stock");
     let (ours, theirs) = (connect().await, connect().await);
     let _held = theirs.lock().await.unwrap();
     let asks = async |request: JoinHandle<bool>| {
@@ -185,13 +185,13 @@ async fn a_first_attempt_asks_whose_the_lock_is_if_it_may_be_the_last_one() {
             yield_now().await;
         }
         let names = store.visit(|store| store.backlog[0].0.names);
-        store.stall(Duration::ZERO);
+        store.faults().stall(Duration::ZERO);
         request.abort();
         sleep(SECOND / 10).await;
-        store.stall(SECOND);
+        store.faults().stall(SECOND);
         names
     };
-    store.stall(SECOND);
+    store.faults().stall(SECOND);
     for (within, expected) in [
         (None, false),
         (Some(3600 * SECOND), false),

@@ -18,7 +18,7 @@ fn durations() -> impl Strategy<Value = Duration> {
 fn any_options_are_taken_or_rejected() {
     let factor = prop_oneof![any::<f64>(), 0.0..1.5, Just(f64::NAN), Just(f64::INFINITY)];
     let times = (durations(), durations(), durations(), durations(), durations(), durations(), durations());
-    let others = (durations(), durations(), factor, any::<Option<bool>>(), text(), 0..70_usize);
+    let others = (durations(), durations(), factor, any::<bool>(), text(), 0..70_usize);
     fuzz((times, others), |(times, others)| {
         let (lease, node_timeout, unavailable_after, poll_interval, slack, low, high) = times;
         let (longest, ttl, factor, delayed, prefix, replicas) = others;
@@ -32,8 +32,8 @@ fn any_options_are_taken_or_rejected() {
             .token_ttl(ttl)
             .prefix(prefix)
             .replicas(replicas, low);
-        if let Some(delayed) = delayed {
-            builder = builder.delayed_restart(delayed).longest_lease(longest);
+        if delayed {
+            builder = builder.restart_delay(longest);
         }
         match builder.check() {
             Ok(config) => {

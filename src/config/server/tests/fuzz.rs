@@ -47,13 +47,12 @@ fn no_url_shows_its_password() {
         if let Err(error) = server.destination() {
             shown.push(format!("{error} {error:?}"));
         }
-        let builder = Builder::new();
         for builder in [
-            builder.clone().server(&one),
-            builder.clone().servers([&one, &other, &one]),
-            builder.clone().cluster([&one, &other]),
-            builder.clone().sentinel([&one, &other], "stock"),
-            builder.masters([Master::server(&one), Master::cluster([&other, &one])]),
+            Builder::over([&one]),
+            Builder::over([&one, &other, &one]),
+            Builder::over([Master::cluster([&one, &other])]),
+            Builder::over([Master::sentinel([&one, &other], "stock")]),
+            Builder::over([Master::server(&one), Master::cluster([&other, &one])]),
         ] {
             shown.push(format!("{builder:?}"));
             match builder.check() {

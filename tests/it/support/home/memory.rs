@@ -41,8 +41,7 @@ impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
 
     /// Returns the options that a test starts from.
     pub fn builder(&self) -> Builder {
-        let builder = Locks::builder().node_timeout(support::NODE_TIMEOUT).delayed_restart(false);
-        builder.masters(self.stores.iter().map(Master::memory))
+        support::quorum(&self.stores)
     }
 
     /// Returns a new `Locks`, as another process has one.
@@ -83,7 +82,7 @@ impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
 
     /// Deletes a lock, whoever holds it.
     pub async fn lose(&self, name: &str) {
-        assert!(self.each(|store| store.lose(name)).contains(&true), "nobody held {name}");
+        assert!(self.each(|store| store.faults().lose(name)).contains(&true), "nobody held {name}");
     }
 
     /// Waits until a client is subscribed to releases, as far as that is visible. Here it gives everybody time to get that far.
@@ -128,17 +127,17 @@ impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
     /// Answers nothing for that time; commands that arrive meanwhile run in their order afterwards. Zero ends the effect of an earlier
     /// call.
     pub async fn stall(&self, time: Duration) {
-        self.each(|store| store.stall(time));
+        self.each(|store| store.faults().stall(time));
     }
 
     /// Lets the next commands run and drops their replies. Zero ends the effect of an earlier call.
     pub async fn drop_replies(&self, count: usize) {
-        self.each(|store| store.drop_replies(count));
+        self.each(|store| store.faults().drop_replies(count));
     }
 
     /// Restarts the home without any lock.
     pub async fn restart_empty(&self) {
-        self.each(Memory::restart_empty);
+        self.each(|store| store.faults().restart_empty());
     }
 
     fn each<T>(&self, deed: impl Fn(&Memory) -> T) -> [T; MASTERS] {

@@ -56,7 +56,7 @@ impl<const CLUSTERED: bool, const FAIR: bool, const NESTING: bool> Served<CLUSTE
     pub fn builder(&self) -> Builder {
         let url = self.proxy.as_ref().map_or_else(|| self.server.url(), Proxy::url);
         if CLUSTERED {
-            return support::options().cluster([url]);
+            return support::options(nestlock::Master::cluster([url]));
         }
         let bare = if NESTING { BareReentry::Local } else { BareReentry::Asked };
         support::builder(&url).fair(FAIR).bare_reentry(bare)

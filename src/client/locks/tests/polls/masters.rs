@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::dice::Dice;
 use super::journal::note;
 use crate::wire::Action;
-use crate::{Builder, Master, Memory};
+use crate::{Builder, Locks, Memory};
 
 pub(super) struct Masters {
     stores: Vec<Memory>,
@@ -37,8 +37,8 @@ impl Masters {
         self.stores.len() > 1
     }
 
-    pub(super) fn join(&self, builder: Builder) -> Builder {
-        builder.masters(self.stores.iter().map(Master::memory))
+    pub(super) fn builder(&self) -> Builder {
+        Locks::quorum(&self.stores)
     }
 
     /// Returns how many commands were sent.
@@ -54,12 +54,12 @@ impl Masters {
             0 | 1 => {
                 let time = dice.time(longest);
                 note(|| format!("master {at} stalls for {time:?}"));
-                store.stall(time);
+                store.faults().stall(time);
             }
             2 => {
                 let answers = dice.roll(4);
                 note(|| format!("master {at} does not send {answers} answers"));
-                store.drop_replies(answers);
+                store.faults().drop_replies(answers);
             }
             _ => {
                 let commands = dice.roll(4);
@@ -71,12 +71,12 @@ impl Masters {
 
     /// Restarts one of several masters: the same one each time, since a majority has to remember.
     pub(super) fn restart(&self) {
-        self.stores[self.restarts].restart_empty();
+        self.stores[self.restarts].faults().restart_empty();
     }
 
     pub(super) fn lose(&self, keys: &[&str]) {
         for (store, name) in self.stores.iter().flat_map(|store| keys.iter().map(move |name| (store, name))) {
-            store.lose(name);
+            store.faults().lose(name);
         }
     }
 
@@ -92,8 +92,8 @@ impl Masters {
     pub(super) fn recover(&self) {
         self.lost.store(0, SeqCst);
         for store in &self.stores {
-            store.drop_replies(0);
-            store.stall(Duration::ZERO);
+            store.faults().drop_replies(0);
+            store.faults().stall(Duration::ZERO);
         }
     }
 
