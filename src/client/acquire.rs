@@ -287,9 +287,10 @@ impl Attempted {
         session.pause(self.pauses)
     }
 
-    fn pauses_for(&mut self, pause: Duration) {
+    /// Notes a pause until then, on the timeline of holds, as the times at which attempts are sent.
+    fn pauses_until(&mut self, until: Instant) {
         self.pauses = self.pauses.saturating_add(1);
-        self.paused_until = Some(after(Instant::now(), pause));
+        self.paused_until = Some(until);
     }
 }
 
@@ -779,12 +780,13 @@ impl Attempts {
             entry.conclude(pending, Ok(reply), spread, at);
             entry.refused(self.id(), nap);
             // If it is refused for the first time, it is about to subscribe, and is woken once it has.
-            ((subscribed && poll < lease_end).then_some(poll), split || !subscribed && asked_before)
+            let pauses = split || !subscribed && asked_before;
+            ((subscribed && poll < lease_end).then_some(poll), pauses.then_some(pause))
         });
         let attempted = self.attempted.get_or_insert_default();
         attempted.polls_at = polls_at;
-        if paused {
-            attempted.pauses_for(pause);
+        if let Some(until) = paused {
+            attempted.pauses_until(until);
         }
     }
 
@@ -815,14 +817,19 @@ impl Attempts {
         }
         let attempted = self.attempted.get_or_insert_default();
         let pause = attempted.next_pause(pending.sent, &session);
-        attempted.pauses_for(pause);
-        self.visit(|entry, _, at| match undone {
-            // The master publishes the end of what the attempt left. Woken by that, it would ask again at once, and so on.
-            true => entry.pauses(self.id(), after(at.now, pause)),
-            false => entry.sleeps(self.id(), after(at.now, pause)),
+        let until = self.visit(|entry, _, at| {
+            let until = after(at.now, pause);
+            match undone {
+                // The master publishes the end of what the attempt left. Woken by that, it would ask again at once, and so on.
+                true => entry.pauses(self.id(), until),
+                false => entry.sleeps(self.id(), until),
+            }
+            until
         });
         telemetry::attempt_failed(&self.options.keys.name, &error);
-        self.attempted.get_or_insert_default().last_failure = Some(error);
+        let attempted = self.attempted.get_or_insert_default();
+        attempted.pauses_until(until);
+        attempted.last_failure = Some(error);
         self.waits();
         Ok(Attempt::Again)
     }

@@ -51,7 +51,7 @@ const MISTAKEN: [(u64, u32); 27] = [
 ];
 
 /// As those, over streams.
-const FOUND_OVER_STREAMS: [(u64, u32); 1] = [(31001603, 7)];
+const FOUND_OVER_STREAMS: [(u64, u32); 2] = [(31001603, 7), (610004420, 10)];
 const MISTAKEN_OVER_STREAMS: [(u64, u32); 6] =
     [(31000194, 7), (31002172, 7), (31004558, 7), (31009730, 7), (32001325, 7), (32006742, 7)];
 

@@ -9,7 +9,7 @@ use super::Locks;
 use crate::backend::testing::TestServer;
 use crate::session::clock::Clock;
 use crate::table::{LockEntry, Waiter};
-use crate::{ErrorKind, Loss, Memory};
+use crate::{ErrorKind, Loss, Master, Memory};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -57,6 +57,32 @@ async fn an_awaited_loss_is_reported_soon_after_the_machine_wakes() {
     let woke = Instant::now();
     let (loss, at) = fixed.await.unwrap();
     assert!(loss == Loss::Suspended && at < woke + SOON, "{loss:?} after {:?}", at - woke);
+}
+
+/// The timeline of holds is ahead of tokio's clock from then on. Compared with an instant of that one, each pause would look as if it
+/// had been long ago, and the next one would be as short as the first.
+#[tokio::test(start_paused = true)]
+async fn pauses_grow_also_once_the_machine_has_slept() {
+    clock!(SLEPT);
+    let stores: Vec<_> = (0..3).map(|_| Memory::new()).collect();
+    let builder = |stores: &[Memory]| {
+        let masters = Locks::builder().masters(stores.iter().map(Master::memory));
+        masters.lease(HOUR).poll_interval(HOUR).retry_delay(SECOND / 100..=SECOND / 100)
+    };
+    let locks = connect!(builder(&stores), SLEPT);
+    sleeps(&SLEPT, MINUTE);
+    let [first, second] = [&stores[..1], &stores[1..2]].map(builder);
+    let (first, second) = (first.connect().await.unwrap(), second.connect().await.unwrap());
+    let split = (first.mutex("stock").lock().await.unwrap(), second.mutex("stock").lock().await.unwrap());
+    let waiting = tokio::spawn(locks.mutex("stock").lock());
+    sleep(100 * SECOND).await;
+    let (one, other) = tokio::join!(split.0.release(), split.1.release());
+    one.and(other).unwrap();
+    let guard = waiting.await.unwrap().unwrap();
+    // Its field has a number, of which each attempt takes a few.
+    let number: u64 = guard.field().rsplit_once(':').unwrap().1.parse().unwrap();
+    assert!((100..2_000).contains(&number), "{number}");
+    guard.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
