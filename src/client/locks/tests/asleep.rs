@@ -9,7 +9,7 @@ use super::Locks;
 use crate::backend::testing::TestServer;
 use crate::session::clock::Clock;
 use crate::table::{LockEntry, Waiter};
-use crate::{ErrorKind, Loss, Master, Memory};
+use crate::{ErrorKind, Loss, Memory};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -66,7 +66,7 @@ async fn pauses_grow_also_once_the_machine_has_slept() {
     clock!(SLEPT);
     let stores: Vec<_> = (0..3).map(|_| Memory::new()).collect();
     let builder = |stores: &[Memory]| {
-        let masters = Locks::builder().masters(stores.iter().map(Master::memory));
+        let masters = Locks::quorum(stores);
         masters.lease(HOUR).poll_interval(HOUR).retry_delay(SECOND / 100..=SECOND / 100)
     };
     let locks = connect!(builder(&stores), SLEPT);
