@@ -168,7 +168,7 @@ async fn ship() {}
 async fn main() -> Result<()> {
     let builder = match std::env::var("REDIS_URL") {
         Ok(url) => Locks::builder(url),
-        Err(_) => Locks::builder(&Memory::new()),
+        Err(_) => Locks::builder(Memory::new()),
     };
     // The process id keeps two people who try this on one Redis out of each other's way. Leave the prefix out where you
     // share locks with Redisson.

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
 /// use nestlock::{Locks, Memory};
-/// let locks = Locks::builder(&Memory::new()).label("billing@web-7").connect().await?;
+/// let locks = Locks::builder(Memory::new()).label("billing@web-7").connect().await?;
 /// let stock = locks.mutex("stock:42");
 /// let guard = stock.lock().await?;
 /// let holder = stock.holder().await?.expect("it is held");

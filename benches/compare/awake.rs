@@ -14,7 +14,7 @@ const LOOP: &str =
 pub(crate) struct Awake(Vec<Child>);
 
 impl Awake {
-    /// On the cores in `BENCH_PINNED_CORES`: `scripts/bench` names those of the servers and of the client. `None`: nothing is
+    /// On the cores in `BENCH_PINNED_CORES`: `scripts/lab/bench` names those of the servers and of the client. `None`: nothing is
     /// pinned, or the system knows no such priority.
     pub(crate) async fn keep() -> Option<Awake> {
         let cores = env::var("BENCH_PINNED_CORES").ok()?;

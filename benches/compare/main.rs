@@ -1,6 +1,6 @@
 //! What is promised of speed, each beside a floor that is measured in the same run, in interleaved rounds.
 //!
-//! `scripts/bench` runs it on a server of its own.
+//! `scripts/lab/bench` runs it on a server of its own.
 
 mod awake;
 mod benchmark;

@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::server::Result;
 
-/// Those in `REDIS_URLS`, with their process numbers from `REDIS_PIDS`: `scripts/bench` starts five.
+/// Those in `REDIS_URLS`, with their process numbers from `REDIS_PIDS`: `scripts/lab/bench` starts five.
 pub(crate) struct Masters {
     pub(crate) urls: Vec<String>,
     pids: Vec<Pid>,

@@ -130,6 +130,6 @@ pub(crate) fn get<T: DeserializeOwned>(file: &Path, section: &str) -> Result<T> 
     let mut all = read(file)?;
     let value = all.remove(section);
     let value =
-        value.ok_or_else(|| format!("{} has no {section}; run scripts/bench first", file.display()))?;
+        value.ok_or_else(|| format!("{} has no {section}; run scripts/lab/bench first", file.display()))?;
     Ok(serde_json::from_value(value)?)
 }

@@ -1,5 +1,5 @@
 //! Processes that contend for one lock, with the line and without it: how many scripts a grant takes, how the grants are shared, and how long
-//! the longest wait is. `scripts/bench --contest` runs it on a server of its own, and it prints a table. With `CLUSTER` it runs on the Cluster
+//! the longest wait is. `scripts/lab/bench --contest` runs it on a server of its own, and it prints a table. With `CLUSTER` it runs on the Cluster
 //! whose nodes are named there, apart by spaces.
 
 #[path = "../shared/server.rs"]

@@ -1,5 +1,5 @@
 //! What is counted and not timed: allocations and tasks of an uncontended lock and release, bytes of a hold and of a request
-//! that waits, sizes of the futures. `scripts/bench` runs it on a server of its own.
+//! that waits, sizes of the futures. `scripts/lab/bench` runs it on a server of its own.
 
 #[path = "../shared/floor.rs"]
 mod floor;

@@ -1,4 +1,4 @@
-//! Locks and releases, as many as its argument, on the server in REDIS_URL: what `scripts/count` counts the instructions of.
+//! Locks and releases, as many as its argument, on the server in REDIS_URL: what `scripts/lab/count` counts the instructions of.
 
 use std::error::Error;
 

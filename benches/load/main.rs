@@ -1,6 +1,6 @@
 //! Loads that last: what a process and its server use must not grow with the time.
 //!
-//! `scripts/load` runs each on a server of its own.
+//! `scripts/lab/load` runs each on a server of its own.
 
 mod churn;
 #[path = "../shared/cpu.rs"]

@@ -8,7 +8,7 @@ use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo};
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Where the server is: `scripts/bench` starts one.
+/// Where the server is: `scripts/lab/bench` starts one.
 pub(crate) fn url() -> String {
     std::env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:6379".to_owned())
 }

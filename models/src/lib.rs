@@ -3,7 +3,7 @@
 //!
 //! [`hold`] is about who has the lock, [`wake`] about who is woken when it is free, [`line`] about a line on the server
 //! that would hand it on from process to process. The section "The models" of
-//! docs/lab/tests.md lists which code each step stands for. `scripts/models` runs the big configurations; the tests run
+//! docs/lab/tests.md lists which code each step stands for. `scripts/lab/models` runs the big configurations; the tests run
 //! small ones, and the designs that are known to be broken, each of which must be found by an execution of known
 //! length.
 

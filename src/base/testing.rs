@@ -1,4 +1,4 @@
-//! Inputs for fuzzing: answers as servers give them, changed in some places. `scripts/fuzz` tries more of them than a test does.
+//! Inputs for fuzzing: answers as servers give them, changed in some places. `scripts/lab/fuzz` tries more of them than a test does.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};

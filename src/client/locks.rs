@@ -66,7 +66,7 @@ impl Locks {
     /// Creates locks without a server: they are kept in this process, in a [`Memory`] of their own.
     ///
     /// For tests, for development, and for services that run as a single instance. It has the defaults of [`Builder`];
-    /// `Locks::builder(&Memory::new())` takes options. [`guide::testing`](crate::guide::testing) shows how to test with it.
+    /// `Locks::builder(Memory::new())` takes options. [`guide::testing`](crate::guide::testing) shows how to test with it.
     ///
     /// It can be created outside a runtime, and so be a `static`. Its background task runs on the runtime that uses it first. When
     /// that runtime ends, the next use from another runtime takes the task over; until then nothing is renewed. A runtime that lives
@@ -250,7 +250,7 @@ impl Builder {
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// use std::time::Duration;
     /// use nestlock::{ErrorKind, Locks, Memory};
-    /// let options = Locks::builder(&Memory::new()).lease(Duration::from_millis(1));
+    /// let options = Locks::builder(Memory::new()).lease(Duration::from_millis(1));
     /// let error = options.connect().await.unwrap_err(); // that lease is not longer than the drift over it
     /// assert_eq!(error.kind(), ErrorKind::Config);
     /// assert!(error.to_string().contains("lease"));

@@ -38,7 +38,7 @@ const LOCAL_HANDOFF: Duration = Duration::from_millis(10);
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
 /// use std::time::Duration;
 /// use nestlock::{Locks, Memory};
-/// let locks = Locks::builder(&Memory::new()) // or `Locks::builder("redis://127.0.0.1:6379")`
+/// let locks = Locks::builder(Memory::new()) // or `Locks::builder("redis://127.0.0.1:6379")`
 ///     .prefix("app:")
 ///     .lease(Duration::from_secs(30))
 ///     .node_timeout(Duration::from_millis(500))
@@ -103,7 +103,7 @@ pub struct Builder {
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
 /// use nestlock::{BareReentry, ErrorKind, Locks, Memory};
-/// let locks = Locks::builder(&Memory::new()).bare_reentry(BareReentry::Refused).connect().await?;
+/// let locks = Locks::builder(Memory::new()).bare_reentry(BareReentry::Refused).connect().await?;
 /// let stock = locks.mutex("stock");
 /// let guard = stock.lock().await?;
 /// assert_eq!(stock.lock().await.unwrap_err().kind(), ErrorKind::Ambiguous);
@@ -509,7 +509,7 @@ impl Builder {
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// # use nestlock::{Locks, Memory};
-    /// let locks = Locks::builder(&Memory::new()).label("billing@web-7").connect().await?;
+    /// let locks = Locks::builder(Memory::new()).label("billing@web-7").connect().await?;
     /// let guard = locks.mutex("stock").lock().await?;
     /// assert!(guard.field().starts_with("billing@web-7:"));
     /// guard.release().await
@@ -535,7 +535,7 @@ impl Builder {
     /// use std::time::Duration;
     /// use nestlock::{Locks, Memory, Owner};
     /// let minute = Duration::from_secs(60);
-    /// let locks = Locks::builder(&Memory::new()).warn_after(minute).connect().await?;
+    /// let locks = Locks::builder(Memory::new()).warn_after(minute).connect().await?;
     /// let stock = locks.mutex("stock");
     /// let guard = stock.lock().await?;
     /// let late = stock.lock().owner(&Owner::new()).within(3 * minute + minute / 2).await;
@@ -560,7 +560,7 @@ impl Builder {
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// use nestlock::{Locks, Memory};
-    /// let locks = Locks::builder(&Memory::new())
+    /// let locks = Locks::builder(Memory::new())
     ///     .metric_label(|name| name.split(':').next().unwrap_or_default().into())
     ///     .connect()
     ///     .await?;
@@ -586,7 +586,7 @@ impl Builder {
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// use nestlock::{Locks, Memory};
-    /// let locks = Locks::builder(&Memory::new()).warn_lock_order(true).connect().await?;
+    /// let locks = Locks::builder(Memory::new()).warn_lock_order(true).connect().await?;
     /// let (stock, order) = (locks.mutex("stock:42"), locks.mutex("order:7"));
     /// stock.run(|_| order.run(async |_| {})).await??;
     /// order.run(|_| stock.run(async |_| {})).await??; // a warning: `stock:42` is asked for while `order:7` is held
@@ -970,7 +970,7 @@ mod tests {
                 rejects(provided(builder), &["credentials", "10.0.0.1:6379", "remove"]);
             }
         }
-        rejects(provided(one(&Memory::new())), &["credentials", "`Memory`"]);
+        rejects(provided(one(Memory::new())), &["credentials", "`Memory`"]);
         let mixed = [Master::memory(&Memory::new()), Master::server("redis://10.0.0.1/3")];
         provided(quorum(mixed)).check().unwrap();
         // Those in the URLs of sentinels are the sentinels' own.
@@ -987,7 +987,7 @@ mod tests {
     fn addresses_are_mapped_where_some_are_reported() {
         let mapped = |builder: Builder| builder.address_map(|host, port| (host.to_owned(), port + 1));
         rejects(mapped(good()), &["address_map", "`Master::cluster`", "`Master::sentinel`"]);
-        rejects(mapped(one(&Memory::new())), &["address_map"]);
+        rejects(mapped(one(Memory::new())), &["address_map"]);
         for builder in [one(Master::cluster(["redis://a"])), one(Master::sentinel(["redis://a"], "mine"))] {
             let map = mapped(builder.clone()).check().unwrap().address_map;
             assert_eq!(map.get("a", 1), Some(("a".to_owned(), 2)));
@@ -1037,7 +1037,7 @@ mod tests {
         assert_eq!(config.replicas, Some(Replicas { count: 2, wait }));
         assert!(config.patience() > good().check().unwrap().patience() + 2 * wait);
         rejects(asked(1, 0), &["replicas", "0 ns"]);
-        rejects(one(&Memory::new()).replicas(1, wait), &["replicas", "`Memory`"]);
+        rejects(one(Memory::new()).replicas(1, wait), &["replicas", "`Memory`"]);
         rejects(good().replicas(1, Duration::from_secs(30)), &["replicas", "wait of 30s", "lease of 30s"]);
         good().replicas(usize::MAX, Duration::from_secs(29)).check().unwrap();
     }

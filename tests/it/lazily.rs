@@ -203,5 +203,5 @@ fn outside_a_runtime_only_what_is_in_memory_is_connected() {
     ] {
         assert_eq!(home.connect_lazily().unwrap_err().kind(), ErrorKind::Misuse);
     }
-    options(&Memory::new()).connect_lazily().unwrap();
+    options(Memory::new()).connect_lazily().unwrap();
 }

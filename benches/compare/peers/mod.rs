@@ -1,6 +1,6 @@
 //! Other lock libraries beside this one, in rounds: each of them once in a round, in an order that rotates.
 //!
-//! The libraries run in processes of their own, the drivers in `benches/peers`. `scripts/bench --peers` builds them.
+//! The libraries run in processes of their own, the drivers in `benches/peers`. `scripts/lab/bench --peers` builds them.
 
 mod driver;
 mod fleet;

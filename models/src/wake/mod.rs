@@ -27,7 +27,7 @@
 //!   passed over by time.
 //!
 //! Two requests have more states than a test can explore: the tests explore all executions of some steps, and
-//! `scripts/models` as many as its time allows.
+//! `scripts/lab/models` as many as its time allows.
 mod entry;
 
 use stateright::{Model, Property};

@@ -180,7 +180,7 @@ async fn a_re_entry_whose_hold_is_gone_is_an_error_though_the_guard_goes_at_once
 async fn a_pause_doubles_from_pause_to_pause_and_is_random_in_the_end() {
     let pauses = async |from, to| {
         let delay = Duration::from_millis(from)..=Duration::from_millis(to);
-        let locks = Locks::builder(&crate::Memory::new()).retry_delay(delay).connect().await.unwrap();
+        let locks = Locks::builder(crate::Memory::new()).retry_delay(delay).connect().await.unwrap();
         [0, 1, 3, 8, u32::MAX].map(|before| locks.handle.pause(before).as_millis())
     };
     let ranges = async |from, to, ranges: [RangeInclusive<u128>; 5]| {

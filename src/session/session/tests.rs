@@ -1,5 +1,5 @@
 //! Tests what threads share, in orders that shuttle chooses. tokio's own primitives don't yield here: notifying a `Notify` is one step.
-//! `scripts/shuttle` runs these.
+//! `scripts/lab/shuttle` runs these.
 
 use shuttle::sync::Mutex as Turn;
 use shuttle::thread;

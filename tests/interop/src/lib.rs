@@ -1,6 +1,6 @@
 //! Redisson, redsync and nestlock on the same locks: real processes of all three, on one server and on a Cluster.
 //!
-//! `scripts/interop` builds the drivers of the others, and runs the tests. Without drivers the tests pass and do nothing.
+//! `scripts/lab/interop` builds the drivers of the others, and runs the tests. Without drivers the tests pass and do nothing.
 
 #[cfg(test)]
 mod cases;

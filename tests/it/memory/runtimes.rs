@@ -83,7 +83,7 @@ fn runtime(random: &mut StdRng) -> Runtime {
 
 /// Returns a `Locks` with leases that outlive every test, whose first runtime is gone.
 fn long_lived() -> Locks {
-    one_thread().block_on(Locks::builder(&Memory::new()).lease(LONG).connect()).unwrap()
+    one_thread().block_on(Locks::builder(Memory::new()).lease(LONG).connect()).unwrap()
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn runtimes_that_come_and_go_leave_nobody_waiting() {
 #[test]
 fn a_runtime_that_is_not_driven_keeps_nobody_waiting() {
     let first = one_thread();
-    let locks = first.block_on(Locks::builder(&Memory::new()).lease(LONG).connect()).unwrap();
+    let locks = first.block_on(Locks::builder(Memory::new()).lease(LONG).connect()).unwrap();
     let stock = locks.mutex("stock");
     for round in 0..3 {
         drop(first.block_on(stock.lock()).unwrap());
@@ -150,7 +150,7 @@ fn a_runtime_that_is_not_driven_keeps_nobody_waiting() {
 #[test]
 fn a_hold_is_renewed_though_its_runtime_is_not_driven() {
     let first = one_thread();
-    let options = Locks::builder(&Memory::new()).lease(6 * SECOND);
+    let options = Locks::builder(Memory::new()).lease(6 * SECOND);
     let locks = first.block_on(options.connect()).unwrap();
     let guard = first.block_on(locks.mutex("held").lock()).unwrap();
     one_thread().block_on(async {
@@ -165,7 +165,7 @@ fn a_hold_is_renewed_though_its_runtime_is_not_driven() {
 
 #[test]
 fn a_hold_is_renewed_by_whichever_runtime_uses_its_locks() {
-    let options = Locks::builder(&Memory::new()).lease(6 * SECOND);
+    let options = Locks::builder(Memory::new()).lease(6 * SECOND);
     let first = one_thread();
     let locks = first.block_on(options.connect()).unwrap();
     let guard = first.block_on(locks.mutex("held").lock()).unwrap();
@@ -187,7 +187,7 @@ fn a_hold_is_renewed_by_whichever_runtime_uses_its_locks() {
 
 #[test]
 fn a_hold_that_no_runtime_renews_is_lost_at_its_deadline() {
-    let options = Locks::builder(&Memory::new()).lease(SECOND);
+    let options = Locks::builder(Memory::new()).lease(SECOND);
     let first = one_thread();
     let locks = first.block_on(options.connect()).unwrap();
     let guard = first.block_on(locks.mutex("stock").lock()).unwrap();

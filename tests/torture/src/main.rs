@@ -1,6 +1,6 @@
 //! Processes that take a few locks in all ways, on real servers that fail, and a checker of what they logged.
 //!
-//! `scripts/torture` runs it. A seed decides which faults come, in which order, and what each task of a process does.
+//! `scripts/lab/torture` runs it. A seed decides which faults come, in which order, and what each task of a process does.
 //! It does not decide the timing of real processes and servers, so two runs of a seed are alike and not the same.
 
 mod checker;

@@ -38,7 +38,7 @@ fn sleeps(slept: &AtomicU64, length: Duration) {
 #[tokio::test(start_paused = true)]
 async fn an_awaited_loss_is_reported_soon_after_the_machine_wakes() {
     clock!(SLEPT);
-    let locks = connect!(Locks::builder(&Memory::new()), SLEPT);
+    let locks = connect!(Locks::builder(Memory::new()), SLEPT);
     let (watched, fixed) = (locks.mutex("watched"), locks.mutex("fixed"));
     let (watched, fixed) = (watched.lock().await.unwrap(), fixed.lock().fixed_lease(HOUR).await.unwrap());
     let watched = tokio::spawn(async move { (watched.lost().await, Instant::now()) });
@@ -88,7 +88,7 @@ async fn pauses_grow_also_once_the_machine_has_slept() {
 #[tokio::test(start_paused = true)]
 async fn a_run_drops_its_work_soon_after_the_machine_wakes() {
     clock!(SLEPT);
-    let locks = connect!(Locks::builder(&Memory::new()), SLEPT);
+    let locks = connect!(Locks::builder(Memory::new()), SLEPT);
     let stock = locks.mutex("stock");
     for fixed in [false, true] {
         let stock = stock.clone();
@@ -112,7 +112,7 @@ async fn a_run_drops_its_work_soon_after_the_machine_wakes() {
 #[tokio::test(start_paused = true)]
 async fn the_background_ends_what_is_over_soon_after_the_machine_wakes() {
     clock!(SLEPT);
-    let locks = connect!(Locks::builder(&Memory::new()), SLEPT);
+    let locks = connect!(Locks::builder(Memory::new()), SLEPT);
     let guard = locks.mutex("stock").lock().fixed_lease(HOUR).await.unwrap();
     let lives = || locks.handle.table(|table, _| table.entry("stock").unwrap().live().is_some());
     sleep(SECOND / 2).await;
@@ -184,7 +184,7 @@ async fn a_waiter_asks_soon_after_the_machine_wakes() {
 #[tokio::test(start_paused = true)]
 async fn the_first_request_after_the_machine_wakes_is_granted_as_any_other() {
     clock!(SLEPT);
-    let locks = connect!(Locks::builder(&Memory::new()), SLEPT);
+    let locks = connect!(Locks::builder(Memory::new()), SLEPT);
     let stock = locks.mutex("stock");
     stock.lock().await.unwrap().release().await.unwrap();
     sleeps(&SLEPT, 2 * HOUR);

@@ -8,7 +8,7 @@ use crate::{BareReentry, ErrorKind, Locks, Memory, Owner};
 /// No command is sent for it, which would be refused there.
 #[tokio::test]
 async fn nothing_is_granted_without_a_command_in_a_copy_of_the_process() {
-    let builder = Locks::builder(&Memory::new()).bare_reentry(BareReentry::Local);
+    let builder = Locks::builder(Memory::new()).bare_reentry(BareReentry::Local);
     let locks = builder.connect().await.unwrap();
     let stock = locks.mutex("stock");
     let guard = stock.lock().await.unwrap();

@@ -100,7 +100,7 @@ async fn an_extension_whose_answer_is_looked_at_past_the_end_does_not_bring_a_ho
 /// first in line. 3. If it were granted in its first poll, it would look nested to a branch beside it.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_begins_beside_an_offer_does_not_take_it_at_once() {
-    let locks = Locks::builder(&Memory::new()).local_handoff(SECOND).connect().await.unwrap();
+    let locks = Locks::builder(Memory::new()).local_handoff(SECOND).connect().await.unwrap();
     let stock = locks.mutex("stock");
     let guard = stock.lock().await.unwrap();
     let mut waits = Box::pin(stock.lock().owner(&Owner::new()));

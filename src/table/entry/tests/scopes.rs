@@ -547,7 +547,7 @@ fn explore(name: &str, scope: Scope, deepest: usize) -> usize {
 }
 
 /// `SCOPE_STEPS` makes all paths longer by so many steps, and `SCOPE_FAULTS` gives them so many more faults:
-/// `scripts/scopes` does both.
+/// `scripts/lab/scopes` does both.
 fn explored(name: &str, scope: Scope, deepest: usize) {
     let number = |name| std::env::var(name).ok().and_then(|number| number.parse::<usize>().ok());
     let faults = scope.faults + number("SCOPE_FAULTS").unwrap_or_default();
