@@ -33,7 +33,7 @@ use crate::table::{
 use crate::wire::keys::{self, Keys};
 use crate::wire::{Fence, Pending, Reply, Token};
 
-/// What is asked for: a lock, and the options of the call.
+/// The lock that is requested, and the options of the call.
 #[derive(Clone, Debug)]
 pub(super) struct AcquireOptions {
     handle: Handle,
@@ -46,7 +46,7 @@ pub(super) struct AcquireOptions {
 /// What a request for one of several locks shares with the request for all of them.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// Set once it waits for others: a request for several locks must hold none behind one that it waits for.
+    /// Set once it waits for others: a request for several locks must not hold a name that sorts after one that it waits for.
     waits: AtomicBool,
     /// The session's number when the request for all of them began.
     began: u64,
@@ -83,13 +83,13 @@ impl AcquireOptions {
         }
     }
 
-    /// Returns the number at which the request for several locks began that this one belongs to: a level that was granted since is
-    /// not above it. Without such a request it is the highest number.
+    /// Returns the number at which the request for several locks began that this one belongs to, or the highest number without such
+    /// a request. A level that was granted after that number is not above this request.
     fn began(&self) -> u64 {
         self.part.as_ref().map_or(u64::MAX, |part| part.began)
     }
 
-    /// Returns what an attempt that is made now asks of the fencing counter.
+    /// Returns what an attempt that is made now requires of the fencing counter.
     fn fence(&self) -> Arc<Fence> {
         let session = &self.handle;
         let counter = keys::counter(&session.config.prefix, &self.keys.name).into();
@@ -134,7 +134,7 @@ pub(super) enum NotGranted {
 }
 
 impl NotGranted {
-    /// The error of a call that has to end with a guard.
+    /// Returns the error of a call that has to end with a guard.
     pub(super) fn into_error(self) -> Error {
         match self {
             NotGranted::Busy { name, within, by } => {
@@ -149,7 +149,7 @@ impl NotGranted {
         }
     }
 
-    /// The result of a call: `none` is that of one which may end without a guard.
+    /// Returns the result of a call. `none` is the value of a call that may end without a guard.
     pub(super) fn or<T>(self, none: Option<T>) -> Result<T> {
         match (self, none) {
             (NotGranted::Busy { .. }, Some(none)) => Ok(none),
@@ -158,7 +158,7 @@ impl NotGranted {
     }
 }
 
-/// The part of a message that says who has the lock.
+/// Returns the part of a message that says who has the lock.
 fn held_by(Owned { holder, here, .. }: &Owned) -> String {
     let (name, left) = (holder.name(), Shown(holder.remaining_lease()));
     let here = if *here { ", another owner of this process," } else { "" };
@@ -171,8 +171,8 @@ impl From<Error> for NotGranted {
     }
 }
 
-/// Grants a nested `run` in its first poll, if the masters have the hold of its tree for certain, and nothing else has to be decided: a
-/// recursion has thousands of them. Everything else goes by [`acquire`], and `None` says nothing more.
+/// Grants a nested `run` in its first poll, if the masters have the hold of its tree for certain, and nothing else has to be
+/// decided: a recursion can make thousands of them. All other requests go through [`acquire`]; `None` means nothing else.
 pub(super) fn grant_here(options: &AcquireOptions, cx: &mut Context<'_>) -> Option<Guard> {
     let AcquireOptions { handle, keys, call, part: None } = options else { return None };
     let CallOptions { owner: Some(owner), bare: false, fenced, times, place, .. } = call else { return None };
@@ -181,18 +181,18 @@ pub(super) fn grant_here(options: &AcquireOptions, cx: &mut Context<'_>) -> Opti
         return None;
     }
     let granted = handle.nest(keys, owner, *fenced)?;
-    // A loop of them lets other tasks go on. There is some left, so it is ready.
+    // A loop of nested runs lets other tasks go on here. There is some budget left, so this is ready at once.
     let _ready = pin!(consume_budget()).poll(cx);
     let level = granted.level;
     let mut guard = Guard::new(handle.clone(), keys.clone(), granted);
-    // Its request has not waited, so it was in nobody's way: only what is asked for below it has an order.
+    // This request has not waited, so it was in nobody's way: only requests that are made below it have an order.
     if let Some(tree) = handle.holds_in_order(level, owner, &keys.name, place) {
         guard.set_in_order(tree);
     }
     Some(guard)
 }
 
-/// Begins a request, which asks until the lock is granted, or the time for it is over. Called in the first poll.
+/// Begins a request, which asks until the lock is granted or its time is over. Called in the first poll.
 ///
 /// Not an `async fn`, which would take room for its arguments twice: glibc's allocator keeps only blocks of up to a kilobyte at hand
 /// for each thread.
@@ -226,7 +226,7 @@ pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Gu
     })
 }
 
-/// A request in its line, from its first poll until it is ready or dropped: its drop leaves the line.
+/// A request in its line, from its first poll until it is ready or dropped. Dropping it leaves the line.
 struct Attempts {
     options: AcquireOptions,
     /// Its number in the line; `None` until it has entered.
@@ -242,17 +242,17 @@ struct Attempts {
     waiting: Waiting,
     /// `None` until an attempt is refused or fails.
     attempted: Option<Box<Attempted>>,
-    /// Since when it waits for a command of this process to end; it gives up after a time. Not counted from the beginning of its
-    /// wait: 1. It has waited in line for long. 2. The hold before it ends by itself, and wakes it. 3. The end of that hold is not
-    /// sent yet.
+    /// When it began to wait for a command of this process to end; it gives up after a time. That time is not counted from the
+    /// beginning of its whole wait: 1. It has waited in line for long. 2. The hold before it ends by itself, and wakes it. 3. The
+    /// end of that hold is not sent yet.
     behind_since: Option<Instant>,
 }
 
 /// What a request finds when it looks whether it is its turn.
 enum Look {
-    /// It is its turn: this is to be sent.
+    /// It is its turn: send this command.
     Ask(Pending),
-    /// It is its turn, and it has taken over what another owner of this process had.
+    /// It is its turn, and it has taken over the hold of another owner of this process.
     Granted(Guard),
     /// It is not its turn, and its time is over.
     Over,
@@ -260,7 +260,7 @@ enum Look {
     Wait(Option<Instant>),
 }
 
-/// What has come of the attempts of a request. Boxed: requests that wait in line have made none.
+/// The results of a request's attempts so far. Boxed, since a request that waits in line has made none.
 #[derive(Default)]
 struct Attempted {
     /// How many random pauses it has made, each soon after the one before.
@@ -277,8 +277,8 @@ struct Attempted {
 }
 
 impl Attempted {
-    /// Returns for how long it pauses, if it does: longer each time, but short again if its last pause was long ago, since what it
-    /// competed for then is decided. `asked` is when the attempt was sent, which may take longer than any pause.
+    /// Returns how long to pause before the next attempt: longer each time, but short again if the last pause was long ago, since
+    /// whatever it competed for then is decided. `asked` is when the attempt was sent; an attempt may take longer than any pause.
     fn next_pause(&mut self, asked: Instant, session: &Session) -> Duration {
         let long_ago = |until| after(until, session.longest_pause()) < asked;
         if self.paused_until.is_some_and(long_ago) {
@@ -287,7 +287,7 @@ impl Attempted {
         session.pause(self.pauses)
     }
 
-    /// Notes a pause until then, on the timeline of holds, as the times at which attempts are sent.
+    /// Notes a pause until then. The time is on the timeline of holds, like the times at which attempts are sent.
     fn pauses_until(&mut self, until: Instant) {
         self.pauses = self.pauses.saturating_add(1);
         self.paused_until = Some(until);
@@ -328,7 +328,8 @@ enum Attempt {
     Over,
 }
 
-/// How much longer than one node timeout a single attempt waits, so that the master's own error, which knows more, comes first.
+/// How much longer than one node timeout a single attempt waits, so that the master's own error, which is more precise, comes
+/// first.
 const GRACE: Duration = Duration::from_millis(10);
 
 impl Attempts {
@@ -376,7 +377,7 @@ impl Attempts {
         Ok(())
     }
 
-    /// Called if the order of locks is watched. It fixes the owner to the one that is current now.
+    /// Called if the order of locks is watched. Fixes the owner to the current one.
     #[cold]
     fn asks_in_order(&mut self) {
         let began = self.options.began();
@@ -390,7 +391,7 @@ impl Attempts {
 
     async fn until_granted(&mut self) -> Result<Guard, NotGranted> {
         loop {
-            // Boxed: requests that wait in line have no attempt, and need no room for it.
+            // Boxed, since requests that wait in line have no attempt and need no room for one.
             let attempt = match self.until_admitted().await? {
                 Some(Turn::Ask(pending)) => Box::pin(self.attempt(pending)),
                 Some(Turn::Granted(guard)) => return Ok(self.granted_to(guard)),
@@ -416,14 +417,14 @@ impl Attempts {
     /// Returns why it is not granted when its time is over, or `None` if somebody else holds the lock.
     fn failure_at_end(&self, unanswered: Option<Error>) -> Option<Error> {
         let refused = self.reported || self.attempted.is_some();
-        // If an owner of this process holds it, no master is needed to refuse this request, whatever fails for that hold.
+        // If an owner of this process holds it, no master is needed to refuse this request, whatever else fails for that hold.
         let is_held = self.visit(|entry, _, _| entry.is_held_by_another(self.id()));
         // A request that waited behind others has not asked the masters itself: they may be away.
         let away = || self.outage().or(unanswered.filter(|_| !refused));
         self.last_failure().or_else(|| if is_held { None } else { away() })
     }
 
-    /// Notes that the grant took it out of its line.
+    /// Notes that the grant took the request out of its line.
     fn granted_to(&mut self, guard: Guard) -> Guard {
         self.id = None;
         guard
@@ -436,7 +437,7 @@ impl Attempts {
         poll_fn(|cx| {
             // Not in its first poll: see `answer_of`.
             let takes = self.id.is_some();
-            // A `run` may be granted in it, without a command: a loop of them would never let another task go on.
+            // A `run` may be granted in its first poll without a command: a loop of such runs would never let another task go on.
             if !takes && !self.options.call.bare {
                 ready!(pin!(consume_budget()).poll(cx));
             }
@@ -467,12 +468,14 @@ impl Attempts {
         session.check_open()?;
         let (uuid, counter) = (&*session.uuid, || self.options.fence());
         let fence = self.options.call.fenced.then_some(&counter as &dyn Fn() -> Arc<Fence>);
-        // By both clocks, even for a new request: its acquire is dated by this, and must not have begun before the machine slept.
+        // Taken from both clocks, even for a new request: its acquire is dated by this moment, which must not be from before the
+        // machine slept.
         let at = session.moment();
         let names = self.asks_for_name(at);
-        // Of several names only the one that is waited for enters the line: the others would be handed over beside it, and held up.
+        // Of several names, only the one that is waited for enters the line: the others would be handed over as well, and then be
+        // held without use.
         let in_line = self.options.part.as_ref().is_none_or(|part| part.waits());
-        // All that is asked for by a `run` has an owner of its own, and no branches.
+        // Each request of a `run` has an owner of its own and no branches.
         let (bare, config) = (self.options.call.bare, &session.config);
         let connected = || session.quorum.is_connected(&self.options.keys);
         let is_local = !config.confirm_reentry && (!bare || config.bare_reentry == BareReentry::Local);
@@ -484,8 +487,8 @@ impl Attempts {
         let (patience, limit) = (session.terms.patience, session.config.unavailable_after);
         let (id, turn, taken, waits, _spent) = session
             .visit_at(at, &self.options.keys, |entry, number, at| {
-                // Otherwise all waiters would find out one after the other, each by an attempt of its own. With a limit of zero each
-                // makes its one attempt.
+                // Otherwise all waiters would find out one after the other, each by an attempt of its own. With a limit of zero,
+                // each makes its one attempt.
                 if !limit.is_zero() && entry.outage.is_fresh(patience, at.by_tokio()) {
                     entry.outage.outlasts(limit, self.began, at.by_tokio()).map_or(Ok(()), Err)?;
                 }
@@ -517,7 +520,7 @@ impl Attempts {
                     entry.waits(id, self.options.call.place, at.now);
                 }
                 let taken = match turn {
-                    // Not in a copy of the process, where no command would be sent either.
+                    // A forked copy of the process takes nothing over; it would not send a command either.
                     Admission::Take(hold) => session.check_process().map(|()| {
                         let (level, fate) = (number(), Arc::<Fate>::default());
                         let new = self.new_level(level, fate, None);
@@ -555,14 +558,14 @@ impl Attempts {
                 session.check_process()?;
                 self.options.waits();
                 self.waiting.begin(&self.options.keys.name, session.config.grouping.as_ref());
-                // In slices, like every wait for a lease's end: the machine may sleep past it.
+                // Sleeps in slices, like every wait for the end of a lease: the machine may sleep past it.
                 let until = until.map(|until| at.nap(until));
                 let again = session.takeover_pause().map(|pause| after(now, 10 * pause));
                 Ok(Look::Wait(until.into_iter().chain(self.limit).chain(again).min()))
             }
             Admission::Wait { refused: false, until } => {
                 session.check_process()?;
-                // Even if the server answers: a full one may put off the command before this one for ever.
+                // It gives up even if the server answers: a full server may put off the command before this one for ever.
                 let patience = session.terms.patience.max(session.config.unavailable_after);
                 let stuck = self.behind_since.is_some_and(|since| after(since, patience) <= now);
                 if let Some(error) =
@@ -591,15 +594,15 @@ impl Attempts {
         if self.once { self.options.call.reports } else { self.attempted.is_some() || ends_soon() }
     }
 
-    /// Sends one acquire. Its undoing is armed before it is sent: a dropped future may leave it running.
+    /// Sends one acquire. Its undo is armed before it is sent, since a dropped future may leave the command running.
     fn attempt(&mut self, pending: Pending) -> impl Future<Output = Result<Attempt>> + Send {
         let mut sent = Sent { session: self.options.handle.clone(), pending, is_open: true };
-        // Not an `async fn`, which would take room for what is sent twice.
+        // Not an `async fn`, which would need room for the command twice.
         async move {
-            // Dropped at the end, after the entry was updated.
+            // Dropped last, after the entry was updated.
             let Some((verdict, _stragglers)) = self.answer_of(pin!(sent.session.ask(&sent.pending))).await
             else {
-                // What was sent is undone like that of a dropped request.
+                // The command is undone like that of a dropped request.
                 return Ok(Attempt::Over);
             };
             sent.is_open = false;
@@ -616,16 +619,17 @@ impl Attempts {
     }
 
     /// Awaits the answer. Returns `None` if the time for the request is over first. Each poll is reported to the line: this request
-    /// responds when it is woken, so it is not passed over even if its answer is late. The server is slow, and would be for the next
-    /// in line too.
+    /// responds when it is woken, so it is not passed over even if its answer is late. The server is slow, and would be just as
+    /// slow for the next in line.
     ///
-    /// An answer that is there in the first poll is returned in the next one. 1. Two branches of a `join!` ask in one poll of their
-    /// task. 2. The first one is answered by another thread before its poll ends. 3. If it were granted in that poll, it would hold
-    /// before the second one asks, which would be taken for a re-entry: nothing would prove that they are branches.
+    /// An answer that arrives during the first poll is returned in the next one. 1. Two branches of a `join!` ask in one poll of
+    /// their task. 2. The first one is answered by another thread before its poll ends. 3. If it were granted in that poll, it
+    /// would hold the lock before the second one asks, and the second one would be taken for a re-entry: nothing would prove that
+    /// they are branches.
     async fn answer_of<T>(&self, mut asking: Pin<&mut impl Future<Output = T>>) -> Option<T> {
         // Boxed: an early answer is rare.
         let (mut first, mut early) = (true, None::<Box<T>>);
-        // No attempt takes longer than that by itself.
+        // No attempt takes longer than that anyway.
         let longest = after(Instant::now(), self.options.handle.terms.patience);
         let mut over = pin!(self.limit.filter(|limit| *limit < longest).map(sleep_until));
         poll_fn(|cx| {
@@ -644,7 +648,7 @@ impl Attempts {
                 return Poll::Pending;
             }
             if answer.is_pending() && !first {
-                // Dropped once nothing is locked: the drop of a waker may be the drop of its task.
+                // Dropped while nothing is locked: dropping a waker may drop its task.
                 let session = &self.options.handle;
                 let at = session.glance(Instant::now());
                 drop(session.visit_at(at, &self.options.keys, |entry, _, at| {
@@ -656,7 +660,7 @@ impl Attempts {
         .await
     }
 
-    /// Handles an answer of the masters other than that somebody else holds the lock.
+    /// Handles every answer of the masters except that somebody else holds the lock.
     fn answered(
         &mut self,
         pending: &Pending,
@@ -668,7 +672,7 @@ impl Attempts {
             return Err(foreign);
         }
         match reply {
-            // A re-entry: the hold above it is gone, or was given up.
+            // This was a re-entry, and the hold above it is gone or was given up.
             Reply::Gone => {
                 let meaning = self.visit(|entry, _, at| {
                     entry.asks_anew(self.id());
@@ -691,8 +695,8 @@ impl Attempts {
                 match self.granted(pending, spread, token) {
                     Ok(guard) => Ok(Attempt::Granted(guard)),
                     Err(NotHeld::Taken) => Ok(self.again()),
-                    // Not treated as one that was answered: 1. The masters take longer than the lease. 2. Each grant is over before
-                    // its answer is read, and is undone. 3. The next one is asked for at once, and so on for ever.
+                    // This attempt does not count as answered: 1. The masters take longer than the lease. 2. Each grant is over
+                    // before its answer is read, and is undone. 3. The next one would be asked for at once, and so on for ever.
                     Err(NotHeld::Late) => self.unsuccessful(pending, self.too_late(), true),
                 }
             }
@@ -758,10 +762,10 @@ impl Attempts {
         self.waits();
         let (asked_before, session) = (self.attempted.is_some(), self.options.handle.clone());
         let pause = self.attempted.get_or_insert_default().next_pause(pending.sent, &session);
-        // Counted from when it was asked: this future may be polled long after it was answered, and no message is published at the
-        // end of a lease.
+        // Counted from when the request was sent: this future may be polled long after the answer, and no message is published at
+        // the end of a lease.
         let lease_end = after(pending.sent, left + Duration::from_millis(1));
-        // A request in the server's line is sent a hint.
+        // The server sends a hint to a request in its line.
         let in_line = matches!(reply, Reply::InLine(..));
         let (polls_at, paused) = self.visit(|entry, _, at| {
             // 1. A majority refuses a request, which sleeps. 2. Another master grants it; that is ended, and the end is published.
@@ -779,7 +783,7 @@ impl Attempts {
             };
             entry.conclude(pending, Ok(reply), spread, at);
             entry.refused(self.id(), nap);
-            // If it is refused for the first time, it is about to subscribe, and is woken once it has.
+            // After its first refusal the request is about to subscribe, and it is woken once it has.
             let pauses = split || !subscribed && asked_before;
             ((subscribed && poll < lease_end).then_some(poll), pauses.then_some(pause))
         });
@@ -798,13 +802,13 @@ impl Attempts {
         self.unsuccessful(pending, error, undone)
     }
 
-    /// Handles a failed attempt: another one follows after a pause, unless the time for the request is over. With `undone`, what it
-    /// left on a master is ended there.
+    /// Handles a failed attempt: another one follows after a pause, unless the time for the request is over. With `undone`,
+    /// whatever it left on a master is ended there.
     fn unsuccessful(&mut self, pending: &Pending, error: Error, undone: bool) -> Result<Attempt> {
         let session = self.options.handle.clone();
         let now = Instant::now();
-        // The lock's outage alone is not enough: 1. A full server refuses a re-entry. 2. It answers the renewal of the hold. 3. That
-        // ends the outage, and so on for ever.
+        // The lock's outage alone does not bound this: 1. A full server refuses a re-entry. 2. It answers the renewal of the hold.
+        // 3. That ends the outage, and so on for ever.
         let attempted = self.attempted.get_or_insert_default();
         let failing_until =
             after(*attempted.failing_since.get_or_insert(now), session.config.unavailable_after);
@@ -820,7 +824,8 @@ impl Attempts {
         let until = self.visit(|entry, _, at| {
             let until = after(at.now, pause);
             match undone {
-                // The master publishes the end of what the attempt left. Woken by that, it would ask again at once, and so on.
+                // The master publishes the end of whatever the attempt left. Woken by that message, the request would ask again at
+                // once, and so on.
                 true => entry.pauses(self.id(), until),
                 false => entry.sleeps(self.id(), until),
             }
@@ -896,17 +901,17 @@ impl Attempts {
         session.outage(&self.options.keys, session.terms.patience)
     }
 
-    /// Whether its last attempt failed.
+    /// Returns whether its last attempt failed.
     fn has_failed(&self) -> bool {
         self.attempted.as_ref().is_some_and(|attempted| attempted.last_failure.is_some())
     }
 
-    /// Whether it makes no further attempt.
+    /// Returns whether it makes no further attempt.
     fn is_over(&self) -> bool {
         self.once || self.limit.is_some_and(|limit| limit <= Instant::now())
     }
 
-    /// Its number in the line; before it has entered, one that nobody has.
+    /// Returns its number in the line, or a number that nobody has before it has entered.
     fn id(&self) -> u64 {
         self.id.unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! What a request resolves to, and how it comes from what was granted: a guard or guards, of either kind, or none of them.
+//! What a request resolves to, and how it is made from the grant: a guard or guards, of either kind, or an option of them.
 
 use std::fmt;
 use std::future::Future;
@@ -13,28 +13,28 @@ use crate::error::{Error, ErrorKind, Loss, Result};
 pub(super) type Releasing = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 pub(super) type Watching = Pin<Box<dyn Future<Output = Loss> + Send>>;
 
-/// What asks: for one lock, or for several.
+/// Makes a request: for one lock, or for several.
 #[expect(private_interfaces, reason = "public only because `Answer` has it; nobody else can name it")]
 pub trait Asks {
     type Granted: Granted;
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Self::Granted, NotGranted>>;
 
-    /// Whether it has been polled since it was made, or since an option was set.
+    /// Returns whether it has been polled since it was made, or since an option was set.
     fn is_begun(&self) -> bool;
 
-    /// Drops what is under way, which undoes it.
+    /// Drops the request that is under way, which undoes it.
     fn restart(&mut self);
 
     fn call(&self) -> &CallOptions;
 
     fn call_mut(&mut self) -> &mut CallOptions;
 
-    /// Adds what it asks for.
+    /// Adds the names and options of the request.
     fn describe(&self, out: &mut fmt::DebugStruct<'_, '_>);
 }
 
-/// What was granted, as a run needs it.
+/// What was granted, in the form that a run needs.
 #[expect(private_interfaces, reason = "as in `Asks`")]
 pub trait Granted: Sized {
     fn is_lost(&self) -> bool;
@@ -42,13 +42,13 @@ pub trait Granted: Sized {
     /// Resolves when the hold is lost.
     fn watch(&self) -> Watching;
 
-    /// The span in which the work runs, if somebody records it.
+    /// Returns the span in which the work runs, if somebody records it.
     fn span(&self) -> Option<&HeldSpan>;
 
     /// Returns the error of a run that this loss ended.
     fn lost(&self, loss: Loss) -> Error;
 
-    /// Releases it, if nothing has to be awaited for that. Returns whether it did.
+    /// Releases it, if that needs no await. Returns whether it did.
     fn ends_here(&mut self) -> bool {
         false
     }
@@ -86,7 +86,7 @@ pub trait Answer: Sealed + Sized {
     fn not_ran<T>() -> Option<Self::Ran<T>>;
 }
 
-/// In a module that is private, so that nobody else implements [`Answer`].
+/// In a private module, so that nobody else implements [`Answer`].
 pub trait Sealed {}
 
 impl<A: Answer> Sealed for Option<A> {}
@@ -119,7 +119,7 @@ impl<A: Answer> Answer for Option<A> {
     }
 }
 
-/// The error of a future that is polled after it was ready.
+/// Returns the error of a future that is polled after it was ready.
 pub(super) fn polled_again() -> Error {
     let message = "the request was answered before, and its future polled again; make a new one";
     Error::new(ErrorKind::Misuse, message)

@@ -13,10 +13,11 @@ use crate::error::{Error, ErrorKind, Result};
 /// `FromStr` are its text form, to be sent along with the job: as a `String`, or with serde through any helper that uses these two
 /// traits. The text is at most 200 bytes longer than the lock's name.
 ///
-/// Whoever has the text and may write to the same Redis can resume the hold, once. So send it where the job goes, and nowhere else.
-/// It is no secret to those who can read this Redis: `HGETALL` of the lock's key shows the same. `Debug` shows it too.
+/// Whoever has the text and may write to the same Redis can resume the hold, once. So send it together with the job, and nowhere
+/// else. It is no secret to those who can read this Redis: `HGETALL` of the lock's key shows the same. `Debug` shows it too.
 ///
-/// Nothing in it is trusted: the masters are asked whether the hold stands. A claim that nobody resumes ends with the hold's lease.
+/// Nothing in it is trusted: the masters are asked whether the hold still stands. A claim that nobody resumes ends with the hold's
+/// lease.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -42,7 +43,7 @@ pub struct Claim {
     name: Arc<str>,
 }
 
-/// What each text begins with: what it is, and the version of its format.
+/// What each text begins with: the name and the version of its format.
 const HEAD: &str = "nestlock-claim:1:";
 
 /// Longer than any field of this crate.

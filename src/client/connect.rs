@@ -1,4 +1,4 @@
-//! Connects to the masters, a majority of which has to be reachable.
+//! Connects to the masters, of which a majority has to be reachable.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Weak};
@@ -23,7 +23,7 @@ pub(crate) async fn connect_all(
         .map(|((master, role), events)| Some(Box::pin(join(master, role, config, Arc::downgrade(events)))));
     let mut joining: Vec<_> = joining.collect();
     let mut joined: Vec<_> = joining.iter().map(|_| None).collect();
-    // All at once, and not on tasks of their own: a dropped future leaves nothing behind.
+    // All at once, and not on tasks of their own, so that a dropped future leaves nothing to be cleaned up.
     poll_fn(|cx| {
         for (joining, joined) in joining.iter_mut().zip(&mut joined) {
             if let Some(Poll::Ready(master)) = joining.as_mut().map(|joining| joining.as_mut().poll(cx)) {
@@ -51,7 +51,7 @@ pub(crate) async fn connect_all(
     Ok(masters)
 }
 
-/// Begins to connect to all masters. Returns at once; fails only where no master can be tried.
+/// Begins to connect to all masters. Returns at once; fails only if no master can be tried.
 pub(super) fn connect_all_lazily(
     config: &Config,
     events: &[Arc<dyn Events>],
@@ -63,7 +63,7 @@ pub(super) fn connect_all_lazily(
     if masters.iter().filter(|master| !master.is_portable()).count() > 1 {
         let (masters, config) = (masters.clone(), config.clone());
         tokio::spawn(gated(async move {
-            // Each attempt has an outcome at the latest when the session closes its masters.
+            // Each attempt ends at the latest when the session closes its masters.
             for master in &masters {
                 master.clone().first_attempt().await;
             }
@@ -108,7 +108,7 @@ fn compare_clocks(config: &Config, masters: &[Arc<dyn Backend>]) {
     }
 }
 
-/// Connects to one master. Returns its error too if it is away for now.
+/// Connects to one master. If the master is only away for now, also returns the error.
 async fn join(
     master: &MasterKind,
     role: Role,

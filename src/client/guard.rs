@@ -20,11 +20,13 @@ use crate::session::Handle;
 use crate::table::{Granted, HandOver, LockEntry, Meaning, ReleaseStep};
 use crate::wire::keys::Keys;
 
-/// A hold of a lock. Dropping it releases the hold without a wait; [`release`](Guard::release) releases it and reports the outcome.
+/// A hold of a lock. Dropping it releases the hold without waiting; [`release`](Guard::release) releases it and reports the
+/// outcome.
 ///
-/// A guard may be moved to another task and released there. It may be dropped anywhere: inside a runtime, outside one, while a panic
-/// unwinds, at the end of `main`. That never blocks and never panics. If nothing else is under way, the drop writes the release to the
-/// socket; else it is sent in the background, or [when the runtime ends](crate::guide::cancellation#the-end-of-a-program).
+/// A guard may be moved to another task and released there. It may be dropped anywhere: inside a runtime, outside one, while a
+/// panic unwinds, at the end of `main`. That never blocks and never panics. If nothing else is under way, the drop writes the
+/// release to the socket; otherwise it is sent in the background, or [when the runtime
+/// ends](crate::guide::cancellation#the-end-of-a-program).
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -43,11 +45,11 @@ pub struct Guard<K: Kind = Plain> {
     kind: PhantomData<K>,
 }
 
-/// The level of a guard of either kind: its drop releases it.
+/// The level of a guard of either kind. Dropping it releases the level.
 struct OwnLevel {
     held: Held,
     depth: u32,
-    /// It has been taken out of the hold: the drop has nothing left to do.
+    /// It has been removed from the hold, so the drop has nothing left to do.
     released: bool,
     /// `None` if nothing is noted. Boxed: a guard is moved more often than its notes are read.
     notes: Option<Box<Notes>>,
@@ -58,7 +60,7 @@ struct OwnLevel {
 struct Notes {
     /// The span of the hold, at its outermost level and if somebody records it.
     span: Option<HeldSpan>,
-    /// If the order of locks is watched: the tree of the owner that asked, until the level is out.
+    /// The tree of the owner that asked, until the level has been removed. `None` if the order of locks is not watched.
     in_order: Option<Tree>,
 }
 
@@ -71,7 +73,7 @@ impl Guard {
 }
 
 impl<K: Kind> Guard<K> {
-    /// Returns the guard as one of another kind. Fails if a fenced one is asked for, and its hold has no token: then its level is released.
+    /// Returns the guard as another kind. Fails if that kind is fenced and the hold has no token; then its level is released.
     pub(super) fn into_kind<L: Kind>(self) -> Result<Guard<L>> {
         self.held().check_kind::<L>()?;
         Ok(Guard { level: self.level, kind: PhantomData })
@@ -97,13 +99,13 @@ impl<K: Kind> Guard<K> {
         self.level.span()
     }
 
-    /// Called if the order of locks is watched. `tree` is what the level was noted by.
+    /// Called if the order of locks is watched. The level was noted under `tree`.
     #[cold]
     pub(super) fn set_in_order(&mut self, tree: Tree) {
         self.level.notes.get_or_insert_default().in_order = Some(tree);
     }
 
-    /// Releases a nested level, if nothing has to be sent or awaited for that. Returns whether it did.
+    /// Releases a nested level, if nothing has to be sent or awaited for it. Returns whether it did.
     pub(super) fn ends_here(&mut self) -> bool {
         self.level.ends_here()
     }
@@ -111,9 +113,9 @@ impl<K: Kind> Guard<K> {
     /// Releases this hold, and reports whether it was still held. The outermost release frees the lock.
     ///
     /// If another task of this process waits for the lock, the hold may pass to it without a command
-    /// ([`local_handoff`](crate::Builder::local_handoff)). In that case it was held as far as this process knows, and
-    /// [`close`](crate::Locks::close) waits for what becomes of it. Nor is a command sent for a nested level that was granted without
-    /// one: it was held as far as this process knows.
+    /// ([`local_handoff`](crate::Builder::local_handoff)). In that case `Ok` means that it was held as far as this process knows,
+    /// and [`close`](crate::Locks::close) waits until the hold has ended. A nested level that was granted without a command is
+    /// released without one, too.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -150,7 +152,7 @@ impl<K: Kind> Guard<K> {
             self.level.leaves_order();
         }
         let lost = |loss| Err(Error::lost(loss).on(&self.level.held.keys.name));
-        // By reference: if the command were moved out, it would take its room twice in each task that has a lock.
+        // By reference: if the command were moved out, each task that has a lock would need room for it twice.
         match &step {
             ReleaseStep::Released => Ok(()),
             ReleaseStep::Lost(loss) => lost(*loss),
@@ -160,12 +162,12 @@ impl<K: Kind> Guard<K> {
             ReleaseStep::Send(pending) => match self.level.held.command(pending).await {
                 Ok(Meaning::Done) => Ok(()),
                 Ok(Meaning::Lost(loss)) => lost(loss),
-                // Given up while this future was not polled: the background carries it out.
+                // Another part gave this command up while this future was not polled: the background carries the release out.
                 Ok(Meaning::Void) => {
                     self.await_release(self.level.held.handle.terms.patience).await?.or_else(lost)
                 }
                 Err(error) if error.kind() == ErrorKind::Unavailable => {
-                    // The background sends it again and may be answered soon, as it is if only a connection broke.
+                    // The background sends it again, and may be answered soon if only a connection broke.
                     let rest = self.level.held.handle.config.node_timeout.saturating_sub(began.elapsed());
                     self.await_release(rest).await.map_err(|_| error)?.or_else(lost)
                 }
@@ -194,10 +196,10 @@ impl<K: Kind> Guard<K> {
         }
     }
 
-    /// Waits until the hold is lost, and returns the reason. Pending for as long as the hold is good.
+    /// Waits until the hold is lost, and returns the reason. Pending while the hold is good.
     ///
-    /// It has its own timer for the hold's end, so it completes in time even if nothing else runs any more. If the machine slept past
-    /// that end, it completes about a second after the machine woke, with [`Loss::Suspended`] (on Linux).
+    /// It has its own timer for the hold's end, so it completes in time even if nothing else runs. If the machine slept past that
+    /// end, it completes about a second after the machine woke, with [`Loss::Suspended`] (on Linux).
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -221,7 +223,7 @@ impl<K: Kind> Guard<K> {
 
     /// Returns whether the hold is lost, as far as this process knows now. Sends nothing.
     ///
-    /// It is true from [`valid_until`](Guard::valid_until) on at the latest. The example there uses both.
+    /// It is true from [`valid_until`](Guard::valid_until) on at the latest. Its example uses both.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.loss().is_some()
@@ -334,7 +336,7 @@ impl<K: Kind> Guard<K> {
         self.level.held.check().await
     }
 
-    /// Keeps the lock from everybody else for `at_least` from now, whatever becomes of this guard.
+    /// Keeps the lock from everybody else for `at_least` from now, whatever happens to this guard.
     pub(super) fn keep(&self, at_least: Duration) {
         self.level
             .held
@@ -395,7 +397,7 @@ impl<K: Kind> Guard<K> {
 }
 
 impl Guard {
-    /// Gives the hold up to whoever [`resume`](crate::Mutex::resume)s the claim, in another process or in this one.
+    /// Gives up the hold to the process that [`resume`](crate::Mutex::resume)s the claim, another one or this one.
     ///
     /// The lock stays held. A lease that is renewed is renewed once more first. After that this process neither renews nor releases
     /// the hold: if nobody resumes it before the lease is over, the lock is free. So whoever gets the claim has to resume it by then:
@@ -426,7 +428,7 @@ impl Guard {
             entry.begin_check(self.level.held.id, no, waker, now)
         };
         self.level.held.renew(limit, check).await?;
-        // Commands that have become due meanwhile go first: a settle, a re-entry.
+        // Commands that have become due in the meantime go first: a settle, a re-entry.
         let given = poll_fn(|cx| {
             let given = self.level.held.handle.visit(&self.level.held.keys, |entry, _, at| {
                 entry.hand_over(self.level.held.id, self.level.held.level, cx.waker(), at)
@@ -477,7 +479,7 @@ impl Guard<Fenced> {
     }
 }
 
-/// A fenced guard is a guard: for code that treats both kinds alike, and does not need the token.
+/// Converts a fenced guard for code that treats both kinds alike, and does not need the token.
 impl From<Guard<Fenced>> for Guard {
     fn from(guard: Guard<Fenced>) -> Guard {
         Guard { level: guard.level, kind: PhantomData }
@@ -489,7 +491,7 @@ impl OwnLevel {
         self.notes.as_ref()?.span.as_ref()
     }
 
-    /// Notes that its level is out: what is asked for from now on is not nested in it.
+    /// Notes that its level has been removed: requests from now on are not nested in it.
     #[cold]
     fn leaves_order(&mut self) {
         let tree = self.notes.as_mut().and_then(|notes| notes.in_order.take());
@@ -506,7 +508,7 @@ impl OwnLevel {
         }
     }
 
-    /// Releases a nested level, if nothing has to be sent or awaited for that. Returns whether it did.
+    /// Releases a nested level, if nothing has to be sent or awaited for it. Returns whether it did.
     fn ends_here(&mut self) -> bool {
         let Held { handle, keys, id, level, .. } = &self.held;
         self.released = self.depth > 1 && handle.unnest(keys, *id, *level);
@@ -520,7 +522,7 @@ impl OwnLevel {
 impl Drop for OwnLevel {
     fn drop(&mut self) {
         if !self.released && !self.ends_here() {
-            // The level is out at once. The release is sent here, or by the background.
+            // The level is removed at once. The release is sent here or by the background.
             self.held.handle.let_go(&self.held.keys, self.held.id, self.held.level);
         }
         if self.notes.is_some() {

@@ -23,12 +23,12 @@ pin_project! {
     pub struct GuardScope<'a, F: Future> {
         #[pin]
         scope: Scope<F>,
-        // Until the first poll.
+        // `None` after the first poll.
         guard: Option<&'a dyn HasOwner>,
     }
 }
 
-/// A guard of either kind.
+/// Something whose hold has an owner: a guard of either kind.
 pub(super) trait HasOwner: Sync {
     fn owner(&self) -> Owner;
 }

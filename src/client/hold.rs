@@ -1,4 +1,4 @@
-//! `Hold`: what the work of a `run` knows of its hold. A guard knows the same, and releases it.
+//! `Hold`: what the work of a `run` knows of its hold. A guard knows the same, and can also release it.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -58,7 +58,7 @@ pub(super) struct Held {
 }
 
 impl<K: Kind> Hold<K> {
-    /// Fails if a fenced one is asked for, and it has no token.
+    /// Fails if a fenced hold is requested and the level has no token.
     pub(super) fn of(held: &Held) -> Result<Hold<K>> {
         held.check_kind::<K>().map(|()| Hold { held: held.clone(), kind: PhantomData })
     }
@@ -77,8 +77,8 @@ impl<K: Kind> Hold<K> {
 
     /// Returns whether the hold is over, as far as this process knows now: it is lost, or its run has ended. Sends nothing.
     ///
-    /// Work that stands at an `.await` need not ask, since it is dropped when the hold is lost. What it has spawned must, and so must
-    /// code that computes or blocks.
+    /// Work that waits at an `.await` need not ask, since it is dropped when the hold is lost. Tasks that it has spawned must ask,
+    /// and so must code that computes or blocks.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -144,7 +144,7 @@ impl<K: Kind> Hold<K> {
 }
 
 impl Held {
-    /// Fails if a fenced level is asked for, and it has no token.
+    /// Fails if a fenced level is required and it has no token.
     pub(super) fn check_kind<K: Kind>(&self) -> Result<()> {
         match K::FENCED && self.token.is_none() {
             true => Err(Error::new(ErrorKind::Misuse, UNFENCED).on(&self.keys.name)),
@@ -152,9 +152,9 @@ impl Held {
         }
     }
 
-    /// The token of a fenced level.
+    /// Returns the token of a fenced level.
     pub(super) fn token(&self) -> u64 {
-        // It is never missing: `check_kind` was asked before.
+        // It is never missing: `check_kind` was called before.
         self.token.unwrap_or_default()
     }
 
@@ -201,29 +201,30 @@ impl Held {
 
     pub(super) fn loss(&self) -> Option<Loss> {
         if self.fate.loss().is_none() && self.valid_until() <= Instant::now() {
-            // Its end came a moment ago, or while the machine slept.
+            // Reports an end that came a moment ago, or while the machine slept.
             self.handle.visit_known(&self.keys.name, |entry, _, at| entry.end_late(self.id, at));
         }
         self.fate.loss()
     }
 
-    /// Waits until the hold is lost, without a borrow of it.
+    /// Waits until the hold is lost, without borrowing it.
     pub(super) fn watch(&self) -> impl Future<Output = Loss> + Send + use<> {
         loss(self.handle.clone(), self.keys.clone(), (self.id, self.level), self.fate.clone())
     }
 
-    /// Whether its level has not been released.
+    /// Returns whether its level has not been released yet.
     fn is_known(&self, entry: &LockEntry) -> bool {
         entry.hold_of_guard(self.id).is_some_and(|hold| hold.level(self.level).is_some())
     }
 
-    /// The error of a call for a level that has been released.
+    /// Returns the error of a call for a level that has been released.
     fn over(&self) -> Error {
         let message = "the run that this hold belongs to has ended; use the hold inside its work only";
         Error::new(ErrorKind::Misuse, message).on(&self.keys.name)
     }
 
-    /// Sends a command of this hold, and reports its outcome to the entry: as unknown, if the future is dropped before the answer.
+    /// Sends a command of this hold, and reports its outcome to the entry; the outcome is unknown if the future is dropped before
+    /// the answer.
     pub(super) async fn command(&self, pending: &Pending) -> Result<Meaning> {
         let conclude = |at, answer, spread| {
             self.handle.visit_at(at, &self.keys, |entry, _, at| entry.conclude(pending, answer, spread, at))
@@ -231,7 +232,7 @@ impl Held {
         let unknown = scopeguard::guard((), |()| {
             conclude(self.handle.moment(), Err(Outcome::Unknown), Spread::default());
         });
-        // Dropped at the end, after the entry was updated.
+        // Dropped last, after the entry was updated.
         let (verdict, _stragglers) = self.handle.ask(pending).await;
         scopeguard::ScopeGuard::into_inner(unknown);
         let at = match verdict.result {
@@ -245,7 +246,8 @@ impl Held {
         verdict.result.map(|_| meaning).map_err(|failure| failure.error)
     }
 
-    /// Sends the renewal that `begin` begins, as soon as no other command of the hold is under way. Fails if one still is at `limit`.
+    /// Sends the renewal that `begin` starts, as soon as no other command of the hold is under way. Fails if one still is at
+    /// `limit`.
     pub(super) async fn renew(
         &self,
         limit: Instant,
@@ -256,7 +258,7 @@ impl Held {
                 return Poll::Ready(Err(Error::lost(loss).on(&self.keys.name)));
             }
             let begun = self.handle.visit(&self.keys, |entry, number, at| {
-                // Never for a hold that ends, since its waker would not be called.
+                // Never polls for a hold that ends, since its waker would not be called.
                 self.is_known(entry).then(|| begin(entry, number(), cx.waker(), at.now))
             });
             match begun {
@@ -286,7 +288,7 @@ impl Held {
     }
 }
 
-/// A fenced hold is a hold: for code that treats both kinds alike, and does not need the token.
+/// Converts a fenced hold for code that treats both kinds alike, and does not need the token.
 impl From<Hold<Fenced>> for Hold {
     fn from(hold: Hold<Fenced>) -> Hold {
         Hold { held: hold.held, kind: PhantomData }
@@ -304,7 +306,7 @@ impl Hold<Fenced> {
 /// Waits for the loss of a level, which comes at its hold's end at the latest.
 async fn loss(handle: Handle, keys: Arc<Keys>, (id, level): (u64, u64), fate: Arc<Fate>) -> Loss {
     loop {
-        // Made before the fate is read. Otherwise: 1. It is read. 2. It changes. 3. This waits for a change that has already
+        // Made before the fate is read. Otherwise: 1. The fate is read. 2. It changes. 3. This waits for a change that has already
         // happened.
         let changed = fate.notified();
         if let Some(loss) = fate.announced_loss() {
@@ -321,13 +323,13 @@ async fn loss(handle: Handle, keys: Arc<Keys>, (id, level): (u64, u64), fate: Ar
                     changed.await;
                 }
             }
-            // Sleeps by itself: the runtime of the background may have ended, or stand still.
+            // Has a timer of its own, since the runtime of the background may have ended or be stopped.
             Some(end) => tokio::select! {
                 biased;
                 () = changed => {}
                 () = sleep_until(end, || handle.moment()) => {}
             },
-            // The guard is gone, and with it what could be lost.
+            // The guard is gone, so nothing can be lost any more.
             None => changed.await,
         }
     }

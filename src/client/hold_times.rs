@@ -1,11 +1,11 @@
-//! How long a hold is to last, if its request says so.
+//! How long a hold shall last, if its request says so.
 
 use std::time::Duration;
 
 use crate::config::Config;
 use crate::error::Result;
 
-/// The times that a request asks for. Boxed: few requests ask for any, and there may be 100,000 that wait.
+/// The times that a request sets. Boxed, since few requests set any, and 100,000 may wait.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HoldTimes(Option<Box<Times>>);
 
@@ -25,7 +25,7 @@ impl HoldTimes {
         self.0.as_deref().copied().unwrap_or_default()
     }
 
-    /// Whether the request asks for no times of its own.
+    /// Returns whether the request sets no times of its own.
     pub(super) fn are_default(&self) -> bool {
         self.0.is_none()
     }
@@ -34,12 +34,12 @@ impl HoldTimes {
         self.0.as_ref()?.fixed_lease
     }
 
-    /// The times for one of several names: those are kept only once all are granted.
+    /// Returns the times for one of several names. `at_least` begins only once all are granted.
     pub(super) fn without_at_least(&self) -> HoldTimes {
         HoldTimes(self.0.as_ref().map(|times| Box::new(Times { at_least: None, ..**times })))
     }
 
-    /// Checks that `at_least` is possible beside the others.
+    /// Checks that `at_least` is possible together with the other times.
     pub(super) fn check(&self, config: &Config) -> Result<()> {
         let Times { fixed_lease, max_hold, at_least } = self.get();
         config.check_at_least(at_least, fixed_lease, max_hold)

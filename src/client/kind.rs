@@ -4,20 +4,20 @@ use std::fmt::Debug;
 
 /// The kind of a lock, and of what is held of it: [`Plain`] or [`Fenced`].
 ///
-/// It lets code be written for both: `fn audit<K: Kind>(guard: &Guard<K>)`. No other type implements it.
+/// It lets one function serve both kinds: `fn audit<K: Kind>(guard: &Guard<K>)`. No other type implements it.
 pub trait Kind: Sealed + Copy + Debug + Send + Sync + Unpin + 'static {}
 
-/// In a module that is private, so that nobody else implements [`Kind`].
+/// In a private module, so that nobody else implements [`Kind`].
 pub trait Sealed {
     /// Whether each hold has a fencing token.
     const FENCED: bool;
 }
 
-/// The kind of a lock whose holds have no fencing token: what [`Locks::mutex`](crate::Locks::mutex) creates.
+/// The kind of a lock whose holds have no fencing token: [`Locks::mutex`](crate::Locks::mutex) creates it.
 #[derive(Clone, Copy, Debug)]
 pub enum Plain {}
 
-/// The kind of a lock whose holds have a fencing token each: what [`Mutex::fenced`](crate::Mutex::fenced) returns.
+/// The kind of a lock whose holds have a fencing token each. [`Mutex::fenced`](crate::Mutex::fenced) returns such a lock.
 ///
 /// A token is a number that is greater than that of every earlier hold of this lock, no matter who had it. A resource that remembers the
 /// highest one that it has seen, and refuses a write with a lower one, is safe from a holder that went on after its lease was over,
@@ -26,7 +26,7 @@ pub enum Plain {}
 ///
 /// It is the same lock as the plain one of this name, and re-enters like it. A re-entry has the token of its hold. If the hold was
 /// taken by a plain [`Mutex`](crate::Mutex) it has no token, and the re-entry is an error of kind
-/// [`Misuse`](crate::ErrorKind::Misuse): everybody who takes a lock that guards such a resource has to take it fenced.
+/// [`Misuse`](crate::ErrorKind::Misuse): everybody who takes the lock of such a resource has to take it fenced.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

@@ -88,8 +88,8 @@ impl LockStatus {
         self.waiting_for
     }
 
-    /// Returns which other process they wait for, by the server's answer to the last of them that asked. `None` if nobody waits, if
-    /// the lock is this process's, or if it is [not known](crate::Error::holder).
+    /// Returns which other process they wait for, according to the server's answer to the latest one that asked. `None` if nobody
+    /// waits, if the lock is this process's, or if it is [not known](crate::Error::holder).
     #[must_use]
     pub fn holder(&self) -> Option<&Holder> {
         self.holder.as_ref()
@@ -119,8 +119,8 @@ impl fmt::Display for LockStatus {
 impl Locks {
     /// Returns what this process holds and waits for now, sorted by lock name. Sends nothing.
     ///
-    /// For a debug page. It covers this `Locks` and its clones. The list of names is copied first, then each lock is looked at by
-    /// itself, so a change in between may or may not be seen. A lost hold is not in the list.
+    /// Meant for a debug page. It covers this `Locks` and its clones. The list of names is copied first, then each lock is looked
+    /// at by itself, so a change in between may or may not be seen. A lost hold is not in the list.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

@@ -1,4 +1,4 @@
-//! `Locks`: the locks of one deployment, and how to connect.
+//! `Locks`: the locks of one deployment, and how to connect to it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -69,9 +69,9 @@ impl Locks {
     /// `Locks::builder(Memory::new())` takes options. [`guide::testing`](crate::guide::testing) shows how to test with it.
     ///
     /// It can be created outside a runtime, and so be a `static`. Its background task runs on the runtime that uses it first. When
-    /// that runtime ends, the next use from another runtime takes the task over; until then nothing is renewed. A runtime that lives
-    /// but is not driven keeps the task (a `current_thread` runtime, between two calls of `block_on`): what is to be renewed or
-    /// released waits for it, and so does everybody who wants the lock. So all runtimes that share one `Locks` have to be driven.
+    /// that runtime ends, the next use from another runtime takes the task over; until then nothing is renewed. A runtime that
+    /// lives but is not driven keeps the task (a `current_thread` runtime, between two calls of `block_on`): renewals and releases
+    /// wait for it, and so does everybody who wants the lock. So all runtimes that share one `Locks` have to be driven.
     ///
     /// One `static` serves many `#[tokio::test]`s, which have a runtime each. If a test pauses the clock, give it a `Locks` of its
     /// own, since the clocks of other runtimes go on.
@@ -95,7 +95,7 @@ impl Locks {
         let config = Config::over(&store);
         let events = MasterEvents::of(relay.clone(), 0);
         let master = InMemory::join(&store, config.node_timeout, Arc::downgrade(&events));
-        // Without randomness its locks are still its own: nobody else has this store.
+        // Without randomness its locks are still separate: nobody else has this store.
         let uuid = uuid().unwrap_or_else(|_| "in-memory".to_owned());
         let quorum = Quorum::new(vec![master], config.probation());
         Locks::over(Session::new(config, quorum, uuid, Clock::new(), vec![events]), &relay)
@@ -115,18 +115,18 @@ impl Locks {
 
     /// Returns a [`Builder`] with every option at its default, for locks that this master keeps.
     ///
-    /// `master` is a URL or another address of a [`Server`](crate::Server), a [`Master`] that sentinels name or that is a Cluster, or a `&Memory`. See
-    /// the example of [`Builder`].
+    /// `master` is a URL or another address of a [`Server`](crate::Server), a [`Master`] that is named by sentinels or is a
+    /// Cluster, or a `&Memory`. See the example of [`Builder`].
     pub fn builder(master: impl Into<Master>) -> Builder {
         Builder::over([master])
     }
 
     /// Returns a [`Builder`] with every option at its default, for locks that a majority of these masters keeps (Redlock).
     ///
-    /// A lock is held by whoever holds it on a majority of them, so one of three masters may fail, or two of five. They are independent:
-    /// no replicas of each other. A Sentinel deployment and a Cluster have one vote each, however many servers they consist of. An even
-    /// number tolerates no more failures than one fewer would, and logs a warning. [`connect`](Builder::connect) needs a majority; a
-    /// master that is away joins when it is back.
+    /// A process holds a lock if it holds it on a majority of them, so one of three masters may fail, or two of five. They are
+    /// independent: no replicas of each other. A Sentinel deployment and a Cluster have one vote each, however many servers they
+    /// consist of. An even number tolerates no more failures than one fewer would, and logs a warning.
+    /// [`connect`](Builder::connect) needs a majority; a master that is away joins when it is back.
     ///
     /// ```no_run
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -142,8 +142,8 @@ impl Locks {
     /// # Ok(()) }
     /// ```
     ///
-    /// Rejected by [`connect`](Builder::connect): no master at all, more than 63, a master that is given twice, even by two names, and
-    /// what can't be a [`Master`].
+    /// Rejected by [`connect`](Builder::connect): no master at all, more than 63, a master that is given twice, even by two names,
+    /// and anything that can't be a [`Master`].
     pub fn quorum(masters: impl IntoIterator<Item = impl Into<Master>>) -> Builder {
         Builder::over(masters)
     }
@@ -165,7 +165,7 @@ impl Locks {
         Mutex::new(self.handle.clone(), name.as_ref())
     }
 
-    /// Returns several locks that are taken all or none, in any order and without a deadlock: see [`Mutexes`].
+    /// Returns several locks that are taken together or not at all, in any order and without a deadlock: see [`Mutexes`].
     ///
     /// A name that is given twice counts once. No name at all, or one that [`mutex`](Locks::mutex) rejects, is an error at the first
     /// use, before anything is sent.
@@ -216,7 +216,7 @@ impl Locks {
         let limit = after(Instant::now(), session.terms.patience);
         loop {
             session.ensure_watchdog();
-            // Made before the table is looked at, so that progress in between is not missed.
+            // Made before the table is read, so that progress in between is not missed.
             let progress = session.progress.notified();
             let (unconfirmed, orphans, empty) = session
                 .table(|table, _| (table.has_unconfirmed_ends(), table.has_orphans(), table.is_empty()));
@@ -233,7 +233,7 @@ impl Locks {
             let until = slice.map_or(limit, |slice| slice.min(limit));
             if timeout_at(until, progress).await.is_err() && limit <= Instant::now() {
                 if !unconfirmed {
-                    // Only a minority of masters may still have something, which keeps nobody waiting.
+                    // Only a minority of masters may still have something left, which keeps nobody waiting.
                     return Ok(());
                 }
                 let message = "some releases could not be confirmed in time; they go on in the background until their leases are over";
@@ -281,13 +281,13 @@ impl Builder {
         built(config, quorum, clock, events, &relay)
     }
 
-    /// Returns at once, before anything is connected: for a service that starts while its servers are away.
+    /// Returns at once, before anything is connected, so that a service can start while its servers are away.
     ///
-    /// The connections are made in the background, on the runtime that this is called on. What is asked for waits for them, and ends
-    /// with [`Unavailable`](ErrorKind::Unavailable) by its own limits: [`try_lock`](crate::Mutex::try_lock) after a
+    /// The connections are made in the background, on the runtime that this is called on. Requests wait for them, and end with
+    /// [`Unavailable`](ErrorKind::Unavailable) by their own limits: [`try_lock`](crate::Mutex::try_lock) after a
     /// [`node_timeout`](Builder::node_timeout), a request after [`within`](crate::futures::Request::within) or
-    /// [`unavailable_after`](Builder::unavailable_after). A server that can't be reached is logged as a warning, and as an info once it
-    /// is connected to.
+    /// [`unavailable_after`](Builder::unavailable_after). A server that can't be reached is logged as a warning, and as an info
+    /// once it is connected to.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -305,9 +305,9 @@ impl Builder {
     /// [`Config`](ErrorKind::Config): everything that [`connect`](Builder::connect) rejects before anything is sent.
     /// [`Misuse`](ErrorKind::Misuse): called outside a tokio runtime, unless all masters are stores in [`Memory`](crate::Memory).
     ///
-    /// What shows only in a server's answer is an error of each call, as soon as it is known and until it is corrected:
-    /// [`Denied`](ErrorKind::Denied) for a wrong password, [`Config`](ErrorKind::Config) for a master that the sentinels do not know.
-    /// Where one of several masters has such a mistake, it is logged, and the others go on without it.
+    /// A mistake that only a server's answer reveals is an error of each call, from when it is known until it is corrected:
+    /// [`Denied`](ErrorKind::Denied) for a wrong password, [`Config`](ErrorKind::Config) for a master that the sentinels do not
+    /// know. If one of several masters has such a mistake, it is logged, and the others go on without it.
     pub fn connect_lazily(self) -> Result<Locks> {
         let config = self.check()?;
         let (relay, events) = events(&config);
@@ -317,7 +317,7 @@ impl Builder {
     }
 }
 
-/// Returns what receives the masters' events, and the relay that is given the session later.
+/// Returns the receivers of the masters' events, and the relay that is given the session later.
 fn events(config: &Config) -> (Arc<EventRelay>, Vec<Arc<dyn Events>>) {
     let relay = Arc::new(EventRelay::default());
     let events = (0..config.masters.len()).map(|node| MasterEvents::of(relay.clone(), node));
@@ -335,8 +335,8 @@ fn built(
     Ok(Locks::over(Session::new(config, quorum, uuid, clock, events), relay))
 }
 
-/// Returns what the fields of all holds begin with. After a label the id is as unique as without one: processes with the same label
-/// are different owners.
+/// Returns what the fields of all holds begin with. With a label in front, the id is as unique as without one: processes with the
+/// same label are different owners.
 fn labelled(uuid: String, label: Option<&str>) -> String {
     match label {
         Some(label) => format!("{label}:{uuid}"),

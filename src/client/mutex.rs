@@ -1,4 +1,4 @@
-//! The handle of one lock.
+//! The handle for one lock.
 
 use std::fmt;
 use std::future::Future;
@@ -53,7 +53,7 @@ impl Mutex {
 
     /// Returns the same lock, with a fencing token for each hold.
     ///
-    /// For a resource that refuses late writes: see [`Fenced`]. A plain `Mutex` in place of a fenced one does not compile:
+    /// Use it if the resource refuses late writes: see [`Fenced`]. A plain `Mutex` in place of a fenced one does not compile:
     ///
     /// ```compile_fail,E0308
     /// use nestlock::{Fenced, Mutex};
@@ -77,12 +77,12 @@ impl Mutex {
 
     /// Takes over a hold that another process gave up as a [`Claim`].
     ///
-    /// The masters are asked. Whoever is first moves the hold to a field of its own, in one step on each master, and everybody else
-    /// is refused: a claim can be used once. The guard is a hold of the current owner with one level. From now on it is renewed with
-    /// the lease of this `Locks`, even if its lease was fixed before. Nobody else gets the lock in between.
+    /// The masters decide: the first process to ask moves the hold to a field of its own, in one step on each master, and all
+    /// others are refused. So a claim can be used once. The guard is a hold of the current owner with one level. From then on it is
+    /// renewed with the lease of this `Locks`, even if its lease was fixed before. Nobody else gets the lock in between.
     ///
-    /// A bare request of the same owner that is under way at the same time counts as another branch, as it does beside any other
-    /// request: it waits.
+    /// If the same owner has a bare request under way at that time, this counts as another branch, as any other request would: it
+    /// waits.
     ///
     /// See the example of [`Claim`].
     ///
@@ -92,13 +92,13 @@ impl Mutex {
     /// was forced away; or several resumed it at once and none of them was first on a majority of the masters, which frees the
     /// lock. [`Misuse`](ErrorKind::Misuse): a claim of another lock, or a call outside a tokio runtime; nothing was sent.
     /// [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied): no answer within the node timeout (with several
-    /// masters: from no majority), or a refusal. What was moved is then ended, which frees the lock; if nothing was moved, the
-    /// claim is still good. [`Config`](ErrorKind::Config): a bad name. [`Closed`](ErrorKind::Closed): the `Locks` was closed, or
-    /// the runtime that it was connected on has ended.
+    /// masters: from no majority), or a refusal. A hold that was moved is then ended, which frees the lock; if nothing was moved,
+    /// the claim is still good. [`Config`](ErrorKind::Config): a bad name. [`Closed`](ErrorKind::Closed): the `Locks` was closed,
+    /// or the runtime that it was connected on has ended.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, what it may have moved is ended in the background, which frees the lock.
+    /// If the future is dropped, a hold that it may have moved is ended in the background, which frees the lock.
     pub async fn resume(&self, claim: &Claim) -> Result<Guard> {
         resume(self.handle.clone(), self.keys.clone(), claim).await
     }
@@ -107,8 +107,8 @@ impl Mutex {
 impl Mutex<Fenced> {
     /// Returns the token of the hold that the current owner or an ancestor has, as far as this process knows. Sends nothing.
     ///
-    /// For code that is called under the hold but is not given the token. `None` if there is no hold, if its loss is known, or if it
-    /// was taken by a plain [`Mutex`].
+    /// For code that is called under the hold but is not given the token. Returns `None` if there is no hold, if its loss is known,
+    /// or if it was taken by a plain [`Mutex`].
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -193,8 +193,8 @@ impl<K: Kind> Mutex<K> {
     /// # Ok(()) }
     /// ```
     ///
-    /// A closure that is put into a variable names the type: `async |hold: Hold| …`. A closure that returns a future will do too. In a
-    /// task of its own it owns what it uses, so write `move`, with a clone of the mutex if the work needs it:
+    /// A closure in a variable has to name the type: `async |hold: Hold| …`. A closure that returns a future will do too. In a task
+    /// of its own it owns what it uses, so write `move`, with a clone of the mutex if the work needs it:
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -215,7 +215,7 @@ impl<K: Kind> Mutex<K> {
 
     /// Returns whether the current owner or one of its ancestors holds the lock, as far as this process knows. Sends nothing.
     ///
-    /// False once a loss is known. [`is_locked`](Mutex::is_locked) covers all owners, and asks Redis.
+    /// It is false once a loss is known. [`is_locked`](Mutex::is_locked) covers all owners, and asks Redis.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -231,7 +231,7 @@ impl<K: Kind> Mutex<K> {
 
     /// Returns how many holds the current owner and its ancestors have, as far as this process knows. Sends nothing.
     ///
-    /// 0 once a loss is known. Dropped guards no longer count.
+    /// It is 0 once a loss is known. Dropped guards no longer count.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -247,7 +247,7 @@ impl<K: Kind> Mutex<K> {
         self.held(|_, levels| levels).unwrap_or(0)
     }
 
-    /// Looks at the hold of the current owner and its ancestors, and at how many of its levels are theirs.
+    /// Passes to `look` the hold of the current owner and its ancestors, and how many of its levels are theirs.
     pub(super) fn held<R>(&self, look: impl FnOnce(&table::Hold, usize) -> R) -> Option<R> {
         let owner = Owner::current();
         self.handle.table(|table, at| {
@@ -319,8 +319,8 @@ impl<K: Kind> Mutex<K> {
     /// `None` if no majority has the same: after a split vote, or while the last answers to a grant or a release are under way, a
     /// lock may be refused to everyone and be nobody's.
     ///
-    /// The answer may be out of date when it arrives. Use it for logs and for people: what you do because of it is not guarded by the
-    /// lock.
+    /// The answer may be out of date when it arrives. Use it for logs and for people: nothing that you do because of it is guarded
+    /// by the lock.
     ///
     /// See the example of [`Holder`]. The Redis user needs [a right](crate::guide::operations#rights-of-a-least-privilege-user),
     /// `+hscan`.
@@ -343,10 +343,11 @@ impl<K: Kind> Mutex<K> {
 
     /// Returns which processes wait for the lock, in the order in which they get it; of a very long line the first 1,000. Asks Redis.
     ///
-    /// It is the [line](crate::guide::waiting) that one master keeps. Where there is none, nobody is in it: with several masters,
-    /// with [`Builder::fair`](crate::Builder::fair) off, and without the [rights](crate::guide::operations#rights-of-a-least-privilege-user)
-    /// for it. Also clients that know no line, such as Redisson, are not in it. A process that has ended in the meantime stays until its
-    /// turn comes. What waits in this process is in [`Locks::held`](crate::Locks::held).
+    /// It is the [line](crate::guide::waiting) that one master keeps. Without such a line the result is empty: with several
+    /// masters, with [`Builder::fair`](crate::Builder::fair) off, and without the
+    /// [rights](crate::guide::operations#rights-of-a-least-privilege-user) for it. Clients that do not know the line, such as
+    /// Redisson, are not in it either. A process that has ended in the meantime stays until its turn comes. The requests of this
+    /// process are in [`Locks::held`](crate::Locks::held).
     ///
     /// The answer may be out of date when it arrives. Use it for logs and for people.
     ///
@@ -399,16 +400,17 @@ impl<K: Kind> Mutex<K> {
     /// read-write lock of Redisson), is left alone, and the call fails. To tell them apart the Redis user needs
     /// [a right](crate::guide::operations#rights-of-a-least-privilege-user), `+hscan`.
     ///
-    /// With several masters it frees the lock on those that answer, which must be a majority. **A master that is away at that moment
-    /// is not asked again**: if it were asked later, it would free the lock of whoever has taken it by then. The old hold's field
-    /// stays on that master until its lease ends, or until its holder, which may be alive after all, ends it. Meanwhile others get
-    /// the lock from the majority. But that master refuses it: if so many other masters fail that it is needed, a
-    /// [`lock`](Mutex::lock) waits for the rest of that lease. No call reports this: [`is_locked`](Mutex::is_locked) asks for a
-    /// majority. `HGETALL` of the lock's key on that master shows the field, and `HDEL` of that one field is safe: no later hold of
-    /// this crate has the same field. A second `force_release` is not safe: it frees the lock of whoever holds it by then.
+    /// With several masters it frees the lock on those that answer, which must be a majority. **A master that is away at that
+    /// moment is not asked again**: if it were asked later, it would free the lock of another process that has taken it by then.
+    /// The old hold's field stays on that master until its lease ends, or until its holder, which may be alive after all, ends it.
+    /// Meanwhile others get the lock from the majority. But that master refuses it: if so many other masters fail that it is
+    /// needed, a [`lock`](Mutex::lock) waits for the rest of that lease. No call reports this: [`is_locked`](Mutex::is_locked) asks
+    /// for a majority. `HGETALL` of the lock's key on that master shows the field, and `HDEL` of that one field is safe: no later
+    /// hold of this crate has the same field. A second `force_release` is not safe: it frees the lock of the process that holds it
+    /// by then.
     ///
-    /// A server that hangs after it has received the command runs it once it resumes, and frees the lock of whoever holds it there by
-    /// then. That holder is notified, or puts its field back if a majority still has it.
+    /// A server that hangs after it has received the command runs it once it resumes, and frees the lock of the process that holds
+    /// it there by then. That holder is notified, or puts its field back if a majority still has it.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

@@ -20,7 +20,7 @@ use crate::owner::Owner;
 /// A request from its first poll on.
 type AcquireFuture = Pin<Box<dyn Future<Output = Result<Guard, NotGranted>> + Send>>;
 
-/// Asks for one lock.
+/// Makes the request for one lock.
 pub struct AskOne {
     options: AcquireOptions,
     /// `None` before the first poll, and once it is ready.
@@ -48,7 +48,7 @@ impl Asks for AskOne {
             self.answered = true;
             return Poll::Ready(Ok(guard));
         }
-        // From a copy: an option that is set later begins a new request with all of them.
+        // From a copy, since an option that is set later begins a new request with all options.
         let asking = self.asking.get_or_insert_with(|| Box::pin(acquire(self.options.clone())));
         let mut answer = ready!(asking.as_mut().poll(cx));
         self.asking = None;
@@ -56,7 +56,7 @@ impl Asks for AskOne {
         if telemetry::has_spans()
             && let Ok(guard) = &mut answer
         {
-            // Here, and not where the guard is made: the span's parent is what asked, and not the request, which has ended.
+            // Begun here and not where the guard is made: the parent of the span is the caller, not the request, which has ended.
             guard.begin_span();
         }
         Poll::Ready(answer)
@@ -113,10 +113,10 @@ impl<K: Kind> Answer for Guard<K> {
 
 /// A request for a lock, or for several: the future of `lock` and `try_lock`. It takes options until it is polled.
 ///
-/// It resolves to what it names. [`lock`](crate::Mutex::lock) returns a `Request<Guard>`, which waits for the lock.
-/// [`try_lock`](crate::Mutex::try_lock) returns a `Request<Option<Guard>>`, which resolves to `None` if somebody else holds the lock:
-/// after one attempt or, with [`within`](Request::within), when that time is over. Of [`Mutexes`](crate::Mutexes) it resolves to
-/// [`Guards`](crate::Guards), and of fenced locks to guards with tokens.
+/// Its type names its output. [`lock`](crate::Mutex::lock) returns a `Request<Guard>`, which waits for the lock.
+/// [`try_lock`](crate::Mutex::try_lock) returns a `Request<Option<Guard>>`, which resolves to `None` if somebody else holds the
+/// lock: after one attempt or, with [`within`](Request::within), when that time is over. A request of [`Mutexes`](crate::Mutexes)
+/// resolves to [`Guards`](crate::Guards), and one for fenced locks to guards with tokens.
 ///
 /// Bind the guard of a `try_lock` to a name: `try_lock().await?;` alone releases it at once, and no lint warns.
 ///
@@ -141,10 +141,10 @@ impl<K: Kind> Answer for Guard<K> {
 ///
 /// # Several locks
 ///
-/// A hold that is lost before all are granted is asked for again, with all names behind it. If a `try_lock` resolves to `None`, none of
-/// the locks is held. Its attempt asks for all locks at once. If one is refused, it asks once more, one by one, and repeats refused
-/// ones for about 15 ms in all, or for as long as the first pass took if that is longer. So if several callers try at the same time,
-/// one of them gets all of the locks.
+/// If a hold is lost before all are granted, it is asked for again, and so are all later names. If a `try_lock` resolves to `None`,
+/// none of the locks is held. Its attempt asks for all locks at once. If one is refused, it asks once more, one by one, and repeats
+/// refused ones for about 15 ms in all, or for as long as the first pass took if that is longer. So if several callers try at the
+/// same time, one of them gets all of the locks.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -163,15 +163,16 @@ impl<K: Kind> Answer for Guard<K> {
 ///
 /// # Errors
 ///
-/// [`Timeout`](crate::ErrorKind::Timeout): somebody else held the lock until `within` was over (of a `try_lock` that is `None`).
-/// [`Unavailable`](crate::ErrorKind::Unavailable): no answer for `unavailable_after`, or until `within` was over; of several masters, no majority
-/// that has a vote; too few replicas have acknowledged the grant; the grant was read only after its lease was over.
-/// [`Denied`](crate::ErrorKind::Denied): a right is missing. [`NotALock`](crate::ErrorKind::NotALock): the key, or that of the fencing counter, holds
-/// something else. [`Lost`](crate::ErrorKind::Lost): the hold that it would re-enter is lost; of several locks a `try_lock` has lost one before
-/// all were granted. [`Ambiguous`](crate::ErrorKind::Ambiguous): the owner was seen to ask from several branches, and has a guard of the lock;
-/// use [`run`](crate::Mutex::run), or a [`scope`](crate::scope()) for each branch. [`Config`](crate::ErrorKind::Config): a bad name or option, or
-/// no name; nothing was sent. [`Misuse`](crate::ErrorKind::Misuse): the future was polled after it was ready, or outside a tokio runtime; or a
-/// fenced request would re-enter a hold without a token. [`Closed`](crate::ErrorKind::Closed): the `Locks` was closed, or the runtime that it was
+/// [`Timeout`](crate::ErrorKind::Timeout): somebody else held the lock until `within` was over (a `try_lock` resolves to `None`
+/// instead). [`Unavailable`](crate::ErrorKind::Unavailable): no answer for `unavailable_after`, or until `within` was over; of
+/// several masters, no majority that has a vote; too few replicas have acknowledged the grant; the grant was read only after its
+/// lease was over. [`Denied`](crate::ErrorKind::Denied): a right is missing. [`NotALock`](crate::ErrorKind::NotALock): the key, or
+/// that of the fencing counter, holds something else. [`Lost`](crate::ErrorKind::Lost): the hold that it would re-enter is lost; of
+/// several locks a `try_lock` has lost one before all were granted. [`Ambiguous`](crate::ErrorKind::Ambiguous): the owner was seen
+/// to ask from several branches, and has a guard of the lock; use [`run`](crate::Mutex::run), or a [`scope`](crate::scope()) for
+/// each branch. [`Config`](crate::ErrorKind::Config): a bad name or option, or no name; nothing was sent.
+/// [`Misuse`](crate::ErrorKind::Misuse): the future was polled after it was ready, or outside a tokio runtime; or a fenced request
+/// would re-enter a hold without a token. [`Closed`](crate::ErrorKind::Closed): the `Locks` was closed, or the runtime that it was
 /// connected on has ended. Of several locks, [`Error::lock`](crate::Error::lock) returns the one, and none is held.
 ///
 /// Without `within`, [`Unavailable`](crate::ErrorKind::Unavailable) comes after one attempt of a `try_lock`, at most one node timeout after the
@@ -180,9 +181,9 @@ impl<K: Kind> Answer for Guard<K> {
 ///
 /// # Cancel safety
 ///
-/// If the future is dropped, the request leaves its line at once. If its command was under way, what that may have granted is undone
-/// in the background; at worst it lasts for one lease. Of several locks, what it had is released too. While one name is waited for,
-/// those before it are held and renewed, whether the future is polled or not.
+/// If the future is dropped, the request leaves its line at once. If its command was under way, a grant that it may cause is undone
+/// in the background; at worst it lasts for one lease. A request for several locks also releases those that it had. While one name
+/// is waited for, the earlier ones are held and renewed, whether the future is polled or not.
 #[must_use = "futures do nothing unless polled"]
 pub struct Request<A: Answer> {
     asks: A::Asks,
@@ -193,21 +194,22 @@ impl<A: Answer> Request<A> {
         Request { asks }
     }
 
-    /// Sets an option. A request that is under way is dropped, which undoes it.
+    /// Sets an option. Drops a request that is under way, which undoes it.
     fn with(mut self, option: impl FnOnce(&mut CallOptions)) -> Self {
         self.asks.restart();
         option(self.asks.call_mut());
         self
     }
 
-    /// Limits the time of the request; of several locks, that for all of them together.
+    /// Limits the time of the request. For several locks, it is the time for all of them together.
     ///
-    /// When it is over, and somebody else held the lock, a `lock` fails with [`Timeout`](crate::ErrorKind::Timeout), and a `try_lock` resolves
-    /// to `None`. If the masters have not answered, both fail with [`Unavailable`](crate::ErrorKind::Unavailable). A command that is still
-    /// under way is undone in the background. [`Duration::MAX`] means for ever, which is the default of a `lock`. Zero means one attempt,
-    /// which is the default of a `try_lock`.
+    /// When it is over and somebody else held the lock, a `lock` fails with [`Timeout`](crate::ErrorKind::Timeout), and a
+    /// `try_lock` resolves to `None`. If the masters have not answered, both fail with
+    /// [`Unavailable`](crate::ErrorKind::Unavailable). A command that is still under way is undone in the background.
+    /// [`Duration::MAX`] means for ever, which is the default of a `lock`. Zero means one attempt, which is the default of a
+    /// `try_lock`.
     ///
-    /// The example of [`Request`] has it.
+    /// See the example of [`Request`].
     pub fn within(self, limit: Duration) -> Self {
         self.with(|call| call.within = Some(limit))
     }
@@ -238,8 +240,8 @@ impl<A: Answer> Request<A> {
 
     /// Ends the hold after this time, even if it would still be renewed. Default: never.
     ///
-    /// For a holder that hangs. [`Guard::lost`] then completes, and a `run` drops its work and frees the lock. The lock of a
-    /// guard is free when the guard is dropped or when its lease ends, since renewal has stopped.
+    /// Use it against a holder that hangs. [`Guard::lost`] then completes, and a `run` drops its work and frees the lock. The lock
+    /// of a guard is free when the guard is dropped or when its lease ends, since renewal has stopped.
     ///
     /// If there are several locks, the time of each begins with its own grant.
     ///
@@ -258,19 +260,20 @@ impl<A: Answer> Request<A> {
     /// Keeps the lock from all others for at least this time after the grant, even if the hold is released earlier. Default:
     /// zero, not at all.
     ///
-    /// For a job that each process starts by its own clock, if the job takes less time than these clocks differ: the first
-    /// process would be done before the second one asks. A release before that time, also by a drop or the end of a `run`,
-    /// ends the hold, but leaves the lock taken, as nobody's, for the rest of the time. The server's TTL ends that, not this
-    /// process. Until then everybody is refused or waits, including this task. In a nested hold it counts for the whole hold:
-    /// the longest time of all its levels, from the grant of each.
+    /// Use it for a job that each process starts by its own clock, if the job takes less time than these clocks differ: the first
+    /// process would be done before the second one asks. A release before that time, also by a drop or the end of a `run`, ends the
+    /// hold, but leaves the lock taken by nobody for the rest of the time. The server's TTL ends that, not this process. Until then
+    /// everybody is refused or waits, including this task. In a nested hold it counts for the whole hold: the longest time of all
+    /// its levels, from the grant of each.
     ///
-    /// It is no lease: if the process crashes before its release, the lock stands until its lease ends, whatever is asked for
-    /// here. A lock that is lost is not kept. [`force_release`](crate::Mutex::force_release) frees a lock that is kept.
+    /// It is no lease: if the process crashes before its release, the lock stands until its lease ends, whatever is set here. A
+    /// lock that is lost is not kept. [`force_release`](crate::Mutex::force_release) frees a lock that is kept.
     ///
     /// A time longer than `fixed_lease` or `max_hold`, or one that is not possible as a lease, is an error of kind
     /// [`Config`](crate::ErrorKind::Config) when the future is awaited. Zero means no minimum.
     ///
-    /// If there are several locks, the time begins with the last grant: a lock that is given back before all are granted is free at once.
+    /// If there are several locks, the time begins with the last grant: a lock that is released before all are granted is free at
+    /// once.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> nestlock::Result<()> {
@@ -289,7 +292,7 @@ impl<A: Answer> Request<A> {
         self.with(|call| call.times.get_mut().at_least = Some(time))
     }
 
-    /// Asks as this owner. Default: the owner that is current at the first poll.
+    /// Makes the request as this owner. Default: the owner that is current at the first poll.
     ///
     /// Give a hold that outlives its call an owner of its own, so that what the task does next does not re-enter.
     ///
@@ -308,8 +311,8 @@ impl<A: Answer> Request<A> {
 
     /// Runs work while the lock is held: [`Mutex::run`](crate::Mutex::run), with this request's options.
     ///
-    /// That of a `try_lock` resolves to `None` if somebody else holds the lock, and the work never starts. See [`Run`] for its result and
-    /// cancel safety.
+    /// The run of a `try_lock` resolves to `None` if somebody else holds the lock, and the work never starts. See [`Run`] for its
+    /// result and cancel safety.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

@@ -1,4 +1,4 @@
-//! From a claim to a guard: the hold of another process goes on in this one.
+//! From a claim to a guard: this process continues the hold of another one.
 
 use std::sync::Arc;
 
@@ -26,11 +26,12 @@ pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Re
     let pending = handle.visit(&keys, |entry, number, at| {
         entry.begin_resume(number(), claim.shared_field().clone(), &handle.uuid, lease, at.now)
     });
-    // Its undoing is armed before it is sent.
+    // Its undo is armed before it is sent.
     let mut sent = Sent { session: handle.clone(), pending, is_open: true };
-    // Dropped at the end, after the entry was updated.
+    // Dropped last, after the entry was updated.
     let (verdict, _stragglers) = handle.ask(&sent.pending).await;
-    // Never ready in its first poll, like a request for the lock: branches of a task that begin in one poll would look nested.
+    // It is never ready in its first poll, like a request for the lock: branches of a task that begin in one poll would look
+    // nested.
     yield_now().await;
     sent.is_open = false;
     let pending = &sent.pending;

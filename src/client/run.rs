@@ -46,7 +46,7 @@ impl Granted for Guard {
 
 /// The work of a `run`: a closure that makes a future from the hold. All such closures implement it, async closures among them.
 ///
-/// Code that passes work on to a `run` asks for `W: FnOnce(Hold) -> F, F: Future`; this trait alone is not enough.
+/// Code that passes work on to a `run` needs the bound `W: FnOnce(Hold) -> F, F: Future`; this trait alone is not enough.
 #[diagnostic::on_unimplemented(
     message = "the work of a `run` is a closure that gets the hold and returns a future",
     label = "not such a closure: write `async |_hold| job().await`, or `|_hold| job()`"
@@ -71,10 +71,10 @@ impl<W: FnOnce(H) -> F, F: Future, H> Work<H> for W {
 }
 
 pin_project! {
-    /// Work, before and after it is done.
+    /// The work of a run, before it is made, while it runs and after it is done.
     #[project = DoingNow]
     enum Doing<W, F: Future> {
-        /// Nothing of it happens before the lock is held.
+        /// No part of it is made before the lock is held.
         Unmade { work: Option<W> },
         ToDo { #[pin] work: F },
         Done { output: Option<F::Output> },
@@ -90,7 +90,7 @@ enum RunStage<A: Asks> {
 }
 
 pin_project! {
-    /// The future of `run`: work that runs while the lock is held, or all locks are.
+    /// The future of `run`: work that runs while the lock, or each of several, is held.
     ///
     /// `W` makes the work from the hold, once there is one. `Ok(output)` means that the work ran to its end. The release is awaited. If it
     /// could not be confirmed it goes on in the background, and a `tracing` warning reports it; a warning also reports a hold that was
@@ -116,7 +116,7 @@ pin_project! {
     /// # Errors
     ///
     /// [`Lost`](crate::ErrorKind::Lost): the hold was lost, and the work was dropped before its end; or the hold above it was lost,
-    /// and the work never started. Any other kind is one of [`Request`](crate::futures::Request)'s, and the work never started.
+    /// and the work never started. All other kinds are those of [`Request`](crate::futures::Request), and the work never started.
     ///
     /// # Cancel safety
     ///
@@ -162,8 +162,8 @@ impl<A: Answer, W: Work<A::Hold>> RunNow<'_, A, W> {
         Poll::Ready(Ok(()))
     }
 
-    /// Enters the scope of the work's owner for one poll of the work. Returns `None` if the hold is lost: the work must not be
-    /// polled. `begins`: this is the run's first poll, in which its grant has looked.
+    /// Enters the scope of the work's owner for one poll of the work. Returns `None` if the hold is lost, since the work must not
+    /// be polled then. `begins`: whether this is the run's first poll, in which its grant has just checked for a loss.
     fn inside(&self, begins: bool) -> Option<Inside> {
         match &*self.stage {
             RunStage::Working { guard, owner, .. } if begins || !guard.is_lost() => Some(inside(owner)),
@@ -171,7 +171,8 @@ impl<A: Answer, W: Work<A::Hold>> RunNow<'_, A, W> {
         }
     }
 
-    /// Makes the work, as its owner. `begins`: this is the run's first poll, in which its grant has looked.
+    /// Makes the work, as its owner. `begins`: whether this is the run's first poll, in which its grant has just checked for a
+    /// loss.
     fn start(&mut self, begins: bool) -> Result<()> {
         if let DoingNow::Unmade { work } = self.doing.as_mut().project()
             && let RunStage::Working { guard, owner, .. } = &*self.stage
@@ -208,7 +209,7 @@ impl<A: Answer, W: Work<A::Hold>> RunNow<'_, A, W> {
         }
     }
 
-    /// Waits for what ends it: the loss of the hold while the work goes on, the release when it is done.
+    /// Waits for the end of the run: the loss of the hold while the work goes on, the release once the work is done.
     fn end(&mut self, cx: &mut Context<'_>) -> Poll<Result<<W::Future as Future>::Output>> {
         match &mut *self.stage {
             RunStage::Working { guard, watching, .. } => {
@@ -218,7 +219,7 @@ impl<A: Answer, W: Work<A::Hold>> RunNow<'_, A, W> {
                 self.stop();
                 return Poll::Ready(Err(error));
             }
-            // The work is done: a release that was not confirmed is logged.
+            // The work is done, so a release that was not confirmed is only logged.
             RunStage::Releasing { releasing } => drop(ready!(releasing.as_mut().poll(cx))),
             RunStage::Asking { .. } | RunStage::Over => {}
         }
@@ -229,7 +230,7 @@ impl<A: Answer, W: Work<A::Hold>> RunNow<'_, A, W> {
         }
     }
 
-    /// Begins the release. From its first poll on the level is gone, and the scope may end.
+    /// Begins the release. From its first poll on the level is removed, and the scope may end.
     fn release(&mut self, cx: &mut Context<'_>) {
         let RunStage::Working { mut guard, owner, .. } = std::mem::replace(&mut *self.stage, RunStage::Over)
         else {

@@ -1,5 +1,5 @@
-//! From several names to a guard of each, without a deadlock among requests that ask in this way: none holds a name behind one that
-//! it waits for.
+//! Takes several locks without a deadlock among requests of this kind: a request never holds a name that sorts after one that it
+//! waits for.
 
 use std::fmt;
 use std::future::Future;
@@ -26,10 +26,10 @@ use crate::owner::Owner;
 use crate::session::Handle;
 use crate::wire::keys::{self, Keys};
 
-/// What is asked for: locks, and the options of the call.
+/// The locks that are requested, and the options of the call.
 struct AllOptions {
     handle: Handle,
-    /// Sorted by name, each once.
+    /// Sorted by name, without duplicates.
     keys: Arc<[Arc<Keys>]>,
     call: CallOptions,
 }
@@ -49,7 +49,7 @@ impl AllOptions {
     }
 }
 
-/// Asks for several locks.
+/// The future of a request for several locks.
 pub struct AskAll {
     options: AllOptions,
     /// `None` before the first poll, and once it is ready.
@@ -81,7 +81,7 @@ impl Asks for AskAll {
                 Err(error) => Err(error.into()),
             },
         };
-        // If the answer is an error, this drops what was granted.
+        // If the answer is an error, this drops whatever was granted.
         self.asking = None;
         self.answered = true;
         Poll::Ready(answer)
@@ -139,7 +139,7 @@ impl<K: Kind> Answer for Guards<K> {
 
 /// The state of one name.
 enum Slot {
-    /// Neither asked for nor held.
+    /// Neither held nor requested.
     Free,
     Asking {
         request: AskOne,
@@ -147,7 +147,7 @@ enum Slot {
     },
     Held {
         guard: Guard,
-        /// Set while a name behind it is waited for.
+        /// Set while a later name is waited for.
         watching: Option<Watching>,
     },
     /// It was held, and its release is awaited.
@@ -157,32 +157,31 @@ enum Slot {
 /// How a request that makes one attempt asks.
 #[derive(Clone, Copy)]
 enum Pass {
-    /// For all names at once, like a request that waits.
+    /// Asks for all names at once, like a request that waits.
     AtOnce,
-    /// For one name after the other, in their order; a name that is busy is asked for again until then, after longer and longer
-    /// pauses.
+    /// Asks for one name after the other, in their order. A busy name is asked for again until then, after growing pauses.
     InOrder { until: Instant, pause: Duration },
 }
 
-/// How long the second pass repeats refused names at least: four times, if the answers take no time.
+/// The least time for which the second pass repeats refused names: four times, if the answers take no time.
 const BRIEF: Duration = Duration::from_millis(15);
 
-/// A request for several locks, from its first poll until it is ready or dropped: its drop drops its requests and guards.
+/// A request for several locks, from its first poll until it is ready or dropped. Dropping it drops its requests and guards.
 ///
-/// All names are asked for at once. As soon as one waits for others, the names behind it are given back, and are asked for again once
-/// that one is granted. So a request that waits holds only names before that one: among all that ask in this way, the one that waits
-/// for the last name waits for somebody who waits for nobody.
+/// All names are asked for at once. As soon as one of them has to wait for others, the later names are released, and are asked for
+/// again once that one is granted. So a request that waits holds only earlier names: among all requests of this kind, the one that
+/// waits for the last name waits for somebody who waits for nobody.
 ///
 /// A single attempt that is refused releases what it was granted, and goes through the names once more, one by one. Of several that
-/// begin at once each may refuse another in the first pass: 1. A is granted `a`, and B `b`. 2. Each is refused the other
-/// name. 3. Both give back what they have, and nobody is granted both. In the second pass a request is refused only by one that has
-/// gone further in the order, and the one that has gone furthest is refused only by one that is still in its first pass. That one
-/// takes about as long as this one's first pass did, so a busy name is asked for again for that long.
+/// begin at once each may refuse another in the first pass: 1. A is granted `a`, and B `b`. 2. Each is refused the other name. 3.
+/// Both release what they have, and nobody is granted both. In the second pass a request is refused only by one that has gone
+/// further in the order, and the one that has gone furthest is refused only by one that is still in its first pass. That one takes
+/// about as long as this one's first pass did, so a busy name is asked for again for that long.
 struct Gathering {
     /// In the order of the names.
     slots: Box<[Slot]>,
     owner: Owner,
-    /// When the time that `within` allows is over; `None`: never.
+    /// When the time that `within` allows is over; `None` means never.
     limit: Option<Instant>,
     /// Whether it makes a single attempt, and does not wait for others.
     once: bool,
@@ -192,14 +191,14 @@ struct Gathering {
     begun: bool,
     /// The session's number when it began.
     began: u64,
-    /// The name that was waited for last, or was lost.
+    /// The name that was waited for or lost last.
     waited: usize,
-    /// Why one of them is not granted: it was busy for all of the time, or failed. What is under way is answered before this ends. If
-    /// it were dropped, its outcome would be unknown: 1. A server refuses all writes. 2. The first refusal ends this, and the second
-    /// one is never read. 3. `close` waits for the end of what was never held, which is refused too.
+    /// Why one of them is not granted: it was busy for all of the time, or failed. Commands that are under way are answered before
+    /// this ends, since dropping them would leave their outcomes unknown: 1. A server refuses all writes. 2. The first refusal ends
+    /// this, and the second one is never read. 3. `close` waits for the end of what was never held, which is refused too.
     refused: Option<NotGranted>,
     losses: u32,
-    /// Set after a loss, and before a busy name is asked for once more: it asks again when this is over.
+    /// Set after a loss, and before a busy name is asked for again: the request goes on when this is over.
     pause: Option<Pin<Box<Sleep>>>,
 }
 
@@ -209,7 +208,7 @@ impl Gathering {
         let started = Instant::now();
         let limit = options.call.within.and_then(|within| limit(started, within));
         let slots = options.keys.iter().map(|_| Slot::Free).collect();
-        // For all names, whoever polls this later.
+        // One owner for all names, whichever task polls this later.
         let owner = options.call.owner.clone().unwrap_or_else(Owner::current);
         let (begun, began, waited) = (false, options.handle.number(), 0);
         let (refused, losses, pause) = (None, 0, None);
@@ -268,8 +267,8 @@ impl Gathering {
                 self.begin_again(at, loss, options);
             } else {
                 let guards = self.held();
-                // Not with each grant: 1. The first name is granted. 2. The second one is not, and all is given back. 3. The first
-                // one would be kept from everybody for nothing.
+                // Not at each grant: 1. The first name is granted. 2. The second one is not, and all are released. 3. The first one
+                // would be kept from everybody for nothing.
                 if let Some(time) = options.call.times.get().at_least {
                     guards.keep(time);
                 }
@@ -316,7 +315,7 @@ impl Gathering {
         }
     }
 
-    /// Polls each request, and each release. The first error of a request is that of all.
+    /// Polls each request, and each release. The first error of a request ends them all.
     fn poll_requests(&mut self, cx: &mut Context<'_>) {
         for slot in &mut self.slots {
             let request = match slot {
@@ -325,7 +324,8 @@ impl Gathering {
                     if let Poll::Ready(released) = release.as_mut().poll(cx) {
                         *slot = Slot::Free;
                         if released.is_err() {
-                            // It may still stand, and would be in the way of others for as long as this one goes on.
+                            // The lost hold may still exist on a master, and would block others for as long as this request goes
+                            // on.
                             self.pass = Pass::InOrder { until: self.started, pause: BRIEF };
                         }
                     }
@@ -347,7 +347,7 @@ impl Gathering {
         }
     }
 
-    /// Returns whether something is under way.
+    /// Returns whether a request or a release is under way.
     fn is_asking(&self) -> bool {
         self.slots.iter().any(|slot| matches!(slot, Slot::Asking { .. } | Slot::GoingBack(_)))
     }
@@ -356,7 +356,7 @@ impl Gathering {
         matches!(self.pass, Pass::InOrder { .. })
     }
 
-    /// Returns whether a second pass follows if a name is busy. It does not help with one name: the owner that refuses it has it.
+    /// Returns whether a second pass follows if a name is busy. It would not help with one name: whoever refuses it holds it.
     fn has_second_pass(&self) -> bool {
         self.once && self.slots.len() > 1 && !self.is_in_order()
     }
@@ -367,8 +367,8 @@ impl Gathering {
         self.pass = Pass::InOrder { until, pause: Duration::from_millis(1) };
     }
 
-    /// Called if a name is busy. In the second pass it is asked for again after a pause, while all before it are held. Returns
-    /// whether there is one.
+    /// Called if a name is busy. In the second pass, asks for it again after a pause while all earlier names stay held. Returns
+    /// whether there is such a pause.
     fn pauses_before_the_same_name(&mut self) -> bool {
         let Pass::InOrder { until, pause } = &mut self.pass else { return false };
         let next = after(Instant::now(), *pause);
@@ -384,9 +384,9 @@ impl Gathering {
         self.slots.iter().position(|slot| matches!(slot, Slot::Asking { part, .. } if part.waits()))
     }
 
-    /// Gives back what is held from there on, and no longer asks for it. What is under way is awaited, and then given back: if it
-    /// were dropped, its outcome would be unknown. With `awaited` the releases are awaited too, since a second pass begins when
-    /// nothing is held. Returns whether there are any to be polled.
+    /// Releases the holds from there on, and stops asking for the other names. A command that is under way is awaited first and
+    /// then undone, since dropping it would leave its outcome unknown. With `awaited`, the releases are awaited too, since a second
+    /// pass begins when nothing is held. Returns whether there are any to be polled.
     fn give_back(&mut self, from: usize, awaited: bool) -> bool {
         let mut begun = false;
         for slot in self.slots.iter_mut().skip(from) {
@@ -423,9 +423,9 @@ impl Gathering {
         })
     }
 
-    /// Called if a name is lost before all are granted: it and the names behind it are asked for again after a pause. Without a pause
-    /// a lease that is too short for the wait would be asked for again and again. What is under way is dropped here, and undone in
-    /// the background, which has the time of the pause.
+    /// Called if a name is lost before all are granted: it and the later names are asked for again after a pause. Without a pause a
+    /// lease that is too short for the wait would be asked for again and again. Commands that are under way are dropped here, and
+    /// undone in the background during the pause.
     fn begin_again(&mut self, from: usize, loss: Loss, options: &AllOptions) {
         self.waited = from;
         self.slots.iter_mut().skip(from).for_each(|slot| *slot = Slot::Free);

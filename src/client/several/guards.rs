@@ -42,7 +42,7 @@ impl Guards {
 }
 
 impl<K: Kind> Guards<K> {
-    /// Returns the guards as ones of another kind. Fails if fenced ones are asked for, and one of the holds has no token: then all are
+    /// Returns the guards as another kind. Fails if that kind is fenced and one of the holds has no token; then all of them are
     /// released.
     pub(in crate::client) fn into_kind<L: Kind>(self) -> Result<Guards<L>> {
         let guards = self.guards.into_iter().map(Guard::into_kind).collect::<Result<_>>()?;
@@ -74,7 +74,7 @@ impl<K: Kind> Guards<K> {
 
     /// Releases all holds at once, and reports whether all of them were still held.
     ///
-    /// Each is released, whatever becomes of the others.
+    /// Each hold is released, whatever happens to the others.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -101,10 +101,10 @@ impl<K: Kind> Guards<K> {
         all(self.guards.into_iter().map(Guard::release)).await
     }
 
-    /// Waits until the first of the holds is lost, and returns the reason. Pending for as long as all are good.
+    /// Waits until the first of the holds is lost, and returns the reason. Pending while all of them are good.
     ///
-    /// From then on what the holds guard together is not safe. The other holds stay until the guards are released or dropped, since
-    /// the work that they guard may go on.
+    /// From then on the work that the holds guard together is not safe. The other holds stay until the guards are released or
+    /// dropped, since the work that they guard may go on.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -145,7 +145,8 @@ impl<K: Kind> Guards<K> {
         self.guards.iter().any(Guard::is_lost)
     }
 
-    /// Returns why a hold was lost, for the first name whose hold was, or `None` while all are good. Sends nothing.
+    /// Returns why a hold was lost, or `None` while all are good; if several were lost, the reason of the first name. Sends
+    /// nothing.
     #[must_use]
     pub fn loss(&self) -> Option<Loss> {
         self.guards.iter().find_map(Guard::loss)
@@ -174,7 +175,7 @@ impl<K: Kind> Guards<K> {
 
     /// Makes all holds good for at least `lease` from now, in whole milliseconds.
     ///
-    /// Each is extended, whatever becomes of the others. See [`Guard::extend`](crate::Guard::extend).
+    /// Each is extended, whatever happens to the others. See [`Guard::extend`](crate::Guard::extend).
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -285,7 +286,7 @@ impl Guards<Fenced> {
     }
 }
 
-/// Fenced guards are guards: for code that treats both kinds alike, and does not need the tokens.
+/// Converts fenced guards for code that treats both kinds alike, and does not need the tokens.
 impl From<Guards<Fenced>> for Guards {
     fn from(guards: Guards<Fenced>) -> Guards {
         Guards::new(guards.guards.into_iter().map(Guard::from))
@@ -302,7 +303,7 @@ impl Granted for Guards {
         self.watching()
     }
 
-    /// The span of the first name: a span has one parent.
+    /// Returns the span of the first name, since a span has one parent.
     fn span(&self) -> Option<&HeldSpan> {
         self.guards.iter().find_map(Guard::span)
     }

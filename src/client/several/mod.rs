@@ -1,4 +1,4 @@
-//! Several locks at once: a request of its own for each name, and all of them polled in one task.
+//! Requests for several locks: each name has a request of its own, and all of them are polled in one task.
 
 mod acquire;
 mod guards;

@@ -1,4 +1,4 @@
-//! The handle of several locks.
+//! The handle for several locks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,16 +17,17 @@ use crate::client::several::guards::Guards;
 use crate::session::Handle;
 use crate::wire::keys::Keys;
 
-/// Several locks that are taken all or none. [`Locks::mutexes`](crate::Locks::mutexes) creates it. A handle holds nothing by itself.
+/// Several locks that are taken together or not at all. [`Locks::mutexes`](crate::Locks::mutexes) creates it. A handle holds
+/// nothing by itself.
 ///
 /// Each is the same lock as the [`Mutex`](crate::Mutex) of its name, and re-enters like it.
 ///
 /// **Requests that take several locks in this way do not deadlock**, in whatever order they list the names, in one process or in
-/// many: each request holds nothing behind a name that it waits for, in the order of the names (by their bytes). What is taken one by
-/// one inside a hold is not part of that order: use [`within`](Request::within) there, or list all names at once.
+/// many: a request never holds a name that sorts (by its bytes) after one that it waits for. Locks that are taken one by one inside
+/// a hold are not part of that order: use [`within`](Request::within) there, or list all names at once.
 ///
-/// All names are asked for at once, in one round trip. If one is held by somebody else, those behind it are given back, and are asked
-/// for again once it is granted.
+/// All names are asked for at once, in one round trip. If somebody else holds one of them, the later ones are released, and are
+/// asked for again once it is granted.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -39,7 +40,7 @@ use crate::wire::keys::Keys;
 #[derive(Clone)]
 pub struct Mutexes<K: Kind = Plain> {
     handle: Handle,
-    /// Sorted by name, each once.
+    /// Sorted by name, without duplicates.
     keys: Arc<[Arc<Keys>]>,
     kind: PhantomData<K>,
 }
@@ -93,7 +94,7 @@ impl<K: Kind> Mutexes<K> {
     /// Waits for all of the locks, for as long as it takes, and returns their guards. The holds are renewed until the guards are
     /// released or dropped.
     ///
-    /// [`Mutex::lock`](crate::Mutex::lock) describes to whom they belong. See [`Request`] for options, errors and cancel safety.
+    /// [`Mutex::lock`](crate::Mutex::lock) describes who owns the holds. See [`Request`] for options, errors and cancel safety.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
