@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::holder::Holder;
 
-/// A [`Result`](std::result::Result) whose error is nestlock's own [`Error`], unless another is named.
+/// A [`Result`](std::result::Result) whose error is nestlock's [`Error`] by default.
 ///
 /// ```
 /// async fn recount(stock: &nestlock::Mutex) -> nestlock::Result<u32> {
@@ -19,8 +19,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a call failed.
 ///
-/// Opaque: match on [`kind`](Error::kind). The message has the lock's name, the server (never its credentials), what happened, and what
-/// to do about it. [`source`](StdError::source) is the cause if there is one; its type may change in any release.
+/// Opaque: match on [`kind`](Error::kind). The message has the lock's name, the server (never its credentials), what happened, and
+/// what to do about it. [`source`](StdError::source) returns the cause if there is one; its type may change in any release.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -51,7 +51,7 @@ struct Inner {
 
 /// The kinds of [`Error`]. More may be added.
 ///
-/// [`Error`] has an example.
+/// See the example of [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -59,8 +59,8 @@ pub enum ErrorKind {
     Timeout,
     /// The hold is over although nobody released it: [`Error::loss`] has the reason.
     Lost,
-    /// The key holds something that is no lock, or the key of its fencing counter holds something that is no counter. Such a key is never
-    /// touched, and never waited for.
+    /// The key holds something that is no lock, or the key of its fencing counter holds something that is no counter. Such a key is
+    /// never changed, and requests do not wait for it.
     NotALock,
     /// The request is nested in a hold of its owner, or is a branch beside it: the two look the same. Use
     /// [`run`](crate::Mutex::run), or a [`scope`](crate::owner::scope()) for each branch.
@@ -70,7 +70,7 @@ pub enum ErrorKind {
     /// The server could not be reached, did not answer in time, or can't work now; of several masters, too few have a vote or answered;
     /// too few replicas have acknowledged the grant; or the provider of credentials failed, or a server now refuses what it returns.
     Unavailable,
-    /// An option, a name or an address that can't work. No lock was touched.
+    /// An option, a name or an address can't work. No lock was touched.
     Config,
     /// The program uses the crate in a way that can't work: a future that is polled after it was ready, no tokio runtime, a
     /// `Locks` from before a fork in the child, a fenced re-entry under a hold without a token, or a [`Hold`](crate::Hold) that is used
@@ -184,7 +184,7 @@ impl Error {
         error
     }
 
-    /// Adds who was in the way.
+    /// Adds the holder that was in the way.
     pub(crate) fn held_by(mut self, holder: Option<Holder>) -> Error {
         self.0.holder = holder;
         self
@@ -221,7 +221,7 @@ impl Error {
         error
     }
 
-    /// Puts a text before the message: how many masters failed like this one.
+    /// Puts a text before the message that says how many masters failed like this one.
     pub(crate) fn behind(mut self, counted: &str) -> Error {
         self.0.message = in_one_line(format!("{counted}: {}", self.0.message));
         self
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(size_of::<Error>(), size_of::<usize>());
     }
 
-    /// `main() -> Result` prints it after `Error: `.
+    /// `main() -> Result` prints the debug form after `Error: `.
     #[test]
     fn its_debug_is_a_line_that_reads_well_and_says_each_thing_once() {
         let name: Arc<str> = "stock".into();

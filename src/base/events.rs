@@ -1,4 +1,4 @@
-//! What a master reports by itself.
+//! `Events`: what a master reports by itself.
 
 /// Receives what a master reports. The tasks of a backend call it with nothing locked; it must not block.
 pub(crate) trait Events: Send + Sync + 'static {
@@ -10,8 +10,8 @@ pub(crate) trait Events: Send + Sync + 'static {
     fn message(&self, channel: &str, text: &str);
     /// This subscription was refused or failed: no message arrives until `subscribed` is called.
     fn not_subscribed(&self, channel: &str);
-    /// The server refused a subscription, for this reason. Returns whether it is made elsewhere instead: then it is neither logged nor
-    /// repeated here.
+    /// The server refused a subscription, for this reason. Returns whether the subscription is made elsewhere instead; if so, the
+    /// refusal is neither logged nor retried here.
     fn refused(&self, _channel: &str, _why: &str) -> bool {
         false
     }

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 
-/// A call that failed, and what is known of it.
+/// A call that failed, and what is known about it.
 #[derive(Debug)]
 pub(crate) struct Failure {
     /// What the server may have done.

@@ -8,7 +8,7 @@ use tokio::sync::futures::Notified;
 
 use crate::error::Loss;
 
-/// The loss or the release of a level. It is set at most once, and final: a reply that arrives after the loss changes nothing.
+/// The loss or the release of a level. It is set at most once and is final: a reply that arrives after the loss changes nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Fate {
     /// The number of the loss, with the bit [`ANNOUNCED`] once it is counted; 0 while there is none. One byte, since every level has one.
@@ -53,7 +53,7 @@ impl Fate {
         self.changed.notify_waiters();
     }
 
-    /// Ready at the first [`notify`](Fate::notify) after this call.
+    /// Returns a future that is ready at the first [`notify`](Fate::notify) after this call.
     pub(crate) fn notified(&self) -> Notified<'_> {
         self.changed.notified()
     }

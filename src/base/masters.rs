@@ -1,4 +1,4 @@
-//! A set of masters.
+//! `MasterSet`: a set of masters.
 
 use std::iter;
 
@@ -37,13 +37,13 @@ impl MasterSet {
         MasterSet(self.0 | others.0)
     }
 
-    /// The intersection.
+    /// Returns the intersection.
     #[must_use]
     pub(crate) fn within(self, others: MasterSet) -> MasterSet {
         MasterSet(self.0 & others.0)
     }
 
-    /// The difference.
+    /// Returns the difference.
     #[must_use]
     pub(crate) fn without(self, others: MasterSet) -> MasterSet {
         MasterSet(self.0 & !others.0)
@@ -68,7 +68,7 @@ impl MasterSet {
     }
 }
 
-/// How the masters differ after a command of a hold. A single master can be only in `remains` and `missing`.
+/// How the masters differ after a command of a hold. If there is a single master, it can be only in `remains` and `missing`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spread {
     /// Masters that lack the field of a live hold: it has to be written to them.
@@ -86,7 +86,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// The masters do not differ, and all have answered.
+    /// No difference: all masters have answered, and alike.
     pub(crate) const NONE: Spread = Spread {
         lacking: MasterSet::NONE,
         remains: MasterSet::NONE,

@@ -1,4 +1,4 @@
-//! What all other folders use: time, sets of masters, failures, events, logging and metrics.
+//! The base that all other folders use: time, sets of masters, failures, events, logging and metrics.
 
 mod events;
 mod failure;

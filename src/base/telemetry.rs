@@ -1,4 +1,4 @@
-//! What the crate logs. The only file that uses `tracing`. No log line has credentials.
+//! Logging. This is the only file that uses `tracing`. No log line has credentials.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -22,7 +22,7 @@ macro_rules! debug_span { ($($span:tt)*) => { tracing::debug_span!(target: "nest
 /// Where in the program a request was made.
 pub(crate) type Place = &'static Location<'static>;
 
-/// The span in which a request waits. Make, clone and drop it while nothing is locked: that runs the subscriber's code.
+/// The span in which a request waits. Make, clone and drop it while nothing is locked, since that runs the subscriber's code.
 #[derive(Debug)]
 pub(crate) struct Context(Span);
 
@@ -78,7 +78,7 @@ pub(crate) fn runtime_ended(held: usize) {
     );
 }
 
-/// The runtime of a `Locks` does not run, and a thread renews what is held.
+/// The runtime of a `Locks` does not run, and a thread renews its holds.
 pub(crate) fn blocked(silent: Duration, due: usize, renewed: usize) {
     warn!(
         ?silent,
@@ -204,7 +204,7 @@ pub(crate) fn subscription_refused(server: &str, channel: &str, why: &str) {
     warn!(server, channel, why, "subscription refused, waiters for this lock poll");
 }
 
-/// The user lacks a right that keeping processes in order needs.
+/// The user lacks a right that is needed to serve processes in order.
 pub(crate) fn lines_denied(server: &str) {
     warn!(
         server,
@@ -219,7 +219,8 @@ const ACQUIRE: &str = "nestlock.acquire";
 pub(crate) struct AcquireSpan(Span);
 
 impl AcquireSpan {
-    /// Begins it below the current span. `system`: what keeps the locks; called only if somebody records the span.
+    /// Begins the span below the current one. `system` returns what keeps the locks, and is called only if somebody records the
+    /// span.
     pub(crate) fn begin(
         name: &str,
         place: Place,
@@ -242,7 +243,7 @@ impl AcquireSpan {
     }
 }
 
-/// Whether somebody may record spans. Inlined, so that it costs no call.
+/// Returns whether somebody may record spans. Inlined, so that it costs no call.
 #[inline]
 pub(crate) fn has_spans() -> bool {
     LevelFilter::current() >= Level::DEBUG
@@ -274,7 +275,7 @@ pub(crate) fn not_granted(kind: ErrorKind) {
 pub(crate) struct HeldSpan(Span);
 
 impl HeldSpan {
-    /// Begins it below the current span. Returns `None` if nobody records it.
+    /// Begins the span below the current one. Returns `None` if nobody records it.
     pub(crate) fn begin(
         name: &str,
         field: &str,
@@ -306,8 +307,8 @@ pub(crate) fn acquired_after_waiting(name: &str, field: &str, waited: Duration) 
     debug!(name = %shown(name), field, ?waited, "lock acquired after waiting");
 }
 
-/// A request has waited for long. `by`: who has the lock, whether that is an owner of this process, and for how long it has had it;
-/// `None` if unknown. `waiting`: how many requests of this process wait.
+/// A request has waited for long. `by`: who has the lock, whether that is an owner of this process, and for how long it has had the
+/// lock; `None` if unknown. `waiting`: how many requests of this process wait.
 pub(crate) fn still_waiting(
     name: &str,
     (waited, place): (Duration, Place),
@@ -380,8 +381,8 @@ pub(crate) fn self_wait(name: &str, asks: &dyn Debug, holds: &dyn Debug) {
     );
 }
 
-/// Two locks were requested in both orders. `outer` is held where `inner` is requested; `before`: where `inner` was held, and where
-/// `outer` was requested, the other time.
+/// Two locks were requested in both orders. `outer` is held at the place where `inner` is requested. `before` has the two places of
+/// the other time: where `inner` was held, and where `outer` was requested.
 pub(crate) fn lock_order(outer: (&str, Place), inner: (&str, Place), before: (Place, Place)) {
     let (held, asked) = (shown(outer.0), shown(inner.0));
     let (held_at, asked_at, before_held_at, before_asked_at) = (outer.1, inner.1, before.0, before.1);
@@ -397,7 +398,7 @@ pub(crate) fn lock_order(outer: (&str, Place), inner: (&str, Place), before: (Pl
     );
 }
 
-/// What a command of unknown outcome had left on the server was corrected.
+/// The effect of a command with unknown outcome was corrected on the server.
 pub(crate) fn settled(name: &str, field: &str) {
     debug!(name = %shown(name), field, "hold settled with the server");
 }

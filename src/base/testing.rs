@@ -104,7 +104,7 @@ pub(crate) fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Returns one of these answers, as they are on the wire, changed in some places; or any other value.
+/// Returns one of these answers, in their wire format, changed in some places; or any other value.
 pub(crate) fn answers(valid: &'static [&'static str]) -> impl Strategy<Value = Value> {
     let edit = prop_oneof![value().prop_map(Edit::Put), Just(Edit::Remove), Just(Edit::Repeat)];
     let edits = vec((any::<usize>(), edit), 0..4);
@@ -161,7 +161,7 @@ fn change(value: &mut Value, before: &mut usize, edit: &Edit) -> bool {
     false
 }
 
-/// Checks that what is kept or shown of an answer is not much larger than the answer.
+/// Checks that the text or value made from an answer is not much larger than the answer.
 pub(crate) fn is_bounded(shown: &impl Debug, answer: &impl Debug) {
     let (shown, answer) = (format!("{shown:?}").len(), format!("{answer:?}").len());
     assert!(shown <= 1_000 + 8 * answer, "{shown} bytes of {answer}");

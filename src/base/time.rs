@@ -1,4 +1,4 @@
-//! All arithmetic of leases, drift and waits. Nothing here reads a clock: `now` and `sent` are arguments.
+//! All arithmetic on leases, drift and waits. Nothing here reads a clock: `now` and `sent` are arguments.
 
 use std::num::NonZeroU64;
 use std::sync::LazyLock;
@@ -75,7 +75,7 @@ pub(crate) struct Drift {
 }
 
 impl Drift {
-    /// The drift over a lease.
+    /// Returns the drift over a lease.
     pub(crate) fn of(self, lease: Duration) -> Duration {
         // Rounds to the nearest nanosecond. A conversion from seconds would take most of the time of computing a deadline.
         let nanos = lease.as_secs_f64() * self.factor * 1e9 + 0.5;
@@ -97,7 +97,7 @@ impl Lease {
     /// The default time for which a fencing counter is kept.
     pub(crate) const DAY: Lease = Lease(Duration::from_secs(24 * 60 * 60));
 
-    /// The rest of a lease that is not renewed, cut to whole milliseconds; at least [`SHORTEST`](Lease::SHORTEST).
+    /// Returns the rest of a lease that is not renewed, cut to whole milliseconds; at least [`SHORTEST`](Lease::SHORTEST).
     pub(crate) fn rest(left: Duration) -> Lease {
         Lease(Duration::from_millis(left.min(LONGEST).as_millis() as u64)).max(Lease::SHORTEST)
     }

@@ -1,4 +1,4 @@
-//! Calls the user's code in the middle of something; it may panic.
+//! Calls the user's code, which may panic, in the middle of other work.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

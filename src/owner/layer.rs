@@ -1,4 +1,4 @@
-//! `OwnerLayer`: each request of a server as an owner of its own.
+//! `OwnerLayer`: makes each request of a server an owner of its own.
 
 use std::task::{Context, Poll};
 
@@ -11,8 +11,8 @@ use crate::owner::scope::Scope;
 /// A layer of `tower` that makes each request an [`Owner`] of its own.
 ///
 /// A server runs all HTTP/1 requests of a keep-alive connection in one task, and a task is one owner by default. So a request would
-/// re-enter what an earlier one on the same connection still holds. With this layer outside all others, no request is taken for another
-/// one. Calls nested in a request still re-enter, and a guard that outlives the response still belongs to its request.
+/// re-enter what an earlier one on the same connection still holds. If this layer is the outermost one, no request is taken for
+/// another one. Calls nested in a request still re-enter, and a guard that outlives the response still belongs to its request.
 ///
 /// It needs the feature `tower`. [`guide::owners`](crate::guide::owners#servers) has samples with axum and with tonic. With any service:
 ///
@@ -67,9 +67,9 @@ impl<S> Layer<S> for OwnerLayer {
     }
 }
 
-/// A service whose requests are owners of their own: what [`OwnerLayer`] wraps another service in.
+/// A service whose requests are owners of their own. [`OwnerLayer`] makes it around another service.
 ///
-/// [`OwnerLayer`] has an example.
+/// See the example of [`OwnerLayer`].
 #[derive(Clone, Debug)]
 pub struct OwnerService<S> {
     inner: S,
@@ -86,7 +86,7 @@ impl<S: Service<Request>, Request> Service<Request> for OwnerService<S> {
 
     fn call(&mut self, request: Request) -> Scope<S::Future> {
         let owner = Owner::new();
-        // What the service does before its future is polled belongs to the request too: it may spawn a task with a child of its owner.
+        // The service's work before its future is polled belongs to the request too: it may spawn a task with a child of its owner.
         let inside = inside(&owner);
         let work = self.inner.call(request);
         drop(inside);

@@ -1,6 +1,6 @@
-//! The tree of owners, which decides who re-enters. After J. E. B. Moss, *Nested Transactions* (MIT, 1981): a lock is granted
-//! to an owner when each of its holders is that owner or one of its ancestors, and what a child still holds when it ends
-//! passes to its parent.
+//! The tree of owners, which decides who re-enters. After J. E. B. Moss, *Nested Transactions* (MIT, 1981): a lock is granted to an
+//! owner when each of its holders is that owner or one of its ancestors, and the holds that a child still has when it ends pass to
+//! its parent.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -31,10 +31,9 @@ struct Inner {
 
 /// The holder of a lock: the identity by which calls re-enter.
 ///
-/// By default the owner is the current tokio task, so nested calls on one task re-enter. Outside any task, as in the root future
-/// of `block_on`, it is the thread. [`Mutex::run`](crate::Mutex::run) and [`scope`](crate::scope()) make a child of it for
-/// their work, so branches that run side by side in one task exclude each other, while both re-enter what their common
-/// ancestor holds.
+/// By default the owner is the current tokio task, so nested calls on one task re-enter. Outside any task, as in the root future of
+/// `block_on`, it is the thread. [`Mutex::run`](crate::Mutex::run) and [`scope`](crate::scope()) make a child of it for their work,
+/// so branches that run side by side in one task exclude each other, while both re-enter the holds of their common ancestor.
 ///
 /// A server runs all requests of a keep-alive connection in one task. Run each of them in the scope of a [new owner](Owner::new):
 /// otherwise, if a guard outlives its request, the next request re-enters what that guard still holds.
@@ -76,7 +75,7 @@ enum Root {
 struct TreeNode {
     parent: Option<Owner>,
     depth: u32,
-    /// `None`: this node is the root. Kept in each node, since a recursion may be a thousand deep.
+    /// `None` if this node is the root. Kept in each node, since a recursion may be a thousand deep.
     root: Option<Root>,
     scopes: Mutex<Scopes>,
 }
@@ -86,13 +85,13 @@ struct TreeNode {
 struct Scopes {
     open: usize,
     entered: bool,
-    /// One for each level and each request. What they stand for passes to the heir when the last scope ends. The first one has its place
-    /// here: the owner of a `run` mostly has no other.
+    /// One registration for each level and each request. What they stand for passes to the heir when the last scope ends. The first
+    /// one is stored in place, since the owner of a `run` mostly has no other.
     first: Option<Position>,
     more: Vec<Position>,
 }
 
-/// Where an owner has levels or requests: one lock of one session.
+/// A place where an owner has levels or requests: one lock of one session.
 #[derive(Clone)]
 pub(crate) struct Position {
     pub(crate) session: Weak<dyn OwnerEnds>,
@@ -101,12 +100,13 @@ pub(crate) struct Position {
 
 /// Notified when an owner's last scope ends.
 pub(crate) trait OwnerEnds: Send + Sync {
-    /// The last scope of `owner` has ended: what it still has at the lock `name` belongs to its nearest live ancestor from now on.
+    /// Called when the last scope of `owner` has ended: its levels and requests at the lock `name` belong to its nearest live
+    /// ancestor from now on.
     fn owner_ended(&self, name: &Arc<str>, owner: &Owner);
 }
 
 impl Owner {
-    /// A new owner without a parent.
+    /// Makes a new owner without a parent.
     ///
     /// Use it for a hold that outlives the call that takes it, and for each request of a server, since one task serves all requests of a
     /// keep-alive connection. [`Owner::scope`] and [`Request::owner`](crate::futures::Request::owner) have examples.
@@ -124,7 +124,7 @@ impl Owner {
         Owner::made(None)
     }
 
-    /// Returns the current owner: that of the innermost scope, else the tokio task, else the thread.
+    /// Returns the current owner: that of the innermost scope, otherwise the tokio task, otherwise the thread.
     ///
     /// ```
     /// use nestlock::Owner;
@@ -135,7 +135,7 @@ impl Owner {
         innermost().unwrap_or_else(Owner::of_task)
     }
 
-    /// Returns the owner outside any scope: the task, else the thread.
+    /// Returns the owner outside any scope: the task, otherwise the thread.
     fn of_task() -> Owner {
         Owner(match task::try_id() {
             Some(id) => Kind::Task(id),
@@ -143,8 +143,8 @@ impl Owner {
         })
     }
 
-    /// Whether the current code runs in a scope of this owner or of a descendant, even with scopes of other owners in between, or in the
-    /// task that this owner is.
+    /// Returns whether the current code runs in a scope of this owner or of a descendant, even with scopes of other owners in
+    /// between, or in the task that this owner stands for.
     pub(crate) fn surrounds(&self) -> bool {
         let here = task::try_id();
         let read = CURRENT.try_with(|current| {
@@ -160,7 +160,7 @@ impl Owner {
         read.unwrap_or(false) || Owner::of_task() == *self
     }
 
-    /// Returns a new child: it re-enters what this owner holds, and excludes this owner's other children.
+    /// Returns a new child, which re-enters this owner's holds and excludes its other children.
     ///
     /// [`Owner`] has an example that passes one to a spawned task.
     #[must_use = "a child does nothing until a request or a scope uses it"]
@@ -188,7 +188,7 @@ impl Owner {
         }
     }
 
-    /// Whether this owner is `other` or one of its descendants.
+    /// Returns whether this owner is `other` or one of its descendants.
     pub(crate) fn is_within(&self, other: &Owner) -> bool {
         let mut at = self;
         while at.depth() > other.depth() {
@@ -209,8 +209,8 @@ impl Owner {
         })
     }
 
-    /// Returns the owner of what this owner acquires at `position` now: itself, or its nearest live ancestor if its last scope has ended.
-    /// That owner notifies the session when it ends, until [`forget`](Owner::forget).
+    /// Returns the owner of a level that this owner acquires at `position` now: itself, or its nearest live ancestor if its last
+    /// scope has ended. That owner notifies the session when it ends, until [`forget`](Owner::forget).
     pub(crate) fn settle_at(&self, position: &Position) -> Owner {
         let mut at = self;
         while let Kind::Made(node) = &at.0 {
@@ -219,7 +219,7 @@ impl Owner {
             }
             match &node.parent {
                 Some(parent) => at = parent,
-                // A root that has ended keeps what it has: it has no heir.
+                // A root that has ended keeps its holds, since it has no heir.
                 None => break,
             }
         }
@@ -232,7 +232,7 @@ impl Owner {
         while let Kind::Made(node) = &at.0 {
             match &node.parent {
                 Some(parent) if !lock(&node.scopes).is_live() => at = parent,
-                // A root that has ended keeps what it has: it has no heir.
+                // A root that has ended keeps its holds, since it has no heir.
                 _ => break,
             }
         }
@@ -259,7 +259,7 @@ impl Owner {
         }
     }
 
-    /// Ends one scope. When the last one ends, what the owner still has passes to its heir.
+    /// Ends one scope. When the last one ends, all that the owner still has passes to its heir.
     pub(crate) fn leave(&self) {
         let Kind::Made(node) = &self.0 else { return };
         let (first, more) = {
@@ -321,8 +321,8 @@ fn innermost() -> Option<Owner> {
     read.ok().flatten()
 }
 
-/// Makes an owner the current one until it is dropped: around each poll of its work, and around the work's drop. Its value is the number
-/// of scopes around it.
+/// Keeps an owner the current one until this is dropped: around each poll of its work, and around the work's drop. Its value is the
+/// number of scopes around it.
 pub(crate) struct Inside(Option<usize>);
 
 /// Makes the owner the current one. It returns a guard and doesn't take the work as a closure, which would add a frame to a stack of a

@@ -1,4 +1,4 @@
-//! The scope of an owner: the owner is current while the work of the scope is polled or dropped.
+//! `Scope`: an owner is current while the work of its scope is polled or dropped.
 
 use std::fmt;
 use std::future::Future;
@@ -11,8 +11,8 @@ use crate::owner::owner::{Owner, inside};
 
 /// Runs `work` as a new owner, a child of the owner that is current at the first poll.
 ///
-/// Run each of several concurrent branches of one task in a scope: they exclude each other, and re-enter what was held before
-/// they began.
+/// Run each of several concurrent branches of one task in a scope: they exclude each other, and re-enter holds that were taken
+/// before they began.
 ///
 /// # Cancel safety
 ///
@@ -61,7 +61,7 @@ pin_project! {
 }
 
 impl<F: Future> Scope<F> {
-    /// Sets the owner of the scope, before the first poll.
+    /// Sets the owner of the scope. Called before the first poll.
     pub(crate) fn set_owner(self: Pin<&mut Self>, owner: Owner) {
         *self.project().state = ScopeState::Unpolled(owner);
     }

@@ -1,4 +1,4 @@
-//! The masters asked as one.
+//! Asks the masters as one.
 
 mod quorum;
 mod tally;

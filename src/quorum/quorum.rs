@@ -1,4 +1,4 @@
-//! The masters of a `Locks`, asked as one. The layers above don't know how many there are.
+//! `Quorum`: the masters of a `Locks`, asked as one. The layers above don't know how many there are.
 
 use std::future::{poll_fn, ready};
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use crate::wire::{Action, Call, Line, Pending, Reply, Rule};
 #[derive(Debug)]
 pub(crate) struct Quorum {
     masters: Box<[Arc<dyn Backend>]>,
-    /// How long after its start a master has no vote on fresh grants. `None`: it has one at once.
+    /// How long after its start a master has no vote on fresh grants. With `None` it has a vote at once.
     probation: Option<Duration>,
-    /// The process that made the connections to them. `None`: there are no connections.
+    /// The process that made the connections to them. `None` if there are no connections.
     process: Option<u32>,
-    /// Whether their first attempts to connect may be under way, and are to be waited for.
+    /// Whether the first attempts to connect may be under way and have to be waited for.
     opening: AtomicBool,
     #[cfg(test)]
     copied: AtomicBool,
 }
 
-/// What one master answered.
+/// The answer of one master.
 pub(crate) type Reported = Result<Reply, Failure>;
 
 /// Calls in flight; once there is a verdict, those of the stragglers.
@@ -47,12 +47,13 @@ impl Quorum {
         }
     }
 
-    /// Nobody has waited for the first attempts to connect. A call to a single master waits for a connection by itself.
+    /// Marks the first attempts to connect as under way: nobody has waited for them. A call to a single master waits for a
+    /// connection by itself.
     pub(crate) fn opening(self) -> Quorum {
         Quorum { opening: (self.masters.len() > 1).into(), ..self }
     }
 
-    /// Whether their first attempts to connect may be under way.
+    /// Returns whether the first attempts to connect may be under way.
     pub(crate) fn is_opening(&self) -> bool {
         self.opening.load(Relaxed)
     }
@@ -76,12 +77,12 @@ impl Quorum {
         .await
     }
 
-    /// From now on nobody waits for the first attempts to connect.
+    /// Ends the wait for the first attempts to connect.
     pub(crate) fn opened(&self) {
         self.opening.store(false, Relaxed);
     }
 
-    /// Whether this is a copy in the child of a `fork`, which sends nothing. It has the ids of its parent:
+    /// Returns whether this is a copy in the child of a `fork`, which sends nothing. It has the ids of its parent:
     ///
     /// 1. The parent takes a lock with the field `uuid:6`.
     /// 2. The next id of the child is 6 too, so it asks for the lock with the same field.
@@ -94,13 +95,13 @@ impl Quorum {
         self.process.is_some_and(|process| process != std::process::id())
     }
 
-    /// From now on this is a copy.
+    /// Marks this as a copy.
     #[cfg(test)]
     pub(crate) fn becomes_a_copy(&self) {
         self.copied.store(true, std::sync::atomic::Ordering::SeqCst);
     }
 
-    /// Checks that this is no copy, before a decision that sends no command. Otherwise:
+    /// Checks that this is not a copy, before a decision that sends no command. Otherwise:
     ///
     /// 1. The parent holds a lock, and forks.
     /// 2. In the child a request waits for the copy of that hold.
@@ -118,14 +119,14 @@ impl Quorum {
         self.masters.len()
     }
 
-    /// Returns the masters that can't be asked now. They report when they can.
+    /// Returns the masters that can't be asked now. They report when they are back.
     pub(crate) fn away(&self) -> MasterSet {
         let away = self.masters.iter().enumerate().filter(|(_, master)| master.is_away());
         away.fold(MasterSet::NONE, |masters, (index, _)| masters.union(MasterSet::one(index)))
     }
 
-    /// Whether a majority of the masters is connected to, as far as is known. Else a hold may end, and nothing of it would be noticed here:
-    /// a connection that is made again reports it.
+    /// Returns whether a majority of the masters is connected, as far as is known. Without one a hold may end unnoticed here, until
+    /// a new connection reports it.
     pub(crate) fn is_connected(&self, keys: &Keys) -> bool {
         let connected = self.masters.iter().filter(|master| master.is_connected(keys)).count();
         2 * connected > self.masters.len()
@@ -136,7 +137,8 @@ impl Quorum {
         self.put(pending.rule(), pending.masters, &pending.call).await
     }
 
-    /// Whether a command about this lock would be written to the sockets of all masters at once, but of those that can't be asked now.
+    /// Returns whether a command about this lock would be written at once to the sockets of all masters, except those that can't be
+    /// asked now.
     pub(crate) fn is_unused(&self, keys: &Keys) -> bool {
         let mut some = false;
         let mut is_free = |master: &Arc<dyn Backend>| {
@@ -147,7 +149,7 @@ impl Quorum {
         self.masters.iter().all(&mut is_free) && some && !self.is_copied()
     }
 
-    /// Sends one command of a hold, as far as that takes no wait. [`ask_begun`](Quorum::ask_begun) does the rest.
+    /// Sends one command of a hold, as far as that is possible without waiting. [`ask_begun`](Quorum::ask_begun) does the rest.
     pub(crate) fn begin(&self, pending: &Pending) -> Stragglers {
         let is_copied = self.is_copied();
         let begin = |(index, master): (usize, &Arc<dyn Backend>)| {
@@ -158,29 +160,30 @@ impl Quorum {
         Stragglers(asked.map(begin).collect())
     }
 
-    /// Whether the answers of a master lie unread.
+    /// Returns whether answers of a master are unread.
     pub(crate) fn is_unread(&self) -> bool {
         self.masters.iter().any(|master| master.is_unread())
     }
 
     /// Returns how to connect once more to the servers that keep this lock, with the numbers of their masters.
     pub(crate) fn spares(&self, keys: &Keys) -> impl Iterator<Item = (usize, Spare)> {
-        // In the child of a `fork` it would renew its parent's holds.
+        // In the child of a `fork` it would renew the holds of its parent.
         let masters = if self.is_copied() { &[] } else { &*self.masters };
         masters.iter().enumerate().filter_map(|(index, master)| Some((index, master.spare(keys)?)))
     }
 
-    /// Waits for the verdict on a command that was begun.
+    /// Waits for the verdict on a command whose sending has begun.
     pub(crate) async fn ask_begun(&self, pending: &Pending, begun: Stragglers) -> (Verdict, Stragglers) {
         self.put_to_all(pending.rule(), pending.masters, &pending.call, Some(begun)).await
     }
 
-    /// The runtime ends, or has ended, and nothing is left to be ended.
+    /// Called when the runtime ends or has ended, and no hold is left to be ended.
     pub(crate) fn end_with_runtime(&self) {
         self.masters.iter().for_each(|master| master.end_with_runtime());
     }
 
-    /// The runtime ends, or has ended: writes commands whose answers nobody gets to the sockets of the masters that they are for.
+    /// Called when the runtime ends or has ended. Writes commands, whose answers nobody gets, to the sockets of the masters that
+    /// they are meant for.
     pub(crate) fn run_last(&self, commands: &[Pending]) {
         // 1. A process that holds a lock forks. 2. The child ends, and with it its copies of runtime and guard.
         if self.is_copied() || commands.is_empty() {
@@ -195,7 +198,7 @@ impl Quorum {
     }
 
     async fn put(&self, rule: Rule, masters: MasterSet, call: &Call) -> (Verdict, Stragglers) {
-        // Boxed: otherwise the future of each call would be as large as one for several masters.
+        // Boxed: otherwise the future of each call would be as large as the one for several masters.
         let [master] = &*self.masters else {
             return Box::pin(self.put_to_all(rule, masters, call, None)).await;
         };
@@ -223,7 +226,7 @@ impl Quorum {
         }
     }
 
-    /// `begun`: where it was sent already.
+    /// Sends a command to several masters and waits for the verdict. `begun` has the calls that were sent already.
     async fn put_to_all(
         &self,
         rule: Rule,
@@ -273,7 +276,8 @@ impl Quorum {
             asking.poll(cx, |index, answers| {
                 for ((at, _), answer) in asked(commands, index).zip(answers) {
                     tallies[at].count(index, self.is_young(index), answer);
-                    // Counted even if the verdict is certain already: this master is no straggler any more, though others are waited for.
+                    // Counted even if the verdict is certain already: this master is no straggler any more, though other masters
+                    // are waited for.
                     verdicts[at] = tallies[at].verdict();
                 }
             });
@@ -307,7 +311,7 @@ impl Quorum {
         self.put(Rule::Waiters, MasterSet::ALL, &call).await.0.result
     }
 
-    /// Looks at the lock. `rule`: what the look is for.
+    /// Looks at the lock. `rule` says what the look is for.
     pub(crate) async fn look(&self, keys: &Arc<Keys>, rule: Rule) -> Reported {
         let action = if rule == Rule::Who { Action::Who } else { Action::Look };
         let call = Call { names: true, ..Call::of_lock(keys, action) };
@@ -329,13 +333,13 @@ impl Quorum {
         self.masters.iter().for_each(|master| master.doubt_messages());
     }
 
-    /// Whether tokens may begin at the master's own time. Several masters are all given the client's time instead, since their counters
-    /// would rarely agree otherwise.
+    /// Returns whether tokens may begin at the master's own time. Several masters are all given the client's time instead, since
+    /// their counters would rarely agree otherwise.
     pub(crate) fn has_time(&self) -> bool {
         self.masters.len() == 1 && !self.is_portable()
     }
 
-    /// Whether every master works on any runtime.
+    /// Returns whether every master works on any runtime.
     pub(crate) fn is_portable(&self) -> bool {
         self.masters.iter().all(|master| master.is_portable())
     }
@@ -350,7 +354,7 @@ fn run(master: &Arc<dyn Backend>, call: &Call, is_copied: bool) -> BoxFuture<Rep
     if is_copied { Box::pin(ready(Err(not_run()))) } else { master.clone().run(call.clone()) }
 }
 
-/// Asks one master many calls.
+/// Sends many calls to one master.
 fn run_all(master: &Arc<dyn Backend>, calls: Vec<Call>, is_copied: bool) -> BoxFuture<Vec<Reported>> {
     match is_copied {
         true => Box::pin(ready(calls.iter().map(|_| Err(not_run())).collect())),

@@ -1,4 +1,4 @@
-//! What the answers of several masters to one command mean together. With one master, the first answer decides.
+//! Combines the answers of several masters to one command. With one master, the first answer decides.
 
 mod looks;
 
@@ -27,7 +27,7 @@ impl Verdict {
     pub(super) const DONE: Verdict =
         Verdict { result: Ok(Reply::Done), spread: Spread::NONE, split: false, token: None };
 
-    /// Returns what the entry has to know of it.
+    /// Returns the part of it that the entry has to know.
     pub(crate) fn answer(&self) -> Result<&Reply, Outcome> {
         self.result.as_ref().map_err(|failure| failure.outcome)
     }
@@ -41,7 +41,7 @@ impl Verdict {
             }
             Ok(_) => "it was lost before its fencing token was known to a majority; try again".to_owned(),
             Err(failure) => {
-                // It was granted, and what was sent since may have run.
+                // It was granted, and the renewal that was sent since may have run.
                 return Verdict { result: Err(Failure { outcome: Outcome::Unknown, ..failure }), ..self };
             }
         };
@@ -49,7 +49,7 @@ impl Verdict {
         Verdict { result: Err(Failure { outcome: Outcome::Unknown, error }), ..self }
     }
 
-    /// Names the lock in the error.
+    /// Adds the name of the lock to the error.
     pub(super) fn on(mut self, keys: &Keys) -> Verdict {
         self.result =
             self.result.map_err(|failure| Failure { error: failure.error.on(&keys.name), ..failure });
@@ -71,10 +71,10 @@ pub(super) struct Tally {
     pending: MasterSet,
     /// Masters that did as asked.
     done: MasterSet,
-    /// Masters that lack the field; `gone_young`: those that have no vote on fresh grants, so that nobody else has got theirs.
+    /// Masters that lack the field. `gone_young` has those without a vote on fresh grants: nobody else can have got theirs.
     gone: MasterSet,
     gone_young: MasterSet,
-    /// Masters with a hold of somebody else, and for how long each.
+    /// Masters with a hold of somebody else, and how long each of those lasts.
     busy: MasterSet,
     ttls: Vec<Duration>,
     /// The holders, if they are known.
@@ -87,18 +87,18 @@ pub(super) struct Tally {
     unknown: MasterSet,
     /// Masters without a vote: too young although they granted, or not asked at all.
     barred: MasterSet,
-    /// What one of the foreign masters has in place of a lock.
+    /// What one of the foreign masters has in the place of a lock.
     obstacle: Option<Reply>,
-    /// The longest TTL of a key that stays for longer than a renewal asked, and when that key ends.
+    /// The longest TTL of a key that stays longer than a renewal requested, and when that key ends.
     longer: Option<(Duration, NonZeroU64)>,
     /// Why one of the masters deferred the command.
     deferral: Option<Reply>,
     failure: Option<Failure>,
     /// The tokens of the masters that granted.
     tokens: Vec<u64>,
-    /// What a master answered to a release beyond that it is done.
+    /// What else a master answered to a release.
     ended: Option<Reply>,
-    /// How many are in the line; 0 if the field is not in it.
+    /// How many fields are in the line; 0 if this one is not among them.
     in_line: u32,
 }
 
@@ -138,25 +138,23 @@ impl Tally {
         self.barred.insert(master);
     }
 
-    /// Whether this master is still to be asked or to answer.
+    /// Returns whether this master is still to be asked or to answer.
     pub(super) fn awaits(&self, master: usize) -> bool {
         self.pending.contains(master)
     }
 
-    /// Counts the answer of a master, or that there is none. `young`: it has no vote on fresh grants.
+    /// Counts the answer of a master, or a missing one. `young`: it has no vote on fresh grants.
     pub(super) fn count(&mut self, master: usize, young: bool, answer: Result<Reply, Failure>) {
         self.pending.remove(master);
         match answer {
             Ok(Reply::Done | Reply::Token(_)) if young && self.rule == Rule::Fresh => {
-                // It restarted while it was asked. If the request is refused, its field has to be ended; if it is granted, it has the
-                // field already.
+                // It restarted while it was asked. If the request is refused, its field has to be ended there; if it is granted,
+                // the field is there already.
                 self.barred.insert(master);
                 self.unknown.insert(master);
             }
-            // What a young master has moved counts for nobody, and is ended unless a majority has moved it:
-            // 1. A claim is used, on this master too.
-            // 2. A replica that still has the claim's field takes the master's place.
-            // 3. The claim is used again.
+            // A move on a young master counts for nobody, and is ended unless a majority has moved the hold: 1. A claim is used, on
+            // this master too. 2. A replica that still has the claim's field takes the master's place. 3. The claim is used again.
             Ok(Reply::Done) if young && self.rule == Rule::Claim => self.barred.insert(master),
             Ok(Reply::Token(token)) => {
                 self.done.insert(master);
@@ -179,7 +177,7 @@ impl Tally {
                 self.ttls.push(ttl);
                 self.holders.extend(holder.map(|holder| *holder));
             }
-            // Only a single master answers so.
+            // Only a single master gives this answer.
             Ok(reply @ Reply::Waiters(_)) => {
                 self.done.insert(master);
                 self.ended = Some(reply);
@@ -237,14 +235,14 @@ impl Tally {
         masters.len() >= self.majority
     }
 
-    /// Whether so many masters are against it that the others are no majority.
+    /// Returns whether so many masters are against it that the others are no majority.
     fn is_blocking(&self, masters: MasterSet) -> bool {
         self.masters - masters.len() < self.majority
     }
 
     fn fresh(&self) -> Option<Verdict> {
         if self.is_majority(self.done) {
-            // Masters that failed are not among them: they report when they are back.
+            // Masters that failed are not included: they report when they are back.
             let lacking = self.barred.union(self.busy).without(self.unknown);
             let mut verdict =
                 Verdict { token: self.token(), ..self.with_reply(Reply::Done) }.lacking(lacking);
@@ -278,7 +276,7 @@ impl Tally {
         Some(Verdict { result: refused, spread, split, token: None })
     }
 
-    /// Returns the masters that gave no answer, and on which the command may run. A young master that granted has answered.
+    /// Returns the masters that gave no answer and may still run the command. A young master that granted has answered.
     fn given_up(&self) -> MasterSet {
         self.failed.within(self.unknown)
     }
@@ -301,7 +299,7 @@ impl Tally {
             return Some(verdict);
         }
         if self.is_blocking(no) {
-            // What the other masters have is no hold any more.
+            // The fields on the other masters are no hold any more.
             let remains = MasterSet::first(self.masters).without(no);
             let spread = Spread { remains, missing: no, given_up: self.given_up(), ..Spread::default() };
             return Some(Verdict { spread, ..self.with_reply(Reply::Gone) });
@@ -387,7 +385,7 @@ impl Tally {
         Failure { outcome: if ran { Outcome::Unknown } else { Outcome::NotRun }, error: self.error() }
     }
 
-    /// Returns the last failure, with how many masters answered and failed; if none failed, why there is no majority.
+    /// Returns the last failure, with how many masters answered and failed. If none failed, it says why there is no majority.
     fn error(&self) -> Error {
         let (young, masters) = (self.barred.union(self.gone_young).len(), self.masters);
         match &self.failure {

@@ -14,8 +14,8 @@ use crate::table::{LateAnswer, LockEntry};
 use crate::wire::keys::Keys;
 use crate::wire::{Pending, Reply, Token};
 
-/// Tasks that wait for stragglers. They start when this is dropped, which has to be after the verdict was given to the entry. An earlier
-/// answer of a straggler would be overwritten by the verdict, which counts the straggler among those still to answer.
+/// Tasks that wait for stragglers. They start when this is dropped, which must happen after the entry got the verdict. A
+/// straggler's earlier answer would be overwritten by the verdict, which counts the straggler among those still to answer.
 #[must_use = "the stragglers are polled as soon as this is dropped"]
 #[derive(Default)]
 pub(crate) struct StragglerTasks([Option<StragglerTask>; 2]);
@@ -38,13 +38,11 @@ impl Session {
         let mut late = StragglerTasks::default();
         let mut verdict = self.ask_once(pending, &mut late.0[0]).await;
         if let Some(Token { highest, agreed: false }) = verdict.token {
-            // Only if the lock is still held may the token count as known:
-            // 1. n1 answers 101, n2 answers 51, and 101 is handed out.
-            // 2. It is released.
-            // 3. The next holder is granted by n2 and n3, and gets 52.
-            // 4. 101 reaches n2 when the next holder has 52 already.
+            // The token may count as known only if the lock is still held: 1. n1 answers 101, n2 answers 51, and 101 is handed out.
+            // 2. It is released. 3. The next holder is granted by n2 and n3, and gets 52. 4. 101 reaches n2 when the next holder
+            // has 52 already.
             let late = &mut late.0[1];
-            // Boxed: it is rare, and would otherwise take room in each task that has a lock.
+            // Boxed, since it is rare and would otherwise take room in each task that has a lock.
             let renewal = Box::pin(async move { self.ask_once(&pending.acknowledging(highest), late).await });
             verdict = verdict.acknowledged(renewal.await);
         }
@@ -68,7 +66,7 @@ impl Session {
         (verdicts, StragglerTasks([late, None]))
     }
 
-    /// Waits for the verdict on a single command that was begun.
+    /// Waits for the verdict on a single command whose sending has begun.
     pub(super) async fn ask_begun(
         &self,
         command: &[Pending],
@@ -97,7 +95,7 @@ impl Session {
             return None;
         }
         let me = self.me.upgrade()?;
-        // If it is dropped with its runtime, maybe before its first poll, what was sent may have run.
+        // If it is dropped with its runtime, maybe before its first poll, its commands may have run.
         let missing = scopeguard::guard((me, commands(), stragglers.masters()), |(me, commands, masters)| {
             for master in masters.iter() {
                 me.straggled(&commands, master, |_| LateAnswer::Unknown);
@@ -140,7 +138,7 @@ impl Session {
         reply
     }
 
-    /// Whether a forced release has not reached all masters yet.
+    /// Returns whether a forced release has not reached all masters yet.
     pub(crate) fn is_forcing(&self) -> bool {
         self.forcing.load(SeqCst) > 0
     }
@@ -151,7 +149,7 @@ impl Session {
             let (keys, answer) = (&pending.call.keys, answer(pending));
             let note = |entry: &mut LockEntry, at: Moment| entry.straggled(pending, master, answer, at.now);
             match answer {
-                // Visited even if nothing of that lock is left here.
+                // Visited even if nothing of that lock is left in this process.
                 LateAnswer::There | LateAnswer::Unknown if pending.call.action.creates() => {
                     self.visit(keys, |entry, _, at| note(entry, at))
                 }

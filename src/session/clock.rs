@@ -44,8 +44,8 @@ impl Clock {
         Moment { now: now + slept, slept }
     }
 
-    /// Returns how long the machine has slept since this clock was made. It never goes back, since it is compared with what was noted
-    /// when a lease was confirmed.
+    /// Returns how long the machine has slept since this clock was made. It never goes back, since it is compared with the value
+    /// that was noted when a lease was confirmed.
     fn slept(&self) -> Duration {
         let known = Duration::from_nanos(self.most.load(Relaxed));
         let seen = (self.gap)().saturating_sub(self.first);
@@ -94,12 +94,12 @@ pub(crate) fn time_of_day() -> u64 {
 struct Stand(bool);
 
 impl Drop for Stand {
-    // A thread-local with a drop is destroyed in its turn: the later ones first.
+    // A thread-local with a drop is destroyed in turn, the latest one first.
     fn drop(&mut self) {}
 }
 
 thread_local! {
-    /// Made after tokio's, since it looks at tokio's handle, and so destroyed before it.
+    /// Made after tokio's thread-local, since it looks at tokio's handle, and so destroyed before it.
     static STAND: Stand = Stand(!Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()));
 }
 
@@ -171,7 +171,7 @@ mod tests {
         assert!(after.now < deadline);
     }
 
-    /// A glance is never ahead of what a look finds, so what is counted from it ends no later.
+    /// A glance is never ahead of a look, so a deadline that is counted from it is no later.
     #[test]
     fn a_glance_has_the_sleep_that_a_look_found_before() {
         let clock = Clock::with(|| GAP.get());
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!((glance.now, glance.slept, glance.local(glance.now)), (now + second, second, now));
     }
 
-    /// The timeline of holds is ahead of tokio's clock by what the machine slept.
+    /// The timeline of holds is ahead of tokio's clock by the time that the machine slept.
     #[test]
     fn a_moment_is_now_and_what_the_machine_slept() {
         GAP.set(Duration::from_secs(5));

@@ -1,4 +1,4 @@
-//! Passes what the backends report to the entries that it is about.
+//! Passes the reports of the backends to the entries that they are about.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -7,7 +7,7 @@ use crate::session::session::Session;
 use crate::table::LockEntry;
 use crate::wire::{Hint, LEFT_TO_OTHERS};
 
-/// Passes what the backends report to the session, which is made after them.
+/// Passes the reports of the backends to the session, which is made after them.
 #[derive(Default)]
 pub(crate) struct EventRelay(OnceLock<Weak<Session>>);
 
@@ -51,7 +51,7 @@ impl EventRelay {
         lock.inspect(|lock| self.notify(lock, visit)).is_some()
     }
 
-    /// Hints begin to arrive: makes this process known as one that knows of lines, for the locks that it waits for already.
+    /// Called when hints begin to arrive: for each lock that this process waits for already, it announces that it knows of lines.
     fn is_known(&self) {
         let Some(session) = self.0.get().and_then(Weak::upgrade) else { return };
         session.table(|table, _| table.channels().for_each(|channel| session.is_known_beside(channel, true)));
@@ -70,7 +70,7 @@ impl EventRelay {
     }
 }
 
-/// Receives what one master reports.
+/// Receives the reports of one master.
 pub(crate) struct MasterEvents {
     relay: Arc<EventRelay>,
     master: usize,
@@ -84,7 +84,7 @@ impl MasterEvents {
 
 impl Events for MasterEvents {
     fn reconnected(&self) {
-        // So a server that came back empty is noticed now, and not only after a third of the lease.
+        // So a server that came back empty is noticed now, not only after a third of the lease.
         self.relay.notify_all(|entry, at| {
             entry.ask_all(at.now);
             entry.orphans.retry(self.master, at.now);

@@ -7,19 +7,20 @@ use crate::table::LockEntry;
 use crate::wire::Line;
 use crate::wire::keys::{self, Keys};
 
-/// There is one channel for all locks. Its subscription begins with the first wait and is kept for good. Otherwise a process that waits for
-/// a lock now and then, with one request at a time, would have to subscribe before each wait could begin in the line.
+/// There is one channel for all locks. The process subscribes to it at its first wait, and stays subscribed. Otherwise a process
+/// that waits for a lock now and then, with one request at a time, would have to subscribe before each wait could begin in the
+/// line.
 ///
-/// On a Cluster each lock has a channel of its own, in its slot, since only the node of that slot can send hints. It is subscribed to with
-/// the channel of the lock's releases.
+/// On a Cluster each lock has a channel of its own, in its slot, since only the node of that slot can send hints. The process
+/// subscribes to it together with the channel of the lock's releases.
 pub(crate) struct Hints {
-    /// What scripts need to know of a lock's line. `None`: these locks have no line.
+    /// What scripts need to know of a lock's line. `None` if these locks have no line.
     line: Option<Line>,
     /// The channel for all locks.
     channel: Arc<str>,
     /// What all holds of this session begin with.
     session: Box<str>,
-    /// The beginning of the channels of all processes.
+    /// What the channels of all processes begin with.
     wakes: String,
     wanted: AtomicBool,
     on: AtomicBool,
@@ -52,20 +53,21 @@ impl Hints {
         is_this
     }
 
-    /// Returns the channel of the releases of the lock whose hints come on this channel, if it is one of a single lock.
+    /// Returns the channel of the lock's releases if this channel carries the hints of a single lock.
     pub(super) fn lock_of(&self, channel: &str) -> Option<String> {
         let sharded = self.are_sharded();
         sharded.then(|| keys::channel_of_hints(channel, &self.wakes, &self.session)).flatten()
     }
 
-    /// Returns the second channel to subscribe to, or to leave, with this channel of a lock's releases: it shows the scripts that this
-    /// process knows of lines. `None` where no hints arrive: the user may lack the right, which is the same.
+    /// Returns the second channel to subscribe to, or to leave, with this channel of a lock's releases: by it scripts see that this
+    /// process knows of lines. `None` if no hints arrive, for example since the user lacks the right, which both channels need.
     pub(super) fn beside(&self, channel: &str, on: bool) -> Option<String> {
         let arrive = self.line.is_some_and(|line| !line.sharded) && (!on || self.on.load(SeqCst));
         arrive.then(|| [&self.wakes, channel].concat())
     }
 
-    /// Returns the same of a lock on a Cluster, and the channel of its hints. Both are refused to a user that lacks the right.
+    /// Returns that second channel for a lock on a Cluster, and the channel of its hints. Both are refused to a user that lacks the
+    /// right.
     pub(super) fn of_lock(&self, keys: &Keys) -> Option<[String; 2]> {
         let line = self.are_sharded().then(|| keys.sharded_line()).flatten()?;
         Some([&self.session, &**keys.channel()].map(|rest| [&*line.wakes, rest].concat()))
@@ -75,12 +77,12 @@ impl Hints {
         self.on.store(false, SeqCst);
     }
 
-    /// Returns what a request passes to the script to enter the line of this lock. `None`: no hint would reach this process.
+    /// Returns what a request passes to the script to enter the line of this lock, or `None` if no hint would reach this process.
     pub(crate) fn line(&self, entry: &LockEntry) -> Option<Line> {
         self.line.filter(|line| if line.sharded { entry.gets_hints() } else { self.on.load(SeqCst) })
     }
 
-    /// Whether hints come on this channel.
+    /// Returns whether hints arrive on this channel.
     pub(super) fn are_of(&self, channel: &str) -> bool {
         *self.channel == *channel || self.lock_of(channel).is_some()
     }

@@ -1,17 +1,17 @@
-//! Whether the runtime of a session runs.
+//! `Pulse`: whether the runtime of a session runs.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use tokio::time::Instant;
 
-/// What the thread that stands in for the runtime and the session know of each other.
+/// State that the session shares with the thread that stands in for the runtime.
 #[derive(Debug)]
 pub(super) struct Pulse {
-    /// The thread looks at this session, or never has to. Changes to `false` only while the table is locked.
+    /// Whether the thread looks at this session, or never has to. Changes to `false` only while the table is locked.
     pub(super) attended: AtomicBool,
     /// How often the watchdog has looked at what is due.
     pub(super) beats: AtomicU64,
-    /// The runtime has a clock of its own, by which deadlines mean nothing on the thread.
+    /// Whether the runtime has a clock of its own, by which deadlines mean nothing on the thread.
     pub(super) paused: AtomicBool,
 }
 
@@ -20,12 +20,12 @@ impl Pulse {
         Pulse { attended: (!wanted).into(), beats: AtomicU64::new(0), paused: false.into() }
     }
 
-    /// Whether the thread has to be told once the session has a hold that is renewed.
+    /// Returns whether the thread has to be notified once the session has a hold that is renewed.
     pub(super) fn is_wanted(&self) -> bool {
         !self.attended.load(Relaxed)
     }
 
-    /// Called by the watchdog at each look: its runtime runs.
+    /// Called by the watchdog at each look, which shows that its runtime runs.
     pub(super) fn beat(&self) {
         self.beats.fetch_add(1, Relaxed);
         let before = std::time::Instant::now();

@@ -28,7 +28,7 @@ use crate::table::{
 use crate::wire::Pending;
 use crate::wire::keys::Keys;
 
-/// How long the background task may leave what is due alone before another runtime takes it over.
+/// How long the background task may leave due work alone before another runtime takes it over.
 const TAKEOVER: Duration = Duration::from_millis(50);
 
 /// One process's view of the locks on its masters.
@@ -43,22 +43,22 @@ pub(crate) struct Session {
     /// Notified whenever the background has done something; `close` waits on it.
     pub(crate) progress: Notify,
     pub(super) table: Mutex<LockTable>,
-    /// `None`: nobody watches the order.
+    /// `None` if nobody watches the order.
     order: Option<Mutex<LockOrder>>,
     pub(crate) hints: Hints,
     clock: Clock,
     stage: AtomicU8,
     pub(super) me: Weak<Session>,
     owner_ends: Weak<dyn OwnerEnds>,
-    /// The runtime of the connections, which also runs what is begun outside of a runtime; `None`: there are no connections.
+    /// The runtime of the connections, which also runs what is begun outside of a runtime. `None` if there are no connections.
     pub(super) runtime: Option<runtime::Handle>,
-    /// The number of the background task that works; zero: none does.
+    /// The number of the background task that works, or zero if none does.
     pub(super) active_watchdog: AtomicU64,
     pub(super) watchdogs_started: AtomicU64,
     pub(super) pulse: Pulse,
     /// How many forced releases have not reached all masters yet.
     pub(super) forcing: AtomicU64,
-    /// Receive what the backends report. The session keeps them alive, since the backends don't.
+    /// The receivers of the backends' reports. The session keeps them alive, since the backends don't.
     _events: Vec<Arc<dyn Events>>,
 }
 
@@ -133,7 +133,7 @@ impl Session {
         self.clock.glance(now)
     }
 
-    /// Decides something about one lock, then carries out what follows from it once nothing is locked any more.
+    /// Decides something about one lock, then carries out the consequences once nothing is locked any more.
     pub(crate) fn visit<R>(
         &self,
         keys: &Arc<Keys>,
@@ -186,7 +186,7 @@ impl Session {
         self.visit_table(at, keys, &mut false, visit)
     }
 
-    /// `unattended`: set if the background task does not look at what is due.
+    /// Visits the table. Sets `unattended` if the background task does not look at what is due.
     fn visit_table<R>(
         &self,
         at: Moment,
@@ -202,10 +202,8 @@ impl Session {
                 visit(entry, numbers, at)
             });
             if let Some(on) = effects.subscribe.take() {
-                // Passed on while the table is locked. Otherwise:
-                // 1. One visit wants the messages.
-                // 2. Another visit doesn't.
-                // 3. The second is passed on before the first, and a waiter relies on messages that nobody asked for.
+                // Passed on while the table is locked. Otherwise: 1. One visit ends the subscription. 2. A later visit begins it
+                // again. 3. The later one is passed on before the earlier one, and a waiter relies on messages that do not arrive.
                 if on && let Some(hints) = self.hints.begin() {
                     // Subscribed before the lock's channel: a request that asks after that subscription may enter the line.
                     self.quorum.subscribe(hints, true);
@@ -251,8 +249,8 @@ impl Session {
         result
     }
 
-    /// Grants a nested level to this owner, a new one, where neither a command nor a visit is needed: see [`LockEntry::nest`]. Called inside
-    /// a runtime.
+    /// Grants a nested level to this owner, a new one, if neither a command nor a visit is needed: see [`LockEntry::nest`]. Called
+    /// inside a runtime.
     pub(crate) fn nest(&self, keys: &Arc<Keys>, owner: &Owner, fenced: bool) -> Option<Granted> {
         self.ensure_watchdog();
         let granted = {
@@ -269,7 +267,7 @@ impl Session {
         Some(granted)
     }
 
-    /// Takes out a nested level, if its release needs neither a command nor a visit. Returns whether it did.
+    /// Removes a nested level, if its release needs neither a command nor a visit. Returns whether it did.
     pub(crate) fn unnest(&self, keys: &Arc<Keys>, hold: u64, level: u64) -> bool {
         let left = self.table(|table, at| table.standing(keys)?.0.unnest(hold, level, at));
         left.is_some()
@@ -285,7 +283,8 @@ impl Session {
         Some(self.visit(&keys, visit))
     }
 
-    /// Subscribes to the channel that shows the scripts that this process knows of lines, or leaves it. Called while the table is locked.
+    /// Subscribes to the channel by which scripts see that this process knows of lines, or leaves it. Called while the table is
+    /// locked.
     pub(super) fn is_known_beside(&self, channel: &str, on: bool) {
         if let Some(beside) = self.hints.beside(channel, on) {
             self.quorum.subscribe(&beside, on);
@@ -297,7 +296,7 @@ impl Session {
         self.hints.of_lock(keys).iter().flatten().for_each(|channel| self.quorum.subscribe(channel, on));
     }
 
-    /// Returns a number greater than all before it; requests, levels and commands are numbered so.
+    /// Returns a number greater than all before it. Requests, levels and commands get their numbers from it.
     pub(crate) fn number(&self) -> u64 {
         lock(&self.table).number()
     }
@@ -313,7 +312,7 @@ impl Session {
         let sooner = effects.sooner;
         // Most visits leave nothing to be done.
         let events = effects.out.map_or_else(Vec::new, |out| {
-            // This runs even if the program's recorder panics.
+            // Runs even if the program's recorder panics.
             let notified = scopeguard::guard((out.resolve, out.wake), |(resolve, wake)| {
                 resolve.into_iter().for_each(|fate| fate.notify());
                 wake.into_iter().for_each(Waker::wake);
@@ -327,8 +326,8 @@ impl Session {
             drop(notified);
             out.log
         });
-        // On a closed session even a visit that makes nothing due may be the last thing that `close`, or the watchdog's end, waits for: a
-        // release that its caller sent, and whose answer the caller got.
+        // On a closed session, `close` or the end of the watchdog may wait for a visit that makes nothing due: the one after a
+        // release that its caller sent and got the answer to.
         if sooner || self.stage() > Stage::Open {
             self.nudge.notify_waiters();
         }
@@ -347,7 +346,7 @@ impl Session {
                 telemetry::renewed_late(name, field, *failures);
                 self.measure(name, Sample::RenewedLate);
             }
-            // Losses were counted before.
+            // Losses were counted above.
             LogEvent::Measured(Sample::Lost { .. }) => {}
             LogEvent::Measured(sample) => self.measure(name, *sample),
             LogEvent::WaitEnded(_) => {}
@@ -376,7 +375,7 @@ impl Session {
         }
     }
 
-    /// Moves on to a later stage. All waiters end with an error; what is queued is finished.
+    /// Moves on to a later stage. All waiters end with an error; queued commands are finished.
     pub(crate) fn advance(&self, stage: Stage) {
         self.stage.fetch_max(stage as u8, SeqCst);
         self.table(|table, _| table.closed = true);
@@ -407,11 +406,11 @@ impl Session {
         Err(Error::new(ErrorKind::Closed, why))
     }
 
-    /// Returns a future that waits for the first attempts to connect, for one node timeout at most; `None` if they are over. It comes
-    /// before anything is asked of several masters. Otherwise a single attempt at the start of a program would find none of them, though
-    /// all can be reached; and what is sent must not wait for a connection, for the reason given in `Role`.
+    /// Returns a future that waits for the first attempts to connect, for one node timeout at most; `None` if they are over. It is
+    /// awaited before the first command to several masters. Otherwise a single attempt at the start of a program would find none of
+    /// them, though all can be reached; and a command that is sent must not wait for a connection, for the reason given in `Role`.
     pub(crate) fn opening(&self, limit: Option<Instant>) -> Option<impl Future<Output = ()> + Send> {
-        // Boxed: it is rare, and would otherwise take room in each task that has a lock.
+        // Boxed, since it is rare and would otherwise take room in each task that has a lock.
         self.quorum.is_opening().then(|| Box::pin(self.opened(limit)))
     }
 
@@ -428,7 +427,7 @@ impl Session {
         self.quorum.check_process()
     }
 
-    /// Whether the order in which owners take locks is watched.
+    /// Returns whether the order in which owners take locks is watched.
     pub(crate) fn watches_order(&self) -> bool {
         self.order.is_some()
     }
@@ -468,12 +467,12 @@ impl Session {
     /// Notes that the guard of the level is gone.
     pub(crate) fn leaves_order(&self, tree: Tree, level: u64) {
         if let Some(order) = &self.order {
-            // Dropped while nothing is locked: it may be the last that has its owner.
+            // Dropped while nothing is locked: it may be the last reference to its owner.
             let _gone = lock(order).leaves(tree, level);
         }
     }
 
-    /// Returns what keeps the locks, by OpenTelemetry's name. `None`: this process does.
+    /// Returns the system that keeps the locks, by OpenTelemetry's name, or `None` if this process does.
     pub(crate) fn system(&self) -> Option<&'static str> {
         (!self.quorum.is_portable()).then_some("redis")
     }
@@ -493,7 +492,7 @@ impl Session {
         self.measure_failure(name, error);
     }
 
-    /// Counts a missing answer, or the refusal of what everybody may ask for.
+    /// Counts a missing answer, or the refusal of a command that everybody may send.
     pub(crate) fn measure_failure(&self, name: &str, error: &Error) {
         if error.kind() == ErrorKind::Unavailable {
             self.measure(name, Sample::Unavailable);
@@ -514,7 +513,8 @@ impl Session {
         })
     }
 
-    /// Returns the age from which a failure shows nothing: nobody may have asked since. No request pauses for longer.
+    /// Returns the age from which a failure shows nothing, since nobody may have asked in the meantime. No request pauses for
+    /// longer.
     fn outage_age(&self) -> Duration {
         self.terms.patience.max(self.config.unavailable_after).saturating_add(self.longest_pause())
     }
@@ -524,9 +524,8 @@ impl Session {
         let (low, high) = self.config.retry_delay.clone().into_inner();
         let doubled = |bound: Duration| bound.saturating_mul(1 << pauses.min(16));
         let longest = doubled(high).min(self.longest_pause());
-        // It stays random however narrow the range is. Otherwise:
-        // 1. Three ask three masters at once, and each gets one.
-        // 2. If all pause for the same time, they ask at once again, and so on without end.
+        // Keep it random, however narrow the range is. Otherwise: 1. Three ask three masters at once, and each gets one. 2. If all
+        // pause for the same time, they ask at once again, and so on without end.
         let shortest = doubled(low).min(low.max(longest / 2));
         random_between(shortest, longest).max(Duration::from_millis(1))
     }

@@ -15,27 +15,27 @@ use crate::base::{Moment, after, lock, telemetry, unless_it_panics};
 use crate::session::session::{Session, Stage};
 use crate::table::StandIn;
 
-/// After so many looks at a session that has nothing, the thread leaves it alone until it has a hold again.
+/// After this many looks at a session without holds, the thread leaves it alone until it has a hold again.
 const LOOKS: u32 = 10;
 
-/// The shortest pause between two looks: a runtime of a busy machine may not run for a moment.
+/// The shortest pause between two looks. On a busy machine a healthy runtime may not run for a moment.
 const SHORTEST: Duration = Duration::from_millis(100);
 
 /// The thread of a process.
 struct Thread {
     process: u32,
-    /// `None`: it can't be started.
+    /// `None` if it can't be started.
     sessions: Option<UnboundedSender<Weak<Session>>>,
 }
 
 static THREAD: std::sync::Mutex<Option<Thread>> = std::sync::Mutex::new(None);
 
 impl Session {
-    /// Makes the thread look at this session, and starts it if it does not run. The session has its first hold that is renewed, or had none
-    /// for some time.
+    /// Makes the thread look at this session, and starts the thread if it does not run. Called when the session has a renewed hold
+    /// for the first time, or again after a time without one.
     #[cold]
     pub(super) fn begin_stand_in(&self) {
-        // Never waits: the child of a `fork` may have a copy that was locked by a thread that it does not have.
+        // This never waits: the child of a `fork` may have a copy that was locked by a thread that the child does not have.
         let mut thread = match THREAD.try_lock() {
             Ok(thread) => thread,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -56,7 +56,7 @@ impl Session {
         }
     }
 
-    /// Renews a hold here, as it was renewed there.
+    /// Notes here a renewal that the thread has made.
     fn stood_in(&self, stand_in: &StandIn, sent: Moment) {
         let (keys, at) = (&stand_in.call.keys, self.moment());
         let is_known = lock(&self.table).entry_of(keys).is_some();
@@ -94,16 +94,16 @@ async fn run(mut sessions: UnboundedReceiver<Weak<Session>>) {
     }
 }
 
-/// What the thread knows of a session.
+/// What the thread knows about a session.
 #[derive(Default)]
 struct Watch {
     /// The watchdog's beats at the last look, and when they last changed.
     beats: Option<(u64, Instant)>,
-    /// At the last look answers lay unread.
+    /// Whether answers were unread at the last look.
     unread: bool,
-    /// How often in a row there was nothing.
+    /// How many looks in a row found no hold.
     idle: u32,
-    /// What was logged since the runtime has run last.
+    /// What was logged since the runtime ran last.
     logged: Option<Logged>,
     links: Vec<(Spare, Link)>,
 }
@@ -115,10 +115,10 @@ enum Logged {
 }
 
 impl Watch {
-    /// Returns when to look again, and `None` if the session is over, or has had nothing for some time.
+    /// Returns when to look again, or `None` if the session is over or has had no hold for some time.
     async fn look(&mut self, session: &Weak<Session>) -> Option<Duration> {
         let session = session.upgrade().filter(|session| session.stage() == Stage::Open)?;
-        // Long enough that a watchdog which runs has looked in between.
+        // Long enough that a running watchdog has looked in between.
         let pause = (session.config.lease.duration() / 6).max(SHORTEST);
         let (now, beats) = (Instant::now(), session.pulse.beats.load(Relaxed));
         // 1. A task makes the one that reads answers run next in its worker, and blocks. 2. No other worker may run that, and the watchdog
@@ -146,13 +146,14 @@ impl Watch {
                 return None;
             }
         }
-        // Asks for a beat until the next look. On a runtime with several workers this may be all that is missing: one of them is blocked
-        // behind an event, and the others sleep until somebody wakes them.
+        // Asks for a beat until the next look. On a runtime with several workers this may be all that is missing: one of them has
+        // received an event and is blocked, and the others sleep until somebody wakes them.
         session.nudge.notify_waiters();
         Some(pause.saturating_sub(now.elapsed()))
     }
 
-    /// The watchdog has not looked for that time, though it was asked to. Renews what is good for no longer than `left`.
+    /// Called when the watchdog has not looked for that time, though it was asked to. Renews the holds that are good for no longer
+    /// than `left`.
     async fn stand_in(&mut self, session: &Arc<Session>, left: Duration, silent: Duration, until: Instant) {
         if session.pulse.paused.load(Relaxed) {
             return;
@@ -178,7 +179,7 @@ impl Watch {
         }
     }
 
-    /// Returns how many holds were renewed.
+    /// Renews these holds. Returns how many were renewed.
     async fn renew(&mut self, session: &Arc<Session>, due: Arc<[StandIn]>, until: Instant) -> usize {
         let mut parts: Vec<(usize, Spare, Vec<usize>)> = Vec::new();
         for (at, stand_in) in due.iter().enumerate() {
@@ -196,12 +197,12 @@ impl Watch {
             let link = known.map(|at| links.swap_remove(at).1);
             asked.spawn(ask(session.clone(), due.clone(), spare, link, part, until));
         }
-        // How many masters have renewed each hold, and from when on that counts.
+        // How many masters have renewed each hold, and the moment from which that counts.
         let mut votes: Vec<(usize, Option<Moment>)> = vec![(0, None); due.len()];
         let majority = session.quorum.size() / 2 + 1;
         while let Some(answered) = asked.join_next().await {
             let Ok(Some(Answered { spare, link, sent, renewed })) = answered else { continue };
-            // One that has ended is made again, as far as it is still needed.
+            // A connection that has ended is made again, if it is still needed.
             let is_good = !renewed.is_empty();
             // The line may be connected to another server by now, which alone counts then.
             for at in renewed.into_iter().filter(|_| spare.is_current()) {
@@ -224,12 +225,12 @@ impl Watch {
 struct Answered {
     spare: Spare,
     link: Link,
-    /// Before the renewals were sent.
+    /// The moment before the renewals were sent.
     sent: Moment,
     renewed: Vec<usize>,
 }
 
-/// Asks one server to renew those of the holds that it keeps. `None`: it has not answered in time.
+/// Asks one server to renew those of the holds that it keeps. Returns `None` if it has not answered in time.
 async fn ask(
     session: Arc<Session>,
     due: Arc<[StandIn]>,

@@ -44,8 +44,8 @@ impl Session {
         self.active_watchdog.load(SeqCst) == number
     }
 
-    /// Takes the background task over to the caller's runtime. The old one has not looked at what is due: its runtime lives, and nobody
-    /// drives it. It finds out if it is driven again; what it has sent counts as unanswered.
+    /// Takes the background task over to the caller's runtime. The old task has not looked at what is due: its runtime lives, but
+    /// nobody drives it. If it is driven again, the old task notices and ends; commands that it has sent count as unanswered.
     pub(super) fn take_over(&self) {
         let taken = self.start_watchdog(|session, number| {
             session.active_watchdog.store(number, SeqCst);
@@ -59,9 +59,9 @@ impl Session {
         }
     }
 
-    /// A guard is dropped: its level counts no more. If it is the last one of its hold, and no other command is under way, the end is
-    /// written to the sockets here and now, since the program may end behind this. Else the background sends it: a thousand guards that are
-    /// dropped at once would be a thousand writes, and those of one hold as many commands.
+    /// Drops a guard: its level counts no more. If it is the last one of its hold and no other command is under way, the end is
+    /// written to the sockets here and now, since the program may end after this. Otherwise the background sends it: a thousand
+    /// guards that are dropped at once would be a thousand writes, and those of one hold as many commands.
     pub(crate) fn let_go(&self, keys: &Arc<Keys>, hold: u64, level: u64) {
         let at_once =
             self.runtime.as_ref().filter(|_| self.stage() < Stage::Closed && self.quorum.is_unused(keys));
@@ -76,8 +76,9 @@ impl Session {
         }
     }
 
-    /// The runtime has ended, and the background with it. What is left of these locks to be ended is written to the sockets: in the visit of
-    /// each, since the tasks of the runtime are dropped in any order, and what one of them leaves becomes due by its own drop.
+    /// Called when the runtime has ended, and the background with it. Writes to the sockets the ends that are still owed for these
+    /// locks. It does so in the visit of each lock, since the tasks of the runtime are dropped in any order, and a task's own drop
+    /// may make another end due.
     #[cold]
     pub(super) fn send_last(&self, keys: &[Arc<Keys>]) {
         let mut ends = Vec::new();
@@ -85,41 +86,41 @@ impl Session {
             self.visit_before_last(keys, |entry, number, at| ends.extend(entry.last_ends(number, at.now)));
         }
         self.quorum.run_last(&ends);
-        // Where something was written, the connection stays until the last handle goes: what the server answers before it has read all
-        // would fail, and it reads no more.
+        // If something was written, the connection stays until the last handle is dropped: if it were closed before the server has
+        // read everything, the server's answers would fail, and it would read no more.
         if ends.is_empty() && !self.table(|table, _| table.has_holds()) {
             self.quorum.end_with_runtime();
         }
     }
 
-    /// The background task was dropped with its runtime. If that ends everything, all waiters get an error; else they are woken, and the
-    /// first of them takes the task over to its own runtime.
+    /// Called when the background task was dropped with its runtime. If that ends everything, all waiters get an error; otherwise
+    /// they are woken, and the first of them takes the task over to its own runtime.
     fn runtime_ended(&self, number: u64) {
         if !self.quorum.is_portable() {
             let held = self.table(|table, _| table.held());
             if held > 0 {
                 telemetry::runtime_ended(held);
             }
-            // Together: one by one, thousands of guards that were dropped would be as many writes.
+            // All together: one by one, thousands of dropped guards would be as many writes.
             let keys = lock(&self.table).keys();
             self.send_last(&keys);
             return self.advance(Stage::RuntimeEnded);
         }
-        // Before anybody is woken, since the woken look at it.
+        // Done before anybody is woken, since the woken waiters read it.
         if self.active_watchdog.compare_exchange(number, 0, SeqCst, SeqCst).is_err() {
             return; // another has taken over
         }
         let keys = lock(&self.table).keys();
         for name in keys {
-            // Not through `visit`, which would start the task again: the runtime that is current here is the one that ends.
+            // `visit` would start the task again: the runtime that is current here is the one that ends.
             self.visit_once(self.moment(), &name, |entry, _, at| entry.wake_everyone(at.now));
         }
         self.progress.notify_waiters();
     }
 }
 
-/// Runs until the session is closed or has no handle left, and nothing is left to be sent. `number`: which of the session's background
-/// tasks it is.
+/// Runs until the session is closed or has no handle left, and nothing is left to be sent. `number` is that of this background task
+/// in its session.
 fn watch(session: Arc<Session>, number: u64) -> impl Future<Output = ()> + Send {
     // If the task is dropped with its runtime, maybe before its first poll, nobody else wakes the waiters.
     let ended = scopeguard::guard(session.clone(), move |session| session.runtime_ended(number));
@@ -138,12 +139,12 @@ async fn attend(session: &Arc<Session>, number: u64) -> bool {
     let mut sent = JoinSet::new();
     while session.is_active(number) {
         session.pulse.beat();
-        // Made before the look, so that what becomes due in between is not missed.
+        // Made before the look, so that nothing that becomes due in between is missed.
         let nudged = session.nudge.notified();
         let (batch, next) = due(session);
         if !batch.is_empty() {
-            // Each on a task of its own. A server that does not answer must not keep the watchdog from declaring a loss, and one whose
-            // answer about an orphan is awaited must not delay the report of a renewal.
+            // Each on a task of its own. A server that does not answer must not keep the watchdog from declaring a loss, and a
+            // server whose answer about an orphan is awaited must not delay the report of a renewal.
             let (orphans, batch): (Batch, Batch) =
                 batch.into_iter().partition(|pending| pending.rule() == Rule::Remains);
             for batch in [batch, orphans].into_iter().filter(|batch| !batch.is_empty()) {
@@ -158,8 +159,8 @@ async fn attend(session: &Arc<Session>, number: u64) -> bool {
             return true;
         }
         tokio::select! {
-            // In a fixed order, so that a simulation can be repeated. Finished tasks go first: otherwise a watchdog that is nudged all
-            // the time would keep what its finished tasks have left.
+            // In a fixed order, so that a simulation can be repeated. Finished tasks go first: otherwise a watchdog that is nudged
+            // all the time would keep its finished tasks.
             biased;
             Some(_) = sent.join_next() => {}
             () = nudged => {}
@@ -170,7 +171,7 @@ async fn attend(session: &Arc<Session>, number: u64) -> bool {
     false
 }
 
-/// Returns what has to be sent now; if nothing, when to look again, on the timeline of holds.
+/// Returns what has to be sent now or, if that is nothing, when to look again, on the timeline of holds.
 fn due(session: &Session) -> (Batch, Option<Instant>) {
     loop {
         let (keys, next) = session.table(|table, at| table.due(at.now));
@@ -180,7 +181,7 @@ fn due(session: &Session) -> (Batch, Option<Instant>) {
         let mut batch = Batch::new();
         let renews = session.stage() == Stage::Open;
         for keys in keys {
-            // `away` is read inside the visit: a return is either reported to the entry after this, or seen here.
+            // `away` is read inside the visit: a master that returns is either reported to the entry after this, or seen here.
             let check = |entry: &mut LockEntry, number: &mut dyn FnMut() -> u64, at| {
                 entry.check(at, renews, session.quorum.away(), number)
             };
@@ -192,9 +193,9 @@ fn due(session: &Session) -> (Batch, Option<Instant>) {
     }
 }
 
-/// `begun`: the single command of the batch was sent already.
+/// `begun` is set if the single command of the batch was sent already.
 fn send(session: Arc<Session>, batch: Batch, begun: Option<Stragglers>) -> impl Future<Output = ()> + Send {
-    // If it is dropped with its runtime, maybe before its first poll, what was sent may have run, and the next watchdog has to know.
+    // If it is dropped with its runtime, maybe before its first poll, its commands may have run, and the next watchdog has to know.
     let sent = scopeguard::guard((session, batch), |(session, batch)| {
         for pending in batch {
             session.visit(&pending.call.keys, |entry, _, at| {
@@ -203,7 +204,7 @@ fn send(session: Arc<Session>, batch: Batch, begun: Option<Stragglers>) -> impl 
         }
     });
     async move {
-        // The stragglers are dropped at the end, after the verdicts are reported to the entries.
+        // The stragglers are dropped last, after the verdicts are reported to the entries.
         let (verdicts, _stragglers) = match begun {
             Some(begun) => sent.0.ask_begun(&sent.1, begun).await,
             None => sent.0.ask_all(&sent.1).await,

@@ -1,4 +1,4 @@
-//! `Grouping`: which locks are counted together.
+//! `Grouping`: decides which locks are counted together.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,5 +1,5 @@
-//! What the crate counts and measures. Only `recorder.rs` names the crate `metrics`; without the feature of that name, `nothing.rs` takes
-//! its place.
+//! What the crate counts and measures. Only `recorder.rs` uses the crate `metrics`; without the feature of that name, `nothing.rs`
+//! takes its place.
 
 mod grouping;
 #[cfg(not(feature = "metrics"))]

@@ -1,4 +1,4 @@
-//! The recorder without the feature `metrics`: it counts nothing.
+//! Takes the recorder's place without the feature `metrics`, and counts nothing.
 
 use crate::base::meter::{Grouping, Sample};
 
@@ -14,7 +14,7 @@ pub(crate) fn begin(_name: Option<&str>, grouping: Option<&Grouping>) {
 
 pub(crate) fn record(_name: &str, _grouping: Option<&Grouping>, _sample: Sample) {}
 
-/// A request may wait.
+/// Stands for a request that may wait.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting(());
 
@@ -22,7 +22,7 @@ impl Waiting {
     pub(crate) fn begin(&mut self, _name: &str, _grouping: Option<&Grouping>) {}
 }
 
-/// A connection that may stand.
+/// Stands for a connection that may be up.
 #[derive(Debug)]
 pub(crate) struct Connected(());
 

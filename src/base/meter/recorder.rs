@@ -50,8 +50,8 @@ pub(crate) fn describe() {
     describe_gauge!(CONNECTED, Unit::Count, "Standing connections for commands to a server");
 }
 
-/// Makes the counters and gauges of all locks, or of the group of this one, known at zero: otherwise the first event would be the first
-/// sample, in which nobody sees an increase. Does so once for each group.
+/// Makes the counters and gauges known at zero: those of all locks, or those of this lock's group. Otherwise the first event would
+/// be the first sample, in which nobody sees an increase. Does so once for each group.
 pub(crate) fn begin(name: Option<&str>, grouping: Option<&Grouping>) {
     let labels = match (name, grouping) {
         (None, None) => Vec::new(),
@@ -62,7 +62,7 @@ pub(crate) fn begin(name: Option<&str>, grouping: Option<&Grouping>) {
             }
             vec![Label::new("lock", group.into_owned())]
         }
-        // Known since the `Locks` was made; or known once there is a request.
+        // They are known since the `Locks` was made, or once there is a request.
         (Some(_), None) | (None, Some(_)) => return,
     };
     [WAITING, HELD].into_iter().for_each(|name| gauge!(name, labels.clone()).increment(0.0));
@@ -118,7 +118,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Counts a server as connected to, until it is not, or this is dropped.
+/// Counts a server as connected, until the connection is lost or this is dropped.
 #[derive(Debug)]
 pub(crate) struct Connected {
     gauge: Gauge,
@@ -153,7 +153,7 @@ impl Drop for Connected {
     }
 }
 
-/// Returns the labels of a lock. Its name itself is none: there may be millions of names.
+/// Returns the labels of a lock. Its name is not one of them, since there may be millions of names.
 fn labels(name: &str, grouping: Option<&Grouping>) -> Vec<Label> {
     let group = grouping.map(|grouping| grouping.group_of(name).into_owned());
     group.map(|group| Label::new("lock", group)).into_iter().collect()

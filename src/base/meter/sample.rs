@@ -11,13 +11,13 @@ pub(crate) enum Sample {
     Waited(Duration),
     /// A hold began.
     Held,
-    /// A level was granted inside of a hold, without a command.
+    /// A level was granted inside a hold, without a command.
     Nested,
     /// A hold ended, released or lost, this long after it began.
     Ended(Duration),
-    /// A hold ended without a release. `fixed`: its fixed lease ended, as was asked for.
+    /// A hold ended without a release. `fixed` means that its fixed lease ended, as its request wanted.
     Lost { loss: Loss, fixed: bool },
-    /// A request found so many processes in the lock's line, this one included.
+    /// A request found this many processes in the lock's line, itself included.
     Line(u32),
     /// A request was not granted within its time.
     TimedOut,

@@ -1,4 +1,4 @@
-//! Locking of both kinds of mutex: shuttle's, and std's for what is not tested under shuttle.
+//! Locking of both kinds of mutex: shuttle's, and std's for code that is not tested under shuttle.
 
 use std::ops::DerefMut;
 use std::sync::PoisonError;

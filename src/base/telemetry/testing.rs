@@ -17,19 +17,17 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     pub(crate) fn start() -> Recorder {
-        // A second subscriber has to exist:
-        // 1. A test records, with the only subscriber that there is.
-        // 2. Another test, in its own thread, is the first to log some message. With a single subscriber `tracing` asks the one of that
-        // thread, which has none, and notes that nobody wants the message.
-        // 3. The first test misses it.
-        // With one more subscriber, `tracing` asks all of them.
+        // A second subscriber has to exist: 1. A test records, with the only subscriber that there is. 2. Another test, in its own
+        // thread, is the first to log some message. While there is a single subscriber, `tracing` asks that of the current thread,
+        // which has none, and notes that nobody wants the message. 3. The first test misses it. With one more subscriber, `tracing`
+        // asks all of them.
         static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Lines(Arc::default())));
         LazyLock::force(&ANOTHER);
         let lines: Arc<Mutex<Vec<String>>> = Arc::default();
         Recorder { lines: lines.clone(), _until: tracing::subscriber::set_default(Lines(lines)) }
     }
 
-    /// Returns how many of them contain this text.
+    /// Returns how many of the messages contain this text.
     pub(crate) fn count(&self, text: &str) -> usize {
         lock(&*self.lines).iter().filter(|line| line.contains(text)).count()
     }

@@ -1,4 +1,4 @@
-//! What a simulation puts in place of the runtime's scheduling, the time of day, and chance.
+//! `Simulation`: replaces the runtime's scheduling, the time of day, and chance.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -6,7 +6,7 @@ use std::pin::Pin;
 
 pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What is replaced for all tasks of the crate that are polled on this thread.
+/// The replacements for all tasks of the crate that are polled on this thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Simulation {
     pub(crate) gate: fn(Task) -> Task,

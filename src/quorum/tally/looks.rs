@@ -7,15 +7,15 @@ use crate::base::MasterSet;
 use crate::holder::Holder;
 use crate::wire::Reply;
 
-/// Whether two answers may be about the same hold. They may differ by as much as this: the masters were not asked in the same instant,
-/// and a renewal reaches one before the other.
+/// Returns whether two answers may be about the same hold. They may differ by this much: the masters were not asked at the same
+/// instant, and a renewal reaches one before the other.
 fn is_same(earliest: Duration, latest: Duration) -> bool {
     const LEAST: Duration = Duration::from_millis(10);
     latest.saturating_sub(earliest) <= LEAST.max(latest / 100)
 }
 
 impl Tally {
-    /// Decides by a majority whether the lock is held. How long it stays held is another rule.
+    /// Decides by a majority whether the lock is held. Another rule decides how long it stays held.
     pub(super) fn is_held(&self) -> Option<Verdict> {
         if self.is_majority(self.free) {
             return Some(self.with_reply(Reply::Free));
@@ -68,8 +68,8 @@ impl Tally {
         Some(holder.with(*counts.get(self.majority - 1)?, *leases.get(self.majority - 1)?))
     }
 
-    /// Returns when a majority may be free at the latest, if no master that is still to answer is free; one that failed is not counted on
-    /// either. `have`: masters that are free now. `None`: there are not enough others.
+    /// Returns when a majority may be free at the latest, if none of the masters that are still to answer is free; failed masters
+    /// are not counted on either. `have`: the masters that are free now. Returns `None` if there are not enough others.
     fn latest(&self, have: MasterSet) -> Option<Duration> {
         let mut ttls = self.ttls.clone();
         ttls.sort_unstable();
