@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use redis::{RedisResult, Value};
+use redis::{Cmd, RedisResult, Value};
 use tokio::time::Instant;
 
 use crate::backend::connection::commands::Commands;
@@ -40,59 +40,94 @@ impl Purpose {
         address: &Arc<str>,
     ) -> Result<Option<Arc<str>>> {
         let unreachable = |error| redis_error::unreachable(error, address);
-        check_serving(connection).await.map_err(unreachable)?;
-        if self.may_be_replica && !is_master(connection).await.map_err(unreachable)? {
-            return Err(Error::new(ErrorKind::Unavailable, NO_MASTER).at(address));
+        let info = &line.server_info;
+        let needs_clock = self.one_of_several && info.clock().is_none();
+        let needs_server = self.needs_age || needs_clock || self.needs_run_id;
+        let questions = [
+            Some(redis::cmd("PING")),
+            // Unlike `ROLE` it needs no right.
+            self.may_be_replica.then(|| redis::cmd("HELLO")),
+            // Before the age is read, so that data replaced after that is reported. The right to it is not required.
+            self.needs_age.then(data_watch::command),
+            needs_server.then(|| section("server")),
+            self.needs_age.then(|| section("replication")),
+            // Read only once, since a server logs what it denies.
+            (self.reads_policy && !info.is_policy_read()).then(|| section("memory")),
+            // With zero replicas, so that it returns at once.
+            self.sends_wait.then(|| redis::cmd("WAIT").arg(0).arg(1).take()),
+        ];
+        // In one write: over a slow network, one round trip for each would take longer than a connection may take.
+        let mut all = redis::pipe();
+        for question in questions.iter().flatten() {
+            all.add_command(question.clone());
         }
         if self.needs_age {
-            let info = read_age(connection, line, data).await.map_err(unreachable)?;
+            data.start();
+        }
+        let sent = Instant::now();
+        let mut answers = connection.send_all(&all, None).await.map_err(unreachable)?.into_iter();
+        let now = Instant::now();
+        let [serving, role, watched, server, replication, memory, waited] =
+            questions.map(|question| question.and_then(|_| answers.next()));
+
+        check_serving(serving).map_err(unreachable)?;
+        if !is_master(role).map_err(unreachable)? {
+            return Err(Error::new(ErrorKind::Unavailable, NO_MASTER).at(address));
+        }
+        let server = text_of(server).map_err(unreachable)?;
+        if self.needs_age {
+            let age = server.clone() + &text_of(replication).map_err(unreachable)?;
+            let is_on = watched.is_some_and(|answer| answer.extract_error().is_ok());
+            if !(is_on && data_watch::can_report(&age)) {
+                data.stop();
+            }
+            if !info.update(&age, now) {
+                telemetry::age_unknown(&line.address);
+            }
             // A failover is ordinary for a master that sentinels name, and its second id stays: each new client would wait.
-            if self.one_of_several && !self.may_be_replica && was_replica(&info) {
-                line.server_info.distrust_uptime();
+            if self.one_of_several && !self.may_be_replica && was_replica(&age) {
+                info.distrust_uptime();
             }
         }
-        if self.one_of_several && line.server_info.clock().is_none() {
-            read_clock(connection, line).await.map_err(unreachable)?;
+        if needs_clock {
+            info.set_clock(&server, sent, now);
         }
-        if self.reads_policy && !line.server_info.is_policy_read() {
-            read_policy(connection, line).await.map_err(unreachable)?;
+        if let Some(memory) = memory {
+            read_policy(memory, line);
         }
-        if self.sends_wait {
-            check_wait(connection, address).await?;
+        if let Some(waited) = waited {
+            check_wait(waited, address)?;
         }
-        if !self.needs_run_id {
-            return Ok(None);
-        }
-        let info = info(connection, "server").await.map_err(unreachable)?;
-        Ok(field(&info, "run_id").map(Arc::from))
+        Ok(field(&server, "run_id").filter(|_| self.needs_run_id).map(Arc::from))
     }
 }
 
 const NO_MASTER: &str =
     "it was named as the master, but reports that it is a replica: a failover is not complete yet";
 
+fn section(name: &str) -> Cmd {
+    redis::cmd("INFO").arg(name).take()
+}
+
 /// Fails while the server loads its data: it then accepts connections and credentials, but refuses commands.
-async fn check_serving(connection: &Commands) -> RedisResult<()> {
-    let answer = connection.send(&redis::cmd("PING"), None).await?;
-    match answer.extract_error() {
+fn check_serving(ping: Option<Value>) -> RedisResult<()> {
+    match ping.map(Value::extract_error) {
         // The right to PING is not required: the server refuses for lack of it only once it serves commands.
-        Err(error) if error.code() != Some("NOPERM") => Err(error),
+        Some(Err(error)) if error.code() != Some("NOPERM") => Err(error),
         _ => Ok(()),
     }
 }
 
-/// Returns whether the server is a master. Uses `HELLO`, which unlike `ROLE` needs no right.
-async fn is_master(connection: &Commands) -> RedisResult<bool> {
-    let answer = connection.send(&redis::cmd("HELLO"), None).await?.extract_error()?;
-    let Value::Map(properties) = answer else { return Ok(true) };
+/// Returns whether the answer to `HELLO`, if it was sent, is that of a master.
+fn is_master(hello: Option<Value>) -> RedisResult<bool> {
+    let Some(Value::Map(properties)) = hello.map(Value::extract_error).transpose()? else { return Ok(true) };
     let text = |value: &Value| redis::from_redis_value_ref::<String>(value).unwrap_or_default();
     Ok(properties.iter().all(|(name, value)| text(name) != "role" || text(value) == "master"))
 }
 
-/// Checks the right to `WAIT`, with zero replicas, so that it returns at once.
-async fn check_wait(connection: &Commands, address: &Arc<str>) -> Result<()> {
-    let answer = connection.send(redis::cmd("WAIT").arg(0).arg(1), None).await;
-    let Err(error) = answer.and_then(Value::extract_error) else { return Ok(()) };
+/// Checks the right to `WAIT` by its answer.
+fn check_wait(answer: Value, address: &Arc<str>) -> Result<()> {
+    let Err(error) = answer.extract_error() else { return Ok(()) };
     Err(match redis_error::answer(&error) {
         Some(text) => {
             let message = format!(
@@ -105,47 +140,20 @@ async fn check_wait(connection: &Commands, address: &Arc<str>) -> Result<()> {
     })
 }
 
-/// Reads the server's age, and returns the answers to `INFO`.
-async fn read_age(connection: &Commands, line: &Line, data: &DataWatch) -> RedisResult<String> {
-    // Sent before the age is read, so that data replaced after that is reported. The right to it is not required.
-    data.start();
-    let is_on = connection.send(&data_watch::command(), None).await?.extract_error().is_ok();
-    let info = info(connection, "server").await? + &info(connection, "replication").await?;
-    if !(is_on && data_watch::can_report(&info)) {
-        data.stop();
-    }
-    if !line.server_info.update(&info, Instant::now()) {
-        telemetry::age_unknown(&line.address);
-    }
-    Ok(info)
-}
-
-/// Reads the server's clock, at the first connection.
-async fn read_clock(connection: &Commands, line: &Line) -> RedisResult<()> {
-    let sent = Instant::now();
-    let server = info(connection, "server").await?;
-    line.server_info.set_clock(&server, sent, Instant::now());
-    Ok(())
-}
-
-/// Warns at the first connection if the server may evict keys. Neither the right to `INFO memory` nor the field is required. It is
-/// queried only once, since a server logs what it denies.
-async fn read_policy(connection: &Commands, line: &Line) -> RedisResult<()> {
-    let answer = connection.send(redis::cmd("INFO").arg("memory"), None).await?;
+/// Warns if the server may evict keys, by its answer to `INFO memory`. Neither the right to it nor the field is required.
+fn read_policy(memory: Value, line: &Line) {
     line.server_info.set_policy_read();
-    let info: String = redis::from_redis_value(answer).unwrap_or_default();
+    let info: String = redis::from_redis_value(memory).unwrap_or_default();
     match field(&info, "maxmemory_policy") {
         Some(policy) if policy != "noeviction" => telemetry::evicts(&line.address, policy),
         _ => {}
     }
-    Ok(())
 }
 
-/// Returns a section of `INFO`, which is empty if the user lacks the right.
-async fn info(connection: &Commands, section: &str) -> RedisResult<String> {
-    let answer = connection.send(redis::cmd("INFO").arg(section), None).await?.extract_error();
-    match answer {
-        Ok(info) => Ok(redis::from_redis_value::<String>(info)?),
+/// Returns a section of `INFO`, which is empty if it was not asked for, or if the user lacks the right.
+fn text_of(info: Option<Value>) -> RedisResult<String> {
+    match info.map(Value::extract_error).transpose() {
+        Ok(info) => info.map_or(Ok(String::new()), |info| Ok(redis::from_redis_value::<String>(info)?)),
         Err(error) if redis_error::is_denied(&error) => Ok(String::new()),
         Err(error) => Err(error),
     }
