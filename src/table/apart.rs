@@ -1,29 +1,30 @@
-//! `Apart`: where the masters are unlike each other about a hold.
+//! `Apart`: how the masters differ from each other about a hold.
 
 use std::num::NonZeroU64;
 use std::ops::Deref;
 
 use crate::base::{Absence, MasterSet, Spread};
 
-/// What the masters may have of a hold, where it is not the same on all of them. Mostly it is: a pointer then.
+/// What the masters may have of a hold if they differ. Mostly they do not, so this takes one pointer.
 #[derive(Debug, Default)]
 pub(super) struct Apart(Option<Box<Differences>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Differences {
-    /// Masters that lack it, those where it may stand though it is gone, and those whose answers are still to come.
+    /// Masters that lack it, those that may have it though it is gone, and those that are still to answer.
     pub(super) spread: Spread,
     pub(super) absence: Absence,
-    /// Masters whose answer to what makes the field came while another command, as its end, was under way there: what that finds shows
-    /// which of the two ran first. 1. A master does not know the acquire's script; two others grant. 2. The end of the hold runs there, and
-    /// finds nothing. 3. The acquire runs, by the text of its script. Its answer may be looked at before the end's.
+    /// Masters whose answer to a maker of the field came while another command, such as its end, was under way there: the answer to
+    /// that command shows which of the two ran first. 1. A master does not know the acquire's script; two others grant. 2. The end
+    /// of the hold runs there, and finds nothing. 3. The acquire runs, by the text of its script. Its answer may be looked at
+    /// before the end's.
     pub(super) late: MasterSet,
-    /// Masters where what makes the field had no answer while the hold stood. It may run yet, behind an end that finds nothing:
+    /// Masters where a maker of the field had no answer while the hold existed. It may still run after an end that finds nothing:
     /// over a connection that was replaced since.
     pub(super) unsure: MasterSet,
-    /// When the key ends on one of them, by its clock, though no lease that was asked for explains such a TTL.
+    /// When the key ends on one of them, by that master's clock, if no requested lease explains such a TTL.
     pub(super) too_long: Option<NonZeroU64>,
-    /// Such a TTL was shortened: the command may run yet.
+    /// Whether such a TTL is being shortened: the command may still run.
     pub(super) shortens: bool,
 }
 
@@ -48,12 +49,12 @@ impl Deref for Apart {
 }
 
 impl Apart {
-    /// They are not alike everywhere.
+    /// Returns whether the masters differ anywhere.
     pub(super) fn is_somewhere(&self) -> bool {
         self.0.is_some()
     }
 
-    /// The only way in which it changes.
+    /// Changes the differences. There is no other way to do so.
     pub(super) fn change(&mut self, change: impl FnOnce(&mut Differences)) {
         let mut changed = **self;
         change(&mut changed);
@@ -77,7 +78,7 @@ impl Apart {
         }
     }
 
-    /// What these have answered before goes before what is asked of them now.
+    /// Removes these masters from `late`: their earlier answers came before the command that is sent to them now.
     #[inline]
     pub(super) fn is_not_late(&mut self, masters: MasterSet) {
         if !self.late.is_empty() {

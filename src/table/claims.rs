@@ -1,4 +1,4 @@
-//! Of an entry: how a hold goes from process to process.
+//! The part of an entry by which a hold goes from process to process.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -14,16 +14,16 @@ use crate::table::entry::LockEntry;
 use crate::table::hold::Hold;
 use crate::wire::{self, Pending};
 
-/// What came of the wish to hand a hold over.
+/// The result of an attempt to hand a hold over.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum HandOver {
-    /// It is nobody's here any more, and stands on the masters.
+    /// The hold belongs to nobody here any more, and stands on the masters.
     Done,
-    /// A command of it is under way, or due.
+    /// A command of the hold is under way, or due.
     Wait,
-    /// It has so many levels.
+    /// The hold has this many levels.
     Nested(u32),
-    /// It has a fencing token.
+    /// The hold has a fencing token.
     Fenced,
     Lost(Loss),
 }
@@ -33,7 +33,7 @@ impl LockEntry {
         self.handed_over.has(hold)
     }
 
-    /// Why a hold can't be handed over now; `Done`: it can.
+    /// Returns why a hold can't be handed over now, or `Done` if it can.
     pub(crate) fn may_be_handed_over(&self, id: u64, level: u64) -> HandOver {
         let Some(hold) = self.hold_of_guard(id) else { return HandOver::Lost(Loss::Gone) };
         let lost = hold.level(level).and_then(|level| level.fate.loss()).or_else(|| hold.loss());
@@ -41,13 +41,15 @@ impl LockEntry {
             Some(loss) => HandOver::Lost(loss),
             None if hold.count() > 1 => HandOver::Nested(hold.count()),
             None if hold.fence.is_some() => HandOver::Fenced,
-            // 1. A re-entry is under way, or a settle. 2. The hold goes on elsewhere. 3. Whoever asked would never know.
+            // 1. A re-entry is under way, or a settle. 2. The hold is continued elsewhere. 3. The request would never learn its
+            //    result.
             None if hold.command.is_some() || hold.next_action().is_some() => HandOver::Wait,
             None => HandOver::Done,
         }
     }
 
-    /// The hold is that of a claim from now on: this process neither renews nor ends it. `Wait`: `waker` is woken when it may be.
+    /// Makes the hold that of a claim: from now on this process neither renews nor ends it. With `Wait`, `waker` is woken when it
+    /// may be handed over.
     pub(crate) fn hand_over(&mut self, id: u64, level: u64, waker: &Waker, at: Moment) -> HandOver {
         self.end_late(id, at);
         let answer = self.may_be_handed_over(id, level);
@@ -69,13 +71,13 @@ impl LockEntry {
         self.holds.retain(|hold| hold.id != id);
         self.handed_over.note(id);
         self.forget_proofs();
-        // Those who waited for its end here have to wait for a stranger's.
+        // Requests that waited for its end here now have to wait for a stranger's.
         self.freed(at.now);
         self.wake_all(at.now);
         answer
     }
 
-    /// Begins to go on with what another process had by the field `from`.
+    /// Begins to continue the hold that another process had by the field `from`.
     pub(crate) fn begin_resume(
         &mut self,
         no: u64,
@@ -84,15 +86,15 @@ impl LockEntry {
         lease: Lease,
         now: Instant,
     ) -> Pending {
-        // A fresh one: 1. the claim is resumed here, and released. 2. What was sent for it runs late.
+        // A fresh field: 1. The claim is resumed here, and released. 2. A command that was sent for it runs late.
         let fields = (wire::field(uuid, no), from);
         let (hold, pending) = Hold::claimed(no, self.keys.clone(), fields, self.terms.clone(), lease, now);
         self.holds.push(hold);
         pending
     }
 
-    /// The claimed hold is this process's, unless that came too late: then it is ended. As [`granted`](LockEntry::granted), for one that
-    /// stands in no line.
+    /// Called when the claimed hold was moved to this process. If the answer came too late, the hold is ended. It does what
+    /// [`granted`](LockEntry::granted) does, for a caller that stands in no line.
     pub(crate) fn resumed(
         &mut self,
         pending: &Pending,
@@ -122,7 +124,8 @@ impl LockEntry {
         }
         hold.confirmed(new.lease, pending.sent, at.slept);
         let mut level = new.level_of(owner.settle_at(&place));
-        // 1. A branch of a task asks, and is refused. 2. Another branch of it resumes. 3. The first one would look nested in that.
+        // 1. A branch of a task asks, and is refused. 2. Another branch of it resumes. 3. The first one would look nested in
+        //    that.
         level.branch = self.queue.prove_beside(&level.owner);
         hold.enter(level, 1);
         hold.offer.begin(at.now);

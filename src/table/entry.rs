@@ -1,4 +1,5 @@
-//! One lock name in this process: its holds, its waiters, and whose turn it is. All decisions, no I/O, no clock.
+//! `LockEntry`: one lock name in this process, with its holds, its waiters, and whose turn it is. It makes all decisions, without
+//! I/O or a clock.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -20,7 +21,7 @@ use crate::table::turns::Turns;
 use crate::table::waits::Waits;
 use crate::wire::keys::Keys;
 
-/// Changes only while the table is locked.
+/// The state of one lock. Changes only while the table is locked.
 #[derive(Debug)]
 pub(crate) struct LockEntry {
     pub(crate) keys: Arc<Keys>,
@@ -32,24 +33,25 @@ pub(crate) struct LockEntry {
     pub(super) waits: Waits,
     pub(super) subscription: Subscription,
     pub(super) turns: Turns,
-    /// The last request that asked the server outside of the line, or entered it, found the lock busy: the next one enters at once. It stays
-    /// where nothing else is left, for a process that takes the lock again and again. Else a request says nothing of the line, which would
-    /// cost all those who never wait: refused, it asks again once it is subscribed. A request of an entry that is subscribed enters always:
-    /// nothing else would wake it.
+    /// Whether the last request that asked the server outside the line, or entered it, found the lock busy: then the next one
+    /// enters at once. It is kept when nothing else is left, for a process that takes the lock again and again. Otherwise a request
+    /// does not mention the line, which would cost all those who never wait: once it is refused and subscribed, it asks again. A
+    /// request of a subscribed entry always enters the line, since nothing else would wake it.
     pub(super) contended: bool,
-    /// Until then the lock is left to clients that know no line. It stays when nothing else is left of the entry. It is rare, so a pointer.
+    /// Until then the lock is left to clients that don't know the line. It is kept when nothing else is left of the entry. Boxed,
+    /// since it is rare.
     pub(super) left_until: Option<Box<Instant>>,
-    /// Who had the lock when the masters refused it last.
+    /// Who had the lock when the masters last refused it.
     pub(super) seen: Seen,
-    /// Holds that are another process's now, by what is known here.
+    /// Holds that belong to another process now, as far as this one knows.
     pub(super) handed_over: HandedOver,
     pub(crate) outage: Outage,
-    /// The session is not closed: what is held is renewed, and what is offered can be ended.
+    /// Whether the session is open: holds are renewed, and offered holds can be ended.
     pub(super) is_open: bool,
     pub(super) out: Out,
     /// When the table looks at it next.
     pub(super) scheduled: Option<Instant>,
-    /// Nothing was left of it after the last visit.
+    /// Whether nothing was left of it after the last visit.
     pub(super) idle: bool,
 }
 
@@ -59,7 +61,7 @@ impl LockEntry {
             keys,
             place,
             terms: terms.into(),
-            // Mostly there is one: a vector that grows by itself begins with room for four.
+            // Mostly there is one hold: a vector that grows by itself begins with room for four.
             holds: Vec::with_capacity(1),
             orphans: Orphans::default(),
             queue: Queue::default(),
@@ -78,7 +80,7 @@ impl LockEntry {
         }
     }
 
-    /// Nothing is left of it: what comes next finds it as a new one.
+    /// Resets the entry when nothing is left of it: whatever comes next finds it as new.
     pub(super) fn rest(&mut self) {
         self.turns = Turns::default();
         self.seen = Seen::default();
@@ -88,7 +90,8 @@ impl LockEntry {
         self.wake_idlers();
     }
 
-    /// Another handle of the same lock uses it. While nothing else is left of it, it stays for the newest of them.
+    /// Called when another handle of the same lock uses it. While nothing else is left of it, the entry is kept for the newest
+    /// handle.
     pub(super) fn is_used_by(&mut self, keys: &Arc<Keys>) {
         if self.idle {
             self.keys = keys.clone();
@@ -96,7 +99,7 @@ impl LockEntry {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        // Where a subscription lingers, its end is still to come, and what is reported of it until then.
+        // If a subscription lingers, it still has to end, and reports about it arrive until then.
         self.holds.is_empty()
             && self.orphans.is_empty()
             && self.queue.is_empty()
@@ -108,12 +111,12 @@ impl LockEntry {
         standing.or_else(|| self.orphans.get_mut(id))
     }
 
-    /// The hold of a guard. It stays here for as long as the guard lives, lost or not.
+    /// Returns the hold of a guard. It stays here while the guard lives, lost or not.
     pub(crate) fn hold_of_guard(&self, id: u64) -> Option<&Hold> {
         self.holds.iter().find(|hold| hold.id == id)
     }
 
-    /// The hold that lives, if any: at most one of all that are known here.
+    /// Returns the live hold, if any: of all holds that are known here, at most one lives.
     pub(crate) fn live(&self) -> Option<&Hold> {
         self.holds.iter().find(|hold| hold.lives())
     }
@@ -122,9 +125,9 @@ impl LockEntry {
         self.holds.iter_mut().find(|hold| hold.lives())
     }
 
-    /// Whether the owner itself has a guard, of a hold that may be lost. 1. Two branches of an owner ask at once. 2. The first one gets
-    /// the lock, and its hold is lost. 3. It asks once more, below its guard. Taken for a branch that begins, it would be granted the
-    /// lock anew, in silence.
+    /// Returns whether the owner itself has a guard, whose hold may be lost. 1. Two branches of an owner ask at once. 2. The first
+    /// one gets the lock, and its hold is lost. 3. It asks once more, under its guard. If it were taken for a branch that begins,
+    /// it would be granted the lock again without learning of the loss.
     pub(super) fn has_level_of(&self, owner: &Owner) -> bool {
         self.holds.iter().flat_map(|hold| &hold.levels).any(|level| level.owner == *owner)
     }
@@ -135,26 +138,26 @@ impl LockEntry {
         self.queue.forget_proofs(holds);
     }
 
-    /// The first in the name's line of strangers.
+    /// Returns the first request in the line of strangers.
     pub(crate) fn outer_front(&self) -> Option<&Waiter> {
         let live = self.live();
         self.queue.front(|request| !live.is_some_and(|hold| is_of_tree(request, hold)))
     }
 
-    /// Whether there may be requests of the tree that holds.
+    /// Returns whether there may be requests of the tree that holds.
     fn may_have_kin(&self, hold: &Hold) -> bool {
         hold.levels.first().is_some_and(|first| self.queue.may_have_kin(&first.owner))
     }
 
-    /// The first in the line of the holding tree that may enter now. One that may not is passed by: it may wait for
-    /// a sibling which itself asks again.
+    /// Returns the first request in the line of the holding tree that may enter now. One that may not enter is skipped: it may wait
+    /// for a sibling which itself asks again.
     pub(super) fn inner_front(&self) -> Option<&Waiter> {
         let live = self.live().filter(|live| self.may_have_kin(live))?;
         self.queue.front(|request| is_of_tree(request, live) && may_enter(request, live))
     }
 
-    /// Who holds has changed. A request that was refused as a stranger asks again where it belongs to the holding tree
-    /// now: the holder may wait for it.
+    /// Called when the holder has changed. A request that was refused as a stranger asks again if it belongs to the holding tree
+    /// now, since the holder may wait for it.
     pub(super) fn tree_asks_once_more(&mut self) {
         let Some(hold) = self.holds.iter().find(|hold| hold.lives()) else { return };
         if hold.levels.first().is_some_and(|first| self.queue.may_have_kin(&first.owner)) {
@@ -165,7 +168,7 @@ impl LockEntry {
         }
     }
 
-    /// A hold of this process is over: the head asks at once, it need not wait for the server's message.
+    /// Called when a hold of this process is over: the head asks at once, and need not wait for the server's message.
     pub(crate) fn freed(&mut self, now: Instant) {
         if let Some(front) = self.outer_front().map(|front| front.id)
             && let Some(request) = self.queue.get_mut(front)
@@ -175,7 +178,7 @@ impl LockEntry {
         self.wake_next(now);
     }
 
-    /// Removes what is over, and lets the next one go.
+    /// Removes holds that are over, and lets the next request go.
     pub(super) fn sweep(&mut self, now: Instant) {
         // 1. A refused request leaves an orphan on one master. 2. Its end comes while the request asks again, which is refused.
         // 3. Were that news, it would ask at once, leave the next orphan, and so on without a pause.
@@ -187,8 +190,8 @@ impl LockEntry {
         if freed { self.freed(now) } else { self.wake_next(now) }
     }
 
-    /// Wakes this one as soon as a command of this process for the lock is over, or a request leaves. For whoever need not be
-    /// the head of a line, which alone is woken otherwise.
+    /// Wakes this waker as soon as a command of this process for the lock is over, or a request leaves. It is for a request that
+    /// need not be the head of a line, since otherwise only the head is woken.
     pub(crate) fn wake_when_idle(&mut self, waker: &Waker) {
         self.queue.wake_when_idle(waker.clone());
     }
@@ -199,7 +202,7 @@ impl LockEntry {
         }
     }
 
-    /// Wakes whoever can go on now.
+    /// Wakes the requests that can go on now.
     pub(super) fn wake_next(&mut self, now: Instant) {
         self.wake_idlers();
         if self.terms.line.is_some() {
@@ -222,7 +225,7 @@ impl LockEntry {
     }
 }
 
-/// Whether the request belongs to the tree that holds.
+/// Returns whether the request belongs to the tree that holds.
 pub(super) fn is_of_tree(request: &Waiter, hold: &Hold) -> bool {
     match request.branch {
         false => hold.is_entered_by(&request.owner),
@@ -230,7 +233,7 @@ pub(super) fn is_of_tree(request: &Waiter, hold: &Hold) -> bool {
     }
 }
 
-/// The rule: everyone who holds is the requester or one of its ancestors. A branch's fellow branches are neither.
+/// The rule: everyone who holds is the requester or one of its ancestors. Its fellow branches are neither.
 pub(super) fn may_enter(request: &Waiter, hold: &Hold) -> bool {
     match request.branch {
         false => hold.admits(&request.owner),

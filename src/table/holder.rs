@@ -1,4 +1,4 @@
-//! Of an entry: who has the lock, as far as this process knows without asking, and who waits for it.
+//! The part of an entry that knows who has the lock, as far as that is possible without asking, and who waits for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,17 +20,18 @@ use crate::wire::{Pending, Reply};
 /// What this process has of a lock, and what it waits for.
 #[derive(Debug)]
 pub(crate) struct Usage {
-    /// The levels of its hold, how long ago that was granted, and how long it is good for yet.
+    /// The number of levels of its hold, how long ago the hold was granted, and how long it is still good.
     pub(crate) held: Option<(usize, Duration, Duration)>,
     pub(crate) waiting: usize,
-    /// How long the first of them has waited.
+    /// How long the first of these requests has waited.
     pub(crate) longest: Duration,
-    /// Whose hold is waited for, where it is not this process's.
+    /// The holder that they wait for, if it is another process.
     pub(crate) holder: Option<Holder>,
 }
 
 impl LockEntry {
-    /// The masters refused the lock to a request of this process: whoever waits behind it has the same holder before it.
+    /// Notes the holder when the masters have refused the lock to a request of this process: all later requests wait for the same
+    /// holder.
     pub(super) fn note_holder(&mut self, pending: &Pending, reply: &Reply) {
         if let Reply::InLine(_, _, length) = reply {
             self.out.measure(Sample::Line(*length));
@@ -41,7 +42,8 @@ impl LockEntry {
             _ => None,
         };
         if let Some(holder) = holder {
-            // Not a hold of this process, which knows of that without an answer, and may have ended it meanwhile.
+            // A hold of this process is not noted: the process knows of it without an answer, and may have ended it in the
+            // meantime.
             let ours = holds_of(&pending.call.field);
             let theirs = Some(holder.clone()).filter(|holder| holds_of(holder.field()) != ours).map(Box::new);
             if let Some(session) = theirs.as_deref().and_then(|holder| holds_of(holder.field())) {
@@ -51,7 +53,8 @@ impl LockEntry {
         }
     }
 
-    /// Who has the lock now: an owner of this process, or who the masters reported last. `None`: nobody, or it is not known.
+    /// Returns who has the lock now: an owner of this process, or the holder that the masters reported last. `None` if nobody has
+    /// it, or it is unknown.
     pub(crate) fn holder(&self, at: Moment) -> Option<Owned> {
         if let Some(hold) = self.held(at) {
             let left = hold.end().saturating_duration_since(at.now);
@@ -61,13 +64,13 @@ impl LockEntry {
         self.seen.holder(at.now)
     }
 
-    /// Whether an owner of this process has the lock that is no relative of who asks.
+    /// Returns whether an owner of this process has the lock that is not related to the owner of this request.
     pub(crate) fn is_held_by_another(&self, asks: u64) -> bool {
         let asks = self.queue.get(asks);
         self.live().zip(asks).is_some_and(|(hold, asks)| !is_of_tree(asks, hold))
     }
 
-    /// What this process has of the lock, and what it waits for. `None`: neither.
+    /// Returns what this process has of the lock and what it waits for, or `None` if there is neither.
     pub(crate) fn usage(&self, at: Moment) -> Option<Usage> {
         let held = self.held(at).map(|hold| {
             let left = hold.end().saturating_duration_since(at.now);
@@ -82,7 +85,8 @@ impl LockEntry {
         Some(Usage { held, waiting, longest, holder })
     }
 
-    /// This request was refused, and waits from now on: the log reports it as `warn_after` allows, until it leaves its line.
+    /// Called when this request was refused and begins to wait: the log reports it as `warn_after` allows, until it leaves its
+    /// line.
     pub(crate) fn waits(&mut self, id: u64, place: Place, now: Instant) {
         if let (Some(WarnAfter { first, .. }), Some(request)) = (self.terms.warn_after, self.queue.get(id)) {
             let waited = request.waits(self.terms.epoch, now);
@@ -91,22 +95,22 @@ impl LockEntry {
         }
     }
 
-    /// What the program was doing when it asked. Separately: the subscriber's code must not run while the table is locked. What comes
-    /// back is to be dropped once it is not.
+    /// Notes what the program was doing when it made the request. This is a visit of its own, since the subscriber's code must not
+    /// run while the table is locked. Drop the returned value once the table is unlocked.
     #[must_use]
     pub(crate) fn waits_in(&mut self, id: u64, context: Arc<Context>) -> Option<Arc<Context>> {
         self.waits.set_context(id, context)
     }
 
-    /// The request has left its line.
+    /// Called when the request has left its line.
     pub(super) fn waits_no_more(&mut self, id: u64) {
-        // Most have never waited.
+        // Most requests have never waited.
         if !self.waits.is_empty() {
             self.waits.end(id).into_iter().for_each(|ended| self.out.log(LogEvent::WaitEnded(ended)));
         }
     }
 
-    /// Reports those that have waited for long.
+    /// Reports the requests that have waited for long.
     pub(super) fn report_waits(&mut self, at: Moment) {
         let Some(WarnAfter { again, .. }) = self.terms.warn_after.filter(|_| !self.waits.is_empty()) else {
             return;
@@ -126,7 +130,7 @@ impl LockEntry {
     }
 }
 
-/// What the fields of all holds of a session begin with.
+/// Returns what the fields of all holds of a session begin with.
 fn holds_of(field: &str) -> Option<&str> {
     field.rsplit_once(':').map(|(session, _)| session)
 }

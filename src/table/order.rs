@@ -1,4 +1,4 @@
-//! `LockOrder`: which locks were asked for under which others, and whether two of them were in both orders.
+//! `LockOrder`: which locks were requested under which others, and whether any two were requested in both orders.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,39 +6,39 @@ use std::sync::Arc;
 use crate::base::telemetry::Place;
 use crate::owner::{Owner, Tree};
 
-/// So many pairs are remembered at least, those that were seen last; and at most twice as many.
+/// At least this many pairs are remembered, those that were seen last, and at most twice as many.
 const MOST_PAIRS: usize = if cfg!(test) { 4 } else { 1024 };
 
-/// A request under more locks than that is not compared with them: a program that takes a thousand in a loop would pay for half a million
-/// pairs, and they would push out all others.
+/// A request under more locks than this is not compared with them: a program that takes a thousand in a loop would pay for half a
+/// million pairs, and they would push out all others.
 const MOST_HELD: usize = 32;
 
-/// A lock as it is compared with others: by its group.
+/// A lock as it is compared with others, which is by its group.
 #[derive(Clone, Debug)]
 pub(crate) struct Named {
     pub(crate) name: Arc<str>,
     pub(crate) group: Arc<str>,
-    /// Where it was asked for.
+    /// Where it was requested.
     pub(crate) place: Place,
 }
 
-/// Two locks that were asked for in both orders.
+/// Two locks that were requested in both orders.
 #[derive(Debug)]
 pub(crate) struct Inversion {
     pub(crate) outer: (Arc<str>, Place),
     pub(crate) inner: (Arc<str>, Place),
-    /// Where they were taken in the other order: the one that is `inner` here, and then the other one.
+    /// Where they were taken in the other order: first the place of the one that is `inner` here, then that of the other one.
     pub(crate) before: (Place, Place),
 }
 
-/// Of all owners of a session. Changes only while locked; no table is, meanwhile.
+/// The order of locks for all owners of a session. Changes only while it is locked; no table is locked at that time.
 #[derive(Debug, Default)]
 pub(crate) struct LockOrder {
     held: HashMap<Tree, Vec<Held>>,
     pairs: Pairs,
 }
 
-/// One of them that is held.
+/// One lock that is held.
 #[derive(Debug)]
 pub(crate) struct Held {
     level: u64,
@@ -46,10 +46,10 @@ pub(crate) struct Held {
     named: Named,
 }
 
-/// The first group, and the second, which was asked for under it.
+/// The first group, and the second one, which was requested under it.
 type Pair = (Arc<str>, Arc<str>);
 
-/// Where that was.
+/// Where a pair was seen.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     outer: Place,
@@ -57,7 +57,8 @@ struct Seen {
     reported: bool,
 }
 
-/// Those that are seen again stay; of the others the oldest go. Names with ids in them make new pairs for ever.
+/// The pairs that were seen. A pair that is seen again stays; of the others the oldest are dropped. Names with ids in them make new
+/// pairs for ever.
 #[derive(Debug, Default)]
 struct Pairs {
     young: HashMap<Pair, Seen>,
@@ -65,12 +66,13 @@ struct Pairs {
 }
 
 impl LockOrder {
-    /// An owner asks for a lock, and would wait for it. `began`: the number at which the request for several names began that this one is
-    /// a part of: what that was granted since is ordered by design. Returns what there is to report for the first time.
+    /// Called when an owner requests a lock, and would wait for it. `began` is the number at which the request for several names
+    /// began that this one belongs to: locks that were granted since are ordered by design. Returns what has to be reported for the
+    /// first time.
     pub(crate) fn asks(&mut self, owner: &Owner, asked: &Named, began: u64) -> Vec<Inversion> {
         let Some(held) = self.held.get(&owner.tree()) else { return Vec::new() };
         let above = |held: &&Held| held.level <= began && owner.is_within(held.owner.living());
-        // First, and by its outermost level: in a deep recursion each level has many above it.
+        // Checked first, and from the outermost level: in a deep recursion each level has many above it.
         if held.iter().filter(|held| held.named.name == asked.name).any(|held| above(&held)) {
             return Vec::new();
         }
@@ -99,18 +101,18 @@ impl LockOrder {
         inversions
     }
 
-    /// A level was granted to this owner. What comes back is for [`leaves`](LockOrder::leaves).
+    /// Called when a level was granted to this owner. The result is for [`leaves`](LockOrder::leaves).
     pub(crate) fn holds(&mut self, level: u64, owner: Owner, named: Named) -> Tree {
         let tree = owner.tree();
         self.held.entry(tree).or_default().push(Held { level, owner, named });
         tree
     }
 
-    /// The guard of the level goes. What comes back is to be dropped once nothing is locked.
+    /// Called when the guard of the level is dropped or released. Drop the returned value once nothing is locked.
     #[must_use]
     pub(crate) fn leaves(&mut self, tree: Tree, level: u64) -> Option<Held> {
         let held = self.held.get_mut(&tree)?;
-        // From the end: holds are mostly released in the reverse order of their grants.
+        // Searched from the end: holds are mostly released in the reverse order of their grants.
         let gone = held.iter().rposition(|held| held.level == level).map(|at| held.remove(at));
         if held.is_empty() {
             self.held.remove(&tree);
@@ -127,7 +129,7 @@ impl Pairs {
         self.young.get_mut(pair)
     }
 
-    /// The places stay those of the first time.
+    /// Notes a pair. Its places stay those of the first time.
     fn note(&mut self, pair: Pair, seen: Seen) {
         match self.get(&pair) {
             Some(known) => known.reported |= seen.reported,
@@ -154,7 +156,7 @@ mod tests {
         Named { name: name.into(), group, place: Location::caller() }
     }
 
-    /// What is reported when these are taken, one under the other, and released again.
+    /// Returns what is reported when these locks are taken, one under the other, and released again.
     fn nest(order: &mut LockOrder, owner: &Owner, names: &[&str]) -> Vec<(String, String)> {
         let mut levels = Vec::new();
         let mut reported = Vec::new();
@@ -179,7 +181,7 @@ mod tests {
         assert_eq!(nest(&mut order, &Owner::new(), &["b", "a"]), [pair("b", "a")]);
         assert_eq!(nest(&mut order, &owner, &["b", "a"]), []);
         assert_eq!(nest(&mut order, &owner, &["a", "b"]), []);
-        // Each of the names above counts.
+        // Each of the names above it counts.
         assert_eq!(nest(&mut order, &owner, &["c", "d", "e"]), []);
         assert_eq!(
             nest(&mut order, &owner, &["e", "d", "c"]),
@@ -214,7 +216,7 @@ mod tests {
         for names in [&["a:1", "a:2"], &["a:2", "a:1"]] {
             assert_eq!(nest(&mut order, &owner, names), []);
         }
-        // It holds `a` already when it asks for it under `b`.
+        // It holds `a` already when it requests it under `b`.
         nest(&mut order, &owner, &["a:1", "b"]);
         assert_eq!(nest(&mut order, &owner, &["a:1", "b", "a:1"]), []);
         assert_eq!(
@@ -222,14 +224,14 @@ mod tests {
             [pair("b", "a")],
             "another one of the group"
         );
-        // A request for several began at 3, and was granted `d` since.
+        // A request for several locks began at 3, and was granted `d` since.
         nest(&mut order, &owner, &["c", "d"]);
         order.holds(4, owner.clone(), named("d"));
         assert!(order.asks(&owner, &named("c"), 3).is_empty());
         assert_eq!(order.asks(&owner, &named("c"), u64::MAX).len(), 1);
     }
 
-    /// They are taken in a loop. Compared with each other, a thousand would be half a million pairs.
+    /// They are taken in a loop. Comparing a thousand with each other would make half a million pairs.
     #[test]
     fn what_is_asked_for_under_many_locks_is_not_compared_with_them() {
         for held in [MOST_HELD, MOST_HELD + 1] {
@@ -256,7 +258,7 @@ mod tests {
         assert_eq!(order.asks(&one.child(), &named("b"), u64::MAX).len(), 1);
     }
 
-    /// 1. A scope takes a guard, and ends. 2. The task that it ran in has the guard, and asks for another lock.
+    /// 1. A scope takes a guard, and ends. 2. The task that it ran in now has the guard, and requests another lock.
     #[test]
     fn what_an_ended_scope_has_left_is_its_parents() {
         let (mut order, task) = (LockOrder::default(), Owner::new());
@@ -282,7 +284,7 @@ mod tests {
         assert_eq!(nest(&mut order, &owner, &["inner", "forgotten"]), []);
     }
 
-    /// 1. Two orders are reported. 2. One of them is forgotten, and the other one is seen again.
+    /// 1. Both orders of two locks are reported. 2. One of the two pairs is forgotten, and the other one is seen again.
     #[test]
     fn two_orders_are_reported_once_for_as_long_as_one_of_them_is_remembered() {
         let forgotten = |order: &LockOrder, (outer, inner): (&str, &str)| {

@@ -1,6 +1,6 @@
-//! Holds that are no more, of which a minority of masters may have a field yet.
+//! `Orphans`: holds that are over, of which a minority of masters may still have a field.
 //!
-//! Apart from those that requests look at: while a master is frozen, a lock that is busy leaves thousands of them.
+//! They are kept apart from the holds that requests look at: while a master is frozen, a busy lock leaves thousands of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::table::hold::Hold;
 use crate::table::terms::Terms;
 use crate::wire::Pending;
 
-/// They are looked at no more often than this: each of them is due at a moment of its own.
+/// They are looked at no more often than this, though each is due at a moment of its own.
 const REST: Duration = Duration::from_millis(20);
 
 impl Hold {
-    /// Its end has still to reach some masters, and is sent to no others.
+    /// Returns whether only its end is left, which has still to reach some masters and is sent to no others.
     pub(super) fn is_orphan(&self) -> bool {
         self.levels.is_empty() && self.leaving.is_empty() && self.is_gone() && self.has_remains()
     }
 
-    /// One that was over when this command of it ran on masters.
+    /// Makes the orphan of a hold that was over when this command of it ran on masters.
     pub(super) fn left_behind(
         pending: &Pending,
         masters: MasterSet,
@@ -43,7 +43,7 @@ impl Hold {
     }
 }
 
-/// Mostly there are none: a pointer then.
+/// The orphans of one lock. Mostly there are none, so an empty set takes one pointer.
 #[derive(Debug, Default)]
 pub(crate) struct Orphans(Option<Box<Left>>);
 
@@ -53,7 +53,7 @@ struct Left {
     holds: BTreeMap<u64, Orphan>,
     dues: BTreeSet<(Instant, u64)>,
     rests_until: Option<Instant>,
-    /// It may have changed since it was noted when it is due.
+    /// The orphan that is lent out. Its due time may have changed since it was noted.
     lent: Option<u64>,
 }
 
@@ -68,7 +68,7 @@ impl Orphans {
         self.0.as_ref().is_none_or(|left| left.holds.is_empty())
     }
 
-    /// There is none: the next one is looked at when it is due.
+    /// Called when none is due: the next one is looked at when it is due.
     pub(super) fn rest(&mut self) {
         self.0 = None;
     }
@@ -92,7 +92,7 @@ impl Orphans {
         Some(&mut orphan.hold)
     }
 
-    /// Looks at the one that was lent out.
+    /// Looks at the orphan that was lent out.
     pub(super) fn tidy(&mut self) {
         if let Some(left) = &mut self.0 {
             left.tidy();
@@ -103,7 +103,7 @@ impl Orphans {
         self.0.as_ref()?.due()
     }
 
-    /// What has to be sent now. What the masters have dropped by themselves is forgotten.
+    /// Returns the commands that have to be sent now. Forgets fields that the masters have dropped by themselves.
     pub(super) fn check(
         &mut self,
         now: Instant,
@@ -113,11 +113,12 @@ impl Orphans {
         self.0.as_mut().map_or_else(Vec::new, |left| left.check(now, away, numbers))
     }
 
-    /// This master has a connection again: what it may have waits no longer.
+    /// Called when this master has a connection again: the orphans that it may have wait no longer.
     pub(crate) fn retry(&mut self, master: usize, now: Instant) {
         for id in self.ids().collect::<Vec<_>>() {
             if let Some(hold) = self.get_mut(id).filter(|hold| hold.apart.spread.remains.contains(master)) {
-                // 1. It is being ended there, and the connection breaks. 2. There is another one. 3. The failure is reported.
+                // 1. The orphan is being ended there, and the connection breaks. 2. There is a new connection. 3. The failure is
+                //    reported.
                 hold.retry_at = now;
                 hold.doubt();
             }
@@ -165,7 +166,7 @@ impl Left {
         for id in due {
             let Some(Orphan { hold, .. }) = self.holds.get_mut(&id) else { continue };
             if hold.stands_until <= now {
-                // Whoever still had it has dropped it by now.
+                // Every master that still had it has dropped it by now.
                 hold.apart.set_spread(Spread::NONE);
             }
             if hold.apart.spread.remains.without(away).is_empty() && hold.next_action().is_some() {

@@ -1,4 +1,4 @@
-//! `Outage`: since when too few masters do what is asked of them for one lock.
+//! `Outage`: how long too few masters have carried out the commands for one lock.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use tokio::time::Instant;
 use crate::base::after;
 use crate::error::Error;
 
-/// Commands of one lock fail: they are refused, or not answered. It is kept for each lock. Else: 1. A full server refuses one lock.
-/// 2. Another one is held, and waited for. 3. The requests that wait for it fail with the error of the first lock. The ends of holds do not
-/// count, since no request waits for them. `None` mostly, which takes one pointer.
+/// A time in which the commands of one lock fail: they are refused, or not answered. It is kept for each lock. Otherwise: 1. A full
+/// server refuses one lock. 2. Another lock is held, and requests wait for it. 3. They fail with the error of the first lock.
+/// Failed ends of holds do not count, since no request waits for them. `None` mostly, which takes one pointer.
 #[derive(Debug, Default)]
 pub(crate) struct Outage(Option<Box<Seen>>);
 
@@ -21,38 +21,39 @@ struct Seen {
 }
 
 impl Outage {
-    /// A command was answered as one of those that are expected.
+    /// Called when a command got one of the expected answers.
     pub(super) fn ends(&mut self) {
         if self.0.is_some() {
             self.0 = None;
         }
     }
 
-    /// One failed. `patience`: an earlier one that is older shows nothing of what was in between, when nobody may have asked.
+    /// Called when a command failed. A failure that is older than `patience` shows nothing about the time in between, when nobody
+    /// may have asked.
     pub(crate) fn goes_on(&mut self, error: Error, patience: Duration, now: Instant) {
         let before = self.0.as_ref().filter(|seen| now <= after(seen.last, patience));
         let since = before.map_or(now, |seen| seen.since);
         self.0 = Some(Box::new(Seen { since, last: now, error }));
     }
 
-    /// The error of a request that began then, if the outage has lasted for longer than that since.
+    /// Returns the error of a request that began then, if the outage has lasted for longer than `patience` since.
     pub(crate) fn outlasts(&self, patience: Duration, began: Instant, now: Instant) -> Option<Error> {
         let seen = self.0.as_ref()?;
         (now >= after(seen.since.max(began), patience)).then(|| seen.error.again())
     }
 
-    /// The last failure, where it is [fresh](Outage::is_fresh).
+    /// Returns the last failure if it is [fresh](Outage::is_fresh).
     pub(crate) fn fresh(&self, age: Duration, now: Instant) -> Option<Error> {
         let seen = self.0.as_ref().filter(|_| self.is_fresh(age, now))?;
         Some(seen.error.again())
     }
 
-    /// Whether no command has failed since the last answer.
+    /// Returns whether no command has failed since the last answer.
     pub(super) fn is_over(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Whether the last failure is no older than that. An old one proves nothing: nobody may have asked in between.
+    /// Returns whether the last failure is no older than that. An old one proves nothing, since nobody may have asked in between.
     pub(crate) fn is_fresh(&self, age: Duration, now: Instant) -> bool {
         self.0.as_ref().is_some_and(|seen| now <= after(seen.last, age))
     }
