@@ -1,15 +1,15 @@
-//! When each entry has to be looked at.
+//! `Agenda`: when each entry has to be looked at.
 
 use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
-/// The places of entries, by their next due times. Renewals are due together, at few different times: a place that is put in or taken
-/// out of so many costs as much as out of one.
+/// The places of entries, by their next due times. Renewals are due together, at few different times: adding or removing a place
+/// costs the same however many share its time.
 #[derive(Debug, Default)]
 pub(super) struct Agenda {
     due: BTreeMap<Instant, Vec<usize>>,
-    /// By place: where it stands among those of its time.
+    /// For each place, its position among those of its time.
     at: Vec<usize>,
 }
 
@@ -18,12 +18,12 @@ impl Agenda {
         self.due.first_key_value().map(|(due, _)| *due)
     }
 
-    /// The places that are due: the earliest first, those of one time in no order.
+    /// Returns the places that are due: the earliest first, those of one time in no order.
     pub(super) fn until(&self, now: Instant) -> impl Iterator<Item = usize> {
         self.due.range(..=now).flat_map(|(_, places)| places).copied()
     }
 
-    /// A place that is not in it.
+    /// Adds a place that is not in it.
     pub(super) fn insert(&mut self, due: Instant, place: usize) {
         let places = self.due.entry(due).or_default();
         if self.at.len() <= place {
@@ -33,7 +33,7 @@ impl Agenda {
         places.push(place);
     }
 
-    /// A place that is in it at this time.
+    /// Removes a place that is in it at this time.
     pub(super) fn remove(&mut self, due: Instant, place: usize) {
         let Some(places) = self.due.get_mut(&due) else { return };
         let Some(at) = self.at.get(place).copied().filter(|at| places.get(*at) == Some(&place)) else {
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Beside a set in order.
+        /// Compared with an ordered set.
         #[test]
         fn what_is_due_is_what_was_put_in_and_not_taken_out(
             steps in proptest::collection::vec((0..12_usize, proptest::option::of(0..5_u64)), 1..100),

@@ -1,4 +1,4 @@
-//! `Effects`: what a visit of an entry leaves to be done once nothing is locked.
+//! `Effects`: the work that a visit of an entry leaves for when nothing is locked.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -10,7 +10,7 @@ use crate::error::Loss;
 use crate::owner::Owner;
 use crate::table::waits::LongWait;
 
-/// What is to be done once no lock is held any more.
+/// Work for when nothing is locked any more.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
     pub(crate) wake: Vec<Waker>,
@@ -18,17 +18,17 @@ pub(crate) struct Effects {
     pub(crate) log: Vec<LogEvent>,
 }
 
-/// The effects of the visit that an entry has now. Mostly there are none, and never between two visits: it is a pointer then.
+/// The effects of an entry's current visit. Mostly there are none, and never between two visits, so this takes one pointer.
 #[derive(Debug, Default)]
 pub(super) struct Out(Option<Box<Effects>>);
 
 impl Out {
-    /// `None`, as mostly: there is nothing to do.
+    /// Takes the effects, or returns `None` if there is nothing to do, as mostly.
     pub(super) fn take(&mut self) -> Option<Box<Effects>> {
         self.0.take()
     }
 
-    /// Made for the first of them.
+    /// Returns the effects, made at the first use.
     pub(super) fn made(&mut self) -> &mut Effects {
         self.0.get_or_insert_default()
     }
@@ -56,7 +56,7 @@ impl Out {
     }
 }
 
-/// What is logged, or counted.
+/// An event that is logged or counted.
 #[derive(Debug)]
 pub(crate) enum LogEvent {
     Lost {
@@ -78,7 +78,7 @@ pub(crate) enum LogEvent {
         failures: u32,
     },
     Waits(Box<LongWait>),
-    /// A request that waited has left its line. To be dropped where nothing is locked.
+    /// A request that waited has left its line. Drop it while nothing is locked.
     WaitEnded(#[allow(dead_code, reason = "its drop is what counts")] Arc<Context>),
     Measured(Sample),
 }

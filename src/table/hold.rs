@@ -1,4 +1,4 @@
-//! One tree's hold of one lock: its levels, its end, its fate, and the one command of it that may be under way.
+//! `Hold`: one tree's hold of one lock, with its levels, its end, its fate, and the one command of it that may be under way.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -17,32 +17,32 @@ use crate::table::terms::Terms;
 use crate::wire::keys::Keys;
 use crate::wire::{Action, Call, Fence, KeyEnd, Pending};
 
-/// The command under way. At most one for each hold: two could pass each other on the wire.
+/// The command under way. Each hold has at most one, since two could pass each other on the wire.
 #[derive(Debug)]
 pub(crate) struct UnderWay {
     pub(super) no: u64,
     pub(super) sent: Instant,
     pub(super) action: Action,
     pub(super) sender: Sender,
-    /// Something may have happened to the hold since this was sent, which its answer does not show.
+    /// Whether something may have happened to the hold since this was sent, which its answer does not show.
     pub(super) doubted: bool,
 }
 
-/// Who sends a command. A future of the user's may never be polled again; one of the background's own is always polled to its end.
+/// The sender of a command. A user's future may never be polled again; the background's own one is always polled to its end.
 #[derive(Debug)]
 pub(crate) enum Sender {
     Background,
-    /// A request, for its grant.
+    /// A request, to be granted.
     Request,
     /// A guard, for a longer lease of this level.
     Extension {
         level: u64,
     },
-    /// A guard, which asks whether the hold stands.
+    /// A guard, to check whether the hold stands.
     Check,
-    /// A guard, for its release. Given up, the release is one of those in [`Hold::leaving`]: 1. the guard is not polled for long, 2. its
-    /// release is given up for a waiter's sake, 3. the background sends it again, and is answered, 4. the guard is polled, and has to
-    /// find out.
+    /// A guard, to be released. If the command is given up, the release becomes one of those in [`Hold::leaving`]: 1. The guard is
+    /// not polled for long. 2. Its release is given up for a waiter's sake. 3. The background sends it again, and is answered. 4.
+    /// The guard is polled, and has to learn the result.
     Release(Arc<Fate>),
 }
 
@@ -52,31 +52,31 @@ impl Sender {
     }
 }
 
-/// How far a hold has come: from one of them to a later one, and never back.
+/// The state of a hold. It only moves on to a later one, never back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// It is asked for or held, or its release is on its way. `unsettled`: a command's outcome is unknown, so that only a settle, or the
-    /// end, may be sent next.
+    /// It is requested or held, or its release is on its way. `unsettled`: a command's outcome is unknown, so that only a settle,
+    /// or the end, may be sent next.
     Stands { unsettled: bool },
-    /// Its guards report this loss. `ends_key`: its end came before the key's, so this client ends the key, whether or not the guards are
-    /// gone; else once they are.
+    /// Its guards report this loss. `ends_key`: its end came before the key's, so this client ends the key, whether or not the
+    /// guards are gone; otherwise it ends the key once they are gone.
     Lost { loss: Loss, ends_key: bool },
-    /// The server confirmed that the field is not there, and no command is left that could bring it back. `loss`: what its guards report.
-    /// `frees_nobody`: only some masters may have had it since, which are no majority.
+    /// The server confirmed that the field is not there, and no command is left that could bring it back. `loss`: what its guards
+    /// report. `frees_nobody`: since the loss only a minority of the masters may have had it.
     Gone { loss: Option<Loss>, frees_nobody: bool },
 }
 
-/// Registered before its acquire is sent, removed once the server has confirmed its end or one lease after it could last
-/// be noticed: so there is no moment in which a field may stand on the server and nobody here knows.
+/// A hold. It is registered before its acquire is sent, and removed once the server has confirmed its end, or one lease after it
+/// could last be noticed. So at no moment may a field exist on the server that nobody here knows.
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(super) id: u64,
     pub(super) keys: Arc<Keys>,
     pub(crate) field: Arc<str>,
     pub(super) terms: Arc<Terms>,
-    /// In the order of their grants: each owner is within the one before it.
+    /// In the order of their grants: each owner is the one before it or a descendant.
     pub(super) levels: Vec<Level>,
-    /// A level of it has, or had, a `max_hold`. Mostly none has, and nobody walks over a thousand levels for it.
+    /// Whether a level of it has, or had, a `max_hold`. Mostly none has, and a thousand levels need not be searched for it.
     limited: bool,
     pub(super) state: State,
     pub(super) command: Option<UnderWay>,
@@ -84,16 +84,16 @@ pub(crate) struct Hold {
     pub(super) stands: u32,
     /// Until then the server keeps the hold for certain, counted from before the send, less drift.
     pub(super) sure_until: Instant,
-    /// Until then it may, by a command that had no answer.
+    /// Until then the server may keep the hold, by a command that had no answer.
     pub(super) perhaps_until: Instant,
-    /// From then on the server has dropped the hold, whatever became of the commands that were answered.
+    /// From then on the server has dropped the hold, whatever happened to the commands that were answered.
     pub(super) stands_until: Instant,
-    /// Until then a level may be granted without a command, as far as time goes: half a lease after the server confirmed the hold, and no
-    /// longer than until a command of it fails.
+    /// Until then a level may be granted without a command, as far as time is concerned: half a lease after the server confirmed
+    /// the hold, and no longer than until a command of it fails.
     certain_until: Stamp,
     pub(super) renew_at: Instant,
     pub(super) retry_at: Instant,
-    /// A release to 0 that may have run: when repeated, "not held" is what it would answer after success.
+    /// Whether a release to 0 may have run: if it is repeated, its answer after a success is "not held".
     pub(super) release_tried: bool,
     pub(super) failures: u32,
     /// How long the machine had slept when the lease was last confirmed.
@@ -102,20 +102,21 @@ pub(crate) struct Hold {
     pub(super) apart: Apart,
     /// Its fencing token, once it is granted, and the counter that has to remember it.
     pub(super) fence: Option<Arc<Fence>>,
-    /// Its field stands in the lock's line on the server, and may be handed the lock at any time: it is asked for again, or leaves by its end.
+    /// Whether its field is in the lock's line on the server, and may be handed the lock at any time: it is asked for again, or
+    /// leaves the line by its end.
     pub(super) in_line: bool,
-    /// Its acquire enters the line.
+    /// Whether its acquire enters the line.
     pub(super) enters: bool,
-    /// To whom of this process it may pass.
+    /// The owners of this process to whom it may pass.
     pub(super) offer: Offer,
-    /// Until then nobody else is to have the lock: what ends the hold before keeps the lock standing.
+    /// Until then nobody else may get the lock: a command that ends the hold earlier keeps the lock taken.
     kept_until: Option<Stamp>,
-    /// When the first of its levels, since it had none, was granted.
+    /// When the first of its levels, since it last had none, was granted.
     pub(super) since: Instant,
 }
 
 impl Hold {
-    /// A hold whose acquire is about to be sent.
+    /// Makes a hold whose acquire is about to be sent.
     pub(super) fn asked(
         no: u64,
         keys: Arc<Keys>,
@@ -157,7 +158,7 @@ impl Hold {
         (hold, pending)
     }
 
-    /// What stands in the line asks again, for the request that is the head now.
+    /// Asks again by the field in the line, for the request that is the head now.
     pub(super) fn asks_again(
         &mut self,
         lease: Lease,
@@ -165,12 +166,12 @@ impl Hold {
         no: u64,
         now: Instant,
     ) -> Pending {
-        // Of two grants the one that was asked for later counts.
+        // Of two grants, the one that was requested later counts.
         (self.id, self.fence) = (no, fence);
         self.begin(Action::Acquire { count: 1, lease }, Sender::Request, no, now)
     }
 
-    /// One that is about to go on with what another process had by the field `from`.
+    /// Makes a hold that is about to continue the one that another process had by the field `from`.
     pub(super) fn claimed(
         no: u64,
         keys: Arc<Keys>,
@@ -185,7 +186,7 @@ impl Hold {
         (hold, pending)
     }
 
-    /// Held, as far as this process knows.
+    /// Returns whether it is held, as far as this process knows.
     pub(super) fn lives(&self) -> bool {
         matches!(self.state, State::Stands { .. }) && !self.levels.is_empty()
     }
@@ -202,7 +203,7 @@ impl Hold {
         matches!(self.state, State::Gone { .. })
     }
 
-    /// Whether its end is no news to those who wait: the lock was not held by it.
+    /// Returns whether its end is no news to those who wait, since the lock was not held by it.
     pub(super) fn frees_nobody(&self) -> bool {
         matches!(self.state, State::Gone { frees_nobody: true, .. })
     }
@@ -211,34 +212,35 @@ impl Hold {
         matches!(self.state, State::Stands { unsettled: true })
     }
 
-    /// A settle, or the end, has to be sent next.
+    /// Notes that a settle, or the end, has to be sent next.
     pub(super) fn unsettle(&mut self) {
         if let State::Stands { unsettled } = &mut self.state {
             *unsettled = true;
         }
     }
 
-    /// A settle was answered. `again`: something may have happened since it was sent.
+    /// Called when a settle was answered. `again`: something may have happened since it was sent.
     pub(super) fn settled(&mut self, again: bool) {
         if let State::Stands { unsettled } = &mut self.state {
             *unsettled = again;
         }
     }
 
-    /// The server confirmed that it is not there, or must have dropped it. `frees_nobody`: it never stood on a majority, or ended there.
+    /// Called when the server confirmed that the hold is not there, or must have dropped it. `frees_nobody`: it never existed on a
+    /// majority, or ended there before.
     pub(super) fn goes(&mut self, frees_nobody: bool) {
         let frees_nobody = frees_nobody || self.frees_nobody();
         self.state = State::Gone { loss: self.loss(), frees_nobody };
     }
 
-    /// What is under way may have run before what has just happened.
+    /// Notes that the command under way may have run before the latest event.
     pub(super) fn doubt(&mut self) {
         if let Some(command) = &mut self.command {
             command.doubted = true;
         }
     }
 
-    /// Nobody holds it any more, and the server has not confirmed that.
+    /// Returns whether nobody holds it any more and the server has not confirmed that.
     pub(super) fn ends(&self) -> bool {
         match self.state {
             State::Stands { .. } | State::Lost { ends_key: false, .. } => {
@@ -249,28 +251,28 @@ impl Hold {
         }
     }
 
-    /// Nothing is left to do or to report.
+    /// Returns whether nothing is left to do or to report.
     pub(super) fn is_over(&self) -> bool {
         self.levels.is_empty() && self.is_gone() && !self.has_remains()
     }
 
-    /// Whether some masters may have it yet.
+    /// Returns whether some masters may still have it.
     pub(super) fn has_remains(&self) -> bool {
         !self.apart.spread.remains.union(self.apart.spread.unanswered).is_empty()
     }
 
-    /// Its end is under way.
+    /// Returns whether its end is under way.
     pub(super) fn is_ending(&self) -> bool {
         self.command.as_ref().is_some_and(|command| command.action.is_end())
     }
 
-    /// What it begins with is under way.
+    /// Returns whether its first command is under way.
     pub(super) fn is_asked(&self) -> bool {
         let first = |command: &UnderWay| command.action.begins();
         self.command.as_ref().is_some_and(first)
     }
 
-    /// A request's acquire is under way.
+    /// Returns whether a request's acquire is under way.
     pub(super) fn asks(&self) -> bool {
         self.command.as_ref().is_some_and(|command| matches!(command.sender, Sender::Request))
     }
@@ -283,28 +285,28 @@ impl Hold {
         u32::try_from(self.levels.len()).unwrap_or(u32::MAX)
     }
 
-    /// Whether some level is the owner's or an ancestor's. The first level's owner is an ancestor of all others'. The last one's is mostly
-    /// the owner's parent: in a deep recursion it is far nearer.
+    /// Returns whether some level belongs to the owner or an ancestor. The first level's owner is an ancestor of all others'. The
+    /// last one's is mostly the owner's parent, which in a deep recursion is far nearer.
     pub(super) fn is_entered_by(&self, owner: &Owner) -> bool {
         self.admits(owner) || self.levels.first().is_some_and(|first| owner.is_within(&first.owner))
     }
 
-    /// The rule: everyone holding it is the owner or one of its ancestors.
+    /// The rule: everyone who holds it is the owner or one of its ancestors.
     pub(super) fn admits(&self, owner: &Owner) -> bool {
         self.levels.last().is_some_and(|last| owner.is_within(&last.owner))
     }
 
-    /// The live levels of the owner and its ancestors, the innermost first: it is the nearest one.
+    /// Returns the live levels of the owner and its ancestors. The innermost comes first, since it is the nearest one.
     pub(crate) fn levels_of<'a>(&'a self, owner: &'a Owner) -> impl Iterator<Item = &'a Level> {
         self.levels.iter().rev().filter(|level| level.fate.loss().is_none() && owner.is_within(&level.owner))
     }
 
-    /// How long its owner has had it. One that was resumed has not been granted to a request.
+    /// Returns how long its owner has had it. A hold that was resumed was not granted to a request.
     pub(super) fn stands_for(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.offer.granted().unwrap_or(self.since))
     }
 
-    /// The levels that may have a `max_hold`.
+    /// Returns the levels that may have a `max_hold`.
     pub(super) fn limited(&self) -> &[Level] {
         if self.limited { &self.levels } else { &[] }
     }
@@ -313,9 +315,9 @@ impl Hold {
         self.levels.iter().any(|level| level.watched && level.fate.loss().is_none())
     }
 
-    /// The hold's end: the latest of its live levels', and never later than the server is sure to keep it. A watched
-    /// level has no end of its own, and one whose `max_hold` is over leaves the key to its lease. A fixed one keeps its end then:
-    /// else what is over would be good again for as long as a nested hold has made the key live.
+    /// Returns the hold's end: the latest of its live levels' ends, and never later than the server is sure to keep it. A watched
+    /// level has no end of its own, and one whose `max_hold` is over leaves the key to its lease. A fixed one still keeps its end
+    /// then: otherwise a level that is over would be good again while a nested hold makes the key live.
     pub(crate) fn end(&self) -> Instant {
         if self.levels.iter().any(|level| level.watched) {
             return self.sure_until;
@@ -324,12 +326,13 @@ impl Hold {
         latest.map_or(self.sure_until, |latest| latest.at().min(self.sure_until))
     }
 
-    /// Whether the key may outlive the hold, and nobody renews it: then this client ends the key.
+    /// Returns whether the key may outlive the hold, and nobody renews it: then this client ends the key.
     pub(super) fn outlived(&self, now: Instant) -> bool {
         if self.is_watched() {
             return false; // It ends with what the server is sure of.
         }
-        // 1. A nested request, or an extension, is sent. 2. The end comes. 3. It runs, and the key lives for the lease that it asks for.
+        // 1. A nested request, or an extension, is sent. 2. The end comes. 3. It runs, and the key lives for the lease that it
+        //    sets.
         let asked = self.command.as_ref().filter(|command| !command.sender.is_background());
         let asked_until =
             asked.and_then(|command| command.action.lease()).map(|lease| after(now, lease.duration()));
@@ -337,14 +340,14 @@ impl Hold {
         self.end() < self.sure_until.max(perhaps_until)
     }
 
-    /// The server confirmed a lease for a level that does not enter: the key may live as long.
+    /// Called when the server confirmed a lease for a level that does not enter: the key may live as long.
     pub(super) fn refused(&mut self, lease: Lease, now: Instant) {
         self.perhaps_until = self.perhaps_until.max(after(now, lease.duration()));
-        // What the server has is more than what is held here: it has to be brought back.
+        // The server has counted more than is held here: that has to be corrected.
         self.unsettle();
     }
 
-    /// Levels come in the order of their numbers: a thousand nested ones are looked for at each poll of each.
+    /// Finds a level. Levels are in the order of their numbers: a thousand nested ones are looked up at each poll of each.
     fn place(&self, level: u64) -> Option<usize> {
         self.levels.binary_search_by_key(&level, |level| level.id).ok()
     }
@@ -353,13 +356,13 @@ impl Hold {
         self.place(id).map(|at| &self.levels[at])
     }
 
-    /// Until when one level is good.
+    /// Returns until when one level is good.
     pub(crate) fn end_of(&self, level: u64) -> Instant {
         let limit = self.level(level).and_then(|level| level.max_hold);
         limit.map_or(self.end(), |limit| limit.at().min(self.end()))
     }
 
-    /// The server confirmed a lease. Only ever forward: no script makes a TTL shorter than that.
+    /// Called when the server confirmed a lease. It only moves forward: no script shortens a TTL below that lease.
     pub(super) fn confirmed(&mut self, lease: Lease, sent: Instant, slept: Duration) {
         if self.loss().is_some() {
             return; // Lost is final, whatever is answered later.
@@ -372,31 +375,31 @@ impl Hold {
         let half = lease.min(self.terms.lease).duration() / 2;
         self.certain_until = self.certain_until.max(after(sent, half).into());
         if lease >= self.terms.lease {
-            // 1. A short lease is nested in a renewed hold. 2. It would put the renewal off. 3. So would the next, for ever.
+            // 1. A short lease is nested in a renewed hold. 2. It would postpone the renewal. 3. So would the next one, for ever.
             self.renew_at = self.terms.renew_at(sent);
         }
         self.failures = 0;
     }
 
-    /// A renewal found a TTL that is longer than its lease. Where none of those that were asked for explains it, the server's clock was set
-    /// back, or somebody has set the TTL: behind a crash others would wait for all of that time.
+    /// Called when a renewal found a TTL that is longer than its lease. If no requested lease explains it, the server's clock was
+    /// set back, or somebody has set the TTL: after a crash others would wait for all of that time.
     pub(super) fn stays(&mut self, left: Duration, ends: NonZeroU64, now: Instant) {
         let explained = after(self.stands_until, self.terms.patience);
         self.apart.change(|apart| apart.too_long = Some(ends).filter(|_| after(now, left) > explained));
     }
 
-    /// Whether the next thing to send is what brings a TTL back. `renews`: whether anything is renewed.
+    /// Returns whether the next command may be the one that shortens a TTL. `renews`: whether anything is renewed.
     pub(super) fn may_shorten(&self, renews: bool) -> bool {
         renews && self.apart.too_long.is_some() && self.is_renewable() && self.next_action().is_none()
     }
 
-    /// What brings the TTL back: to the lease, or to what guards may count on beyond that.
+    /// Returns the command that shortens the TTL: to the lease, or to the time that guards may count on if that is longer.
     pub(super) fn shortening(&self, now: Instant) -> Action {
         let left = self.stands_until.saturating_duration_since(now) + Duration::from_millis(1);
         Action::Shorten { lease: Lease::rest(left).max(self.terms.lease) }
     }
 
-    /// What becomes of the end of its key by a command.
+    /// Returns what the command does to the end of its key.
     fn end_of_key(&mut self, action: Action) -> KeyEnd {
         match (action, self.apart.too_long) {
             (Action::Shorten { .. }, Some(ends)) => {
@@ -410,7 +413,7 @@ impl Hold {
         }
     }
 
-    /// The server confirmed a longer lease for one level's sake.
+    /// Called when the server confirmed a longer lease for one level.
     pub(super) fn extended(&mut self, level: u64, lease: Lease, sent: Instant) {
         let until = lease.valid_until(sent, self.terms.drift);
         if let Some(at) = self.place(level) {
@@ -418,21 +421,21 @@ impl Hold {
         }
     }
 
-    /// A level was granted. `stands`: the count that was asked for. It may be more than what is held now: a guard can go
-    /// while a nested acquire is under way, and its release is sent behind that.
+    /// Adds a level that was granted. `stands`: the count that was requested. It may be more than is held now: a guard can be
+    /// dropped while a nested acquire is under way, and its release is sent after that one.
     pub(super) fn enter(&mut self, level: Level, stands: u32) {
         self.limited |= level.max_hold.is_some();
         self.levels.push(level);
         self.stands = stands;
     }
 
-    /// What the guard of its innermost level, which was granted just now, is made of.
+    /// Returns the parts of the guard of its innermost level, which was granted just now.
     pub(super) fn granted(&self, level: u64, fate: Arc<Fate>) -> Granted {
         let (depth, token, field) = (self.count(), self.token(), self.field.clone());
         Granted { hold: self.id, level, depth, token, field, fate }
     }
 
-    /// The outermost level was granted with this token.
+    /// Called when the outermost level was granted with this token.
     pub(super) fn is_fenced_by(&mut self, token: u64) {
         self.fence = self.fence.as_ref().map(|fence| Arc::new(fence.with(token)));
     }
@@ -441,8 +444,8 @@ impl Hold {
         self.fence.as_ref()?.least
     }
 
-    /// Whether the server has it as it is known here, as far as this process knows, and nothing has to be sent. A renewal under way is no
-    /// obstacle: it changes nothing here but the hold's end.
+    /// Returns whether the server has it as it is known here, as far as this process knows, and nothing has to be sent. A renewal
+    /// under way does not matter: it changes nothing here but the hold's end.
     pub(super) fn owes_nothing(&self) -> bool {
         let renews = |command: &UnderWay| matches!(command.action, Action::Renew { .. }) && !command.doubted;
         self.state == State::Stands { unsettled: false }
@@ -451,18 +454,19 @@ impl Hold {
             && self.stands <= self.count()
     }
 
-    /// Whether the server has it for certain: confirmed within half a lease, with no failed command since, and sure for half a lease more.
+    /// Returns whether the server has it for certain: it was confirmed within half a lease, with no failed command since, and is
+    /// sure for half a lease more.
     pub(super) fn is_certain(&self, now: Instant) -> bool {
         self.owes_nothing() && self.is_sure(now)
     }
 
-    /// Whether its times and failures allow that: it was confirmed lately, and is good for half a lease more.
+    /// Returns whether its times and failures allow that: it was confirmed lately, and is good for half a lease more.
     pub(super) fn is_sure(&self, now: Instant) -> bool {
         let half = self.terms.lease.duration() / 2;
         now < self.certain_until.at() && after(now, half) <= self.sure_until
     }
 
-    /// Takes a level out, from the moment its guard goes. It reaches the server by the next [`next_action`](Hold::next_action).
+    /// Removes a level, as soon as its guard is dropped or released. The next [`next_action`](Hold::next_action) tells the server.
     pub(super) fn leave(&mut self, id: u64) -> Option<Removed> {
         let at = self.place(id)?;
         let in_order = at + 1 == self.levels.len();
@@ -476,34 +480,34 @@ impl Hold {
             State::Gone { loss: None, frees_nobody } => State::Gone { loss: Some(loss), frees_nobody },
             State::Lost { .. } | State::Gone { loss: Some(_), .. } => return Vec::new(),
         };
-        // Whoever asks until when it is good must not get a time to come.
+        // Whoever reads until when it is good must not get a time in the future.
         self.sure_until = self.sure_until.min(now);
         let sealed = self.levels.iter().filter(|level| level.fate.seal(loss));
         sealed.map(|level| level.fate.clone()).collect()
     }
 
-    /// Nobody else is to have the lock until then.
+    /// Keeps the lock from everybody else until then.
     pub(super) fn keep_until(&mut self, until: Instant) {
         self.kept_until = self.kept_until.max(Some(until.into()));
     }
 
-    /// For how long its lock is to stand beyond its end, if it ends now.
+    /// Returns for how long its lock has to stay taken after its end, if it ends now.
     pub(super) fn is_kept_for(&self, now: Instant) -> Option<Duration> {
         self.kept_until?.at().checked_duration_since(now).filter(|left| !left.is_zero())
     }
 
-    /// What ends it now. Behind the time of `at_least` also where the first try was sent before. The lock of a hold that was lost is not
-    /// kept: a minority may have it yet, where it would be in others' way.
+    /// Returns the command that ends it now. It is a plain end once the time of `at_least` is over, even if the first try was sent
+    /// before. The lock of a lost hold is not kept: a minority may still have it, where it would block others.
     fn ending(&self, now: Instant) -> Action {
         if self.loss().is_some() {
             return Action::END;
         }
-        // Never less: it is counted in whole milliseconds.
+        // Never less than the time, which is counted in whole milliseconds.
         let whole = |left: Duration| Lease::rest(left + Duration::from_millis(1));
         self.is_kept_for(now).map_or(Action::END, |left| Action::Keep { lease: whole(left) })
     }
 
-    /// What must be sent to bring the server to what is so here, now or at `retry_at`.
+    /// Returns what must be sent, now or at `retry_at`, so that the server has the state that is known here.
     pub(super) fn next_action(&self) -> Option<Action> {
         if self.command.is_some() || self.is_offered() || self.in_line {
             return None;
@@ -511,11 +515,11 @@ impl Hold {
         match self.state {
             State::Gone { .. } => (!self.apart.spread.remains.is_empty()).then_some(Action::END),
             _ if self.levels.is_empty() => Some(Action::END),
-            // Else the key, if it stands, is ended when the last guard goes.
+            // Otherwise the key, if it exists, is ended when the last guard is dropped.
             State::Lost { ends_key, .. } => ends_key.then_some(Action::END),
-            // First of all: it may be what a majority lacks.
+            // Sent before anything else: it may be what a majority lacks.
             State::Stands { .. } if !self.apart.spread.lacking.is_empty() => {
-                // As the others have it.
+                // With the same count as on the others.
                 let count = self.stands.clamp(1, self.count());
                 Some(Action::Repair { count, lease: self.terms.lease })
             }
@@ -528,38 +532,39 @@ impl Hold {
         }
     }
 
-    /// Whether an end, or the count that stands, has still to reach the masters. Also of a hold that is asked for: once the session is
-    /// closed, its grant is undone.
+    /// Returns whether an end, or the current count, has still to reach the masters. It includes a hold that is requested: once the
+    /// session is closed, its grant is undone.
     pub(super) fn owes(&self) -> bool {
         let owed = |action| !matches!(action, Action::Repair { .. });
         let ends = self.ends() || self.is_asked() || self.is_offered() || self.in_line;
         !self.is_gone() && (ends || self.next_action().is_some_and(owed))
     }
 
-    /// The count that most masters have, where all is answered, and nothing has to be sent: never more than there are levels.
+    /// Returns the count that most masters have, if everything is answered and nothing has to be sent. It is never more than there
+    /// are levels.
     #[cfg(test)]
     pub(crate) fn at_rest(&self) -> Option<u32> {
         let rests = self.lives() && self.command.is_none() && self.next_action().is_none();
         rests.then(|| self.stands.min(self.count()))
     }
 
-    /// Masters lack the hold, by their last answers.
+    /// Notes that masters lack the hold, by their last answers.
     pub(super) fn lacked_by(&mut self, masters: MasterSet, now: Instant) {
         self.apart.set_lacking(masters);
-        // Once: 1. young masters lack it, and have another's field that a late command has left. 2. The repair changes nothing.
-        // 3. The settle behind it finds the same, and so on without a pause.
+        // Done once: 1. Young masters lack it, and have another's field that a late command has left. 2. The repair changes
+        // nothing. 3. The settle after it finds the same, and so on without a pause.
         if !masters.is_empty() && self.lives() && self.failures <= 1 {
             self.retry_at = now;
         }
     }
 
-    /// The lease that a settle asks for: a fixed one must not be made longer.
+    /// Returns the lease that a settle sets: a fixed one must not be made longer.
     fn keep(&self) -> Lease {
         if self.is_watched() { self.terms.lease } else { Lease::SHORTEST }
     }
 
-    /// The lease that a guard asks for when it checks the hold: where nothing renews it, no more than it has, so that nothing changes. On
-    /// a key without a TTL, which somebody persisted, a shorter one would end the hold.
+    /// Returns the lease that a guard sets when it checks the hold. If nothing renews it, the lease is no longer than what is left,
+    /// so that nothing changes. On a key without a TTL, which somebody persisted, a shorter one would end the hold.
     pub(super) fn lease_left(&self, now: Instant) -> Lease {
         match self.is_watched() {
             true => self.terms.lease,
@@ -567,25 +572,25 @@ impl Hold {
         }
     }
 
-    /// Whether the watchdog has to renew it.
+    /// Returns whether the watchdog has to renew it.
     pub(super) fn is_renewable(&self) -> bool {
         self.lives() && self.command.is_none() && !self.is_unsettled() && self.is_watched()
     }
 
-    /// Whether a renewal is due, so that no other command of the hold begins before it: no release, and nothing that a request or a guard
-    /// asks for. `renews`: whether anything is renewed. Else 1. a hold has 150 levels, which are released one after the other, 2. each
-    /// release begins in the poll that gets the answer to the one before, 3. a renewal, which has to wait for what is under way, never gets
-    /// its turn, and the lease ends.
+    /// Returns whether a renewal is due, so that no other command of the hold begins before it: no release, and no command of a
+    /// request or a guard. `renews`: whether anything is renewed. Otherwise: 1. A hold has 150 levels, which are released one after
+    /// the other. 2. Each release begins in the poll that gets the answer to the one before. 3. A renewal, which has to wait for
+    /// the command under way, never gets its turn, and the lease ends.
     pub(super) fn renews_first(&self, renews: bool, now: Instant) -> bool {
         renews && self.is_renewable() && self.renew_at <= now
     }
 
-    /// Whether no command of it is under way or goes before what a request or a guard asks for.
+    /// Returns whether no command of it is under way, and none goes before those of requests and guards.
     pub(super) fn is_idle(&self, renews: bool, now: Instant) -> bool {
         self.command.is_none() && self.next_action().is_none() && !self.renews_first(renews, now)
     }
 
-    /// Begins a command: it is to be sent now.
+    /// Begins a command, which is to be sent now.
     pub(super) fn begin(&mut self, mut action: Action, sender: Sender, no: u64, now: Instant) -> Pending {
         if action == Action::END {
             action = self.ending(now);
@@ -595,7 +600,7 @@ impl Hold {
         if let Action::Repair { lease, .. } = &mut action
             && !self.is_watched()
         {
-            // Nobody would end it there if it is the longest.
+            // Nobody would end the key there if its lease is the longest.
             *lease = Lease::rest(self.end().saturating_duration_since(now));
         }
         let masters = match action {
@@ -624,7 +629,7 @@ impl Hold {
         self.command.as_ref().is_some_and(|command| command.no == no)
     }
 
-    /// The command is over, with or without an answer. `None` where it had been given up before: its answer is void.
+    /// Ends the command, with or without an answer. Returns `None` if it had been given up before: then its answer is void.
     pub(super) fn finish(&mut self, no: u64, now: Instant) -> Option<UnderWay> {
         let command = self.command.take_if(|command| command.no == no)?;
         if let Some(lease) = command.action.lease() {
@@ -633,7 +638,7 @@ impl Hold {
         Some(command)
     }
 
-    /// The command is over, and did not come to its end: the background carries out what a guard has sent.
+    /// Ends the command without a result: the background carries out what a guard has sent.
     pub(super) fn give_up(&mut self, no: u64, now: Instant) -> Option<UnderWay> {
         let command = self.finish(no, now)?;
         self.certain_until = self.certain_until.min(now.into());
@@ -643,7 +648,7 @@ impl Hold {
         Some(command)
     }
 
-    /// The command may have run, or may run yet.
+    /// Notes that the command may have run, or may still run.
     pub(super) fn unknown(&mut self, no: u64, now: Instant) -> Option<UnderWay> {
         let command = self.give_up(no, now)?;
         if let Some(lease) = command.action.lease() {
@@ -663,7 +668,7 @@ impl Hold {
     }
 }
 
-/// What [`Hold::leave`] took out.
+/// The result of [`Hold::leave`].
 pub(super) struct Removed {
     pub(super) level: Level,
     pub(super) in_order: bool,

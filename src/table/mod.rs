@@ -1,4 +1,4 @@
-//! All decisions about the locks of one process, as plain state: no I/O, no clock.
+//! Makes all decisions about the locks of one process, as plain state: no I/O, no clock.
 
 mod admission;
 mod agenda;

@@ -1,4 +1,4 @@
-//! The waiters of one lock name: in which order they ask, and which of them are branches of one owner.
+//! `Queue`: the waiters of one lock name, the order in which they ask, and which of them are branches of one owner.
 
 use std::collections::{HashMap, VecDeque};
 use std::task::Waker;
@@ -14,16 +14,16 @@ use crate::table::level::Polled;
 /// How long a woken head may stay unpolled before the next one gets its turn.
 pub(crate) const HEAD_PATIENCE: Duration = Duration::from_millis(50);
 
-/// When requests are passed over, so many others are woken ahead of their turn for each of them.
+/// When requests are passed over, this many others are woken ahead of their turn for each of them.
 const WOKEN_AHEAD: usize = 8;
 
-/// From so many requests on they are counted by their trees: a visit would look at each of them.
+/// From this many requests on, they are counted by their trees: otherwise a visit would look at each of them.
 const MANY: usize = if cfg!(test) { 3 } else { 32 };
 
-/// As many as may well ask at once, each for another lock.
+/// As many queues as may well be in use at once, each for another lock.
 const MOST_SPARE: usize = 64;
 
-/// What a request is doing while it is under way.
+/// The state of a request that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaiterState {
     /// It asks as soon as it is its turn.
@@ -32,7 +32,7 @@ pub(super) enum WaiterState {
     Asking,
     /// It was refused: it asks again then, or when it is woken.
     Asleep { until: Instant },
-    /// After a split vote: it asks again then, and nothing wakes it before.
+    /// After a split vote: it asks again then, and nothing wakes it earlier.
     Pausing { until: Instant },
 }
 
@@ -42,34 +42,35 @@ pub(crate) struct Waiter {
     pub(super) id: u64,
     pub(super) owner: Owner,
     pub(super) bare: bool,
-    /// Proven to be one of several branches of its owner: the owner's other branch levels are strangers to it.
+    /// Whether it is proven to be one of several branches of its owner: the owner's other branch levels are strangers to it.
     pub(super) branch: bool,
     pub(super) phase: WaiterState,
-    /// Something happened while it asked: it must ask once more before it sleeps.
+    /// Whether something happened while it asked: it must ask once more before it sleeps.
     pub(super) again: bool,
     waker: Option<Waker>,
     /// How it was polled, if it is bare.
     pub(super) through: Polled,
-    /// When it entered, in milliseconds of its entry: with an `Instant` a request would be moved by a call, each time.
+    /// When it entered, in milliseconds since the beginning of its entry. With an `Instant` here, each request would be moved by a
+    /// function call.
     pub(super) began: u64,
     polled: Instant,
-    /// Woken then, and not polled since.
+    /// When it was woken, if it has not been polled since.
     woken: Option<Instant>,
-    /// Passed over: it did not come when it was its turn.
+    /// Whether it was passed over, since it did not come when it was its turn.
     parked: bool,
-    /// It may take over a hold of this process that is offered.
+    /// Whether it may take over a hold of this process that is offered.
     pub(super) takes: bool,
     pub(super) warned: bool,
-    /// Of the hold that it would have entered.
+    /// The loss of the hold that it would have entered.
     pub(super) lost: Option<Loss>,
 }
 
-/// What was done about a head.
+/// What was done about a late head.
 #[derive(Debug)]
 pub(super) enum HeadCheck {
     Not,
     Woken(Waker),
-    /// So many are passed over, this one included.
+    /// This many were passed over, the head included.
     PassedOver(usize),
 }
 
@@ -77,11 +78,12 @@ pub(super) enum HeadCheck {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ambiguous;
 
-/// How many requests there are of each tree.
+/// How many requests each tree has.
 #[derive(Debug, Default)]
 struct Kin(HashMap<Tree, u32>);
 
-/// The requests under way, by time of arrival. At rest a lock has none: its queue is a pointer then, and the room goes to whoever asks next.
+/// The requests under way, by time of arrival. An idle lock has none: its queue is one pointer then, and its memory goes to the
+/// next lock that needs it.
 #[derive(Debug, Default)]
 pub(crate) struct Queue(Option<Box<Waiters>>);
 
@@ -90,13 +92,13 @@ struct Waiters {
     requests: VecDeque<Waiter>,
     /// Owners that were seen to ask from two branches at once.
     proven: Vec<Owner>,
-    /// Where they are many.
+    /// The counts by tree, if there are many requests.
     kin: Option<Box<Kin>>,
-    /// Who waits until no command of the hold is under way.
+    /// The wakers of those who wait until no command of the hold is under way.
     idlers: Vec<Waker>,
 }
 
-/// Room for queues that none has a use for now: without it each request would make its own.
+/// Memory of queues that no lock uses now: without it each request would allocate its own.
 #[derive(Debug, Default)]
 pub(super) struct Spare(
     #[allow(clippy::vec_box, reason = "a queue takes its room and gives it back as a pointer")]
@@ -124,35 +126,34 @@ impl Waiter {
         }
     }
 
-    /// Has it take over a hold of this process that is offered, if `takes`.
+    /// Lets it take over a hold of this process that is offered, if `takes`.
     pub(crate) fn taking(self, takes: bool) -> Waiter {
         Waiter { takes, ..self }
     }
 
-    /// It is polled for the first time, like that.
+    /// Notes how it is polled for the first time.
     pub(crate) fn polled_by(self, through: Polled) -> Waiter {
         Waiter { through, ..self }
     }
 
-    /// It enters its line. `epoch`: from when its entry counts.
+    /// Called when it enters its line. `epoch`: the time from which its entry counts.
     pub(super) fn begin(&mut self, epoch: Instant) {
         let since = self.polled.saturating_duration_since(epoch);
         self.began = since.as_secs().saturating_mul(1000).saturating_add(since.subsec_millis().into());
     }
 
-    /// How long ago that was.
+    /// Returns how long ago it entered.
     pub(super) fn waits(&self, epoch: Instant, now: Instant) -> Duration {
         now.saturating_duration_since(epoch).saturating_sub(Duration::from_millis(self.began))
     }
 
-    /// It is being polled: it takes part again, wherever it was passed over.
-    /// What comes back is to be dropped once nothing is locked.
+    /// Called when it is polled: it takes part again, even if it was passed over. Drop the returned value once nothing is locked.
     #[must_use]
     pub(super) fn polled(&mut self, waker: &Waker, now: Instant) -> Option<Waker> {
         self.polled = now;
         self.woken = None;
         if std::mem::take(&mut self.parked) {
-            // Others were notified of what happened since: it asks once, and sleeps only then.
+            // Others were notified of what happened in between: this one asks once, and sleeps only then.
             match self.phase {
                 WaiterState::Asking => self.again = true,
                 WaiterState::Waiting | WaiterState::Asleep { .. } => self.phase = WaiterState::Waiting,
@@ -181,7 +182,7 @@ impl Waiter {
         }
     }
 
-    /// Until when nothing wakes it.
+    /// Returns until when nothing wakes it.
     pub(super) fn pauses_until(&self, now: Instant) -> Option<Instant> {
         match self.phase {
             WaiterState::Pausing { until } if now < until => Some(until),
@@ -189,7 +190,7 @@ impl Waiter {
         }
     }
 
-    /// The answer that it got, or is about to get, is out of date: it asks once more before it sleeps.
+    /// Notes that the answer which it got, or is about to get, is out of date: it asks once more before it sleeps.
     pub(super) fn asks_once_more(&mut self) {
         match self.phase {
             WaiterState::Asleep { .. } => self.phase = WaiterState::Waiting,
@@ -211,12 +212,12 @@ impl Waiter {
         self.waker.clone()
     }
 
-    /// From when on a head in this state is late. One that waits for a hold of this process has nothing to come for.
+    /// Returns when a head in this state counts as late. One that waits for a hold of this process has no reason to come.
     fn late_at(&self) -> Option<Instant> {
         let since = match (self.woken, self.phase) {
             (Some(woken), _) => woken,
-            // Polled since, it waits for what goes before it: taken for late all the time, it and the watchdog would wake each
-            // other without a pause.
+            // It was polled since, and waits for what goes before it. If it counted as late all that time, it and the watchdog
+            // would wake each other without a pause.
             (None, WaiterState::Asleep { until } | WaiterState::Pausing { until }) => until.max(self.polled),
             (None, WaiterState::Asking) => self.polled,
             (None, WaiterState::Waiting) => return None,
@@ -226,17 +227,17 @@ impl Waiter {
 }
 
 impl Queue {
-    /// Before a visit of a lock of which nothing is left: it may bring a request.
+    /// Called before a visit of a lock of which nothing is left, since the visit may bring a request.
     pub(super) fn take_room(&mut self, spare: &mut Spare) {
         if self.0.is_none() {
             self.0 = spare.0.pop();
         }
     }
 
-    /// Behind a visit.
+    /// Called after a visit.
     pub(super) fn give_room(&mut self, spare: &mut Spare) {
         if let Some(room) = self.0.take_if(|waiters| waiters.is_room())
-            // What was grown for many is nobody's to keep.
+            // A queue that has grown for many requests is not kept.
             && spare.0.len() < MOST_SPARE
             && room.requests.capacity() <= MANY
         {
@@ -248,7 +249,7 @@ impl Queue {
         self.0.as_ref().is_none_or(|waiters| waiters.requests.is_empty())
     }
 
-    /// There is neither a request nor a hold: no proof is left.
+    /// Called when there is neither a request nor a hold: no proof is left.
     pub(super) fn rest(&mut self) {
         if let Some(waiters) = &mut self.0 {
             waiters.proven.clear();
@@ -259,7 +260,7 @@ impl Queue {
         self.0.as_ref().map_or(0, |waiters| waiters.requests.len())
     }
 
-    /// The one that came first.
+    /// Returns the request that came first.
     pub(super) fn first(&self) -> Option<&Waiter> {
         self.0.as_ref()?.requests.front()
     }
@@ -278,12 +279,13 @@ impl Queue {
         waiters.place(id).map(|at| &mut waiters.requests[at])
     }
 
-    /// Wakes this one by [`idlers`](Queue::idlers).
+    /// Registers a waker with [`idlers`](Queue::idlers).
     pub(super) fn wake_when_idle(&mut self, waker: Waker) {
         self.0.get_or_insert_default().idlers.push(waker);
     }
 
-    /// No command of the hold is under way any more: those who wait for that, each once. Mostly there are none.
+    /// Called when no command of the hold is under way any more. Returns the wakers of those who wait for that, each once. Mostly
+    /// there are none.
     pub(super) fn idlers(&mut self) -> Option<Vec<Waker>> {
         let idlers = &mut self.0.as_mut()?.idlers;
         (!idlers.is_empty()).then(|| std::mem::take(idlers))
@@ -298,13 +300,13 @@ impl Queue {
         self.0.get_or_insert_default().enter(request, holds)
     }
 
-    /// Whether there may be requests of this owner's tree.
+    /// Returns whether there may be requests of this owner's tree.
     pub(super) fn may_have_kin(&self, owner: &Owner) -> bool {
         self.0.as_ref().is_some_and(|waiters| waiters.may_have_kin(owner))
     }
 
-    /// Whether a level of this owner's tree that comes or goes may change anything here: one of its requests waits, or branches are proven,
-    /// which is forgotten with the last level of their owner.
+    /// Returns whether a level of this owner's tree that comes or goes may change anything here: one of its requests waits, or
+    /// branches are proven, which is forgotten with the last level of their owner.
     pub(super) fn concerns(&self, owner: &Owner) -> bool {
         let Some(waiters) = &self.0 else { return false };
         let tree = owner.tree();
@@ -318,8 +320,8 @@ impl Queue {
         self.0.get_or_insert_default().prove(owner);
     }
 
-    /// The owner is granted the lock by what stands in no line. Its bare requests that are under way show that both are branches of it, as
-    /// two requests do. Whether there are any.
+    /// Called when the owner is granted the lock by a call that stands in no line. Its bare requests that are under way show that
+    /// both are branches of it, as two requests do. Returns whether there are any.
     pub(super) fn prove_beside(&mut self, owner: &Owner) -> bool {
         let Some(waiters) = &mut self.0 else { return false };
         let beside = waiters.may_have_kin(owner) && waiters.bare(owner).next().is_some();
@@ -329,8 +331,8 @@ impl Queue {
         beside
     }
 
-    /// An owner has ended: its requests are its heir's. Two that come together so are branches too: each was begun in a
-    /// scope of its own, and both outlived it.
+    /// Called when an owner has ended: its requests pass to its heir. If the heir has two of them by this, they are branches too:
+    /// each was begun in a scope of its own, and outlived it.
     pub(super) fn pass_on(&mut self, owner: &Owner, heir: impl Fn() -> Owner) {
         let Some(waiters) = &mut self.0 else { return };
         let mut heirs = Vec::new();
@@ -345,12 +347,12 @@ impl Queue {
         }
     }
 
-    /// Takes a request out.
+    /// Removes a request.
     pub(super) fn leave(&mut self, id: u64) -> Option<Waiter> {
         self.0.as_mut()?.leave(id)
     }
 
-    /// The proof stands until its owner has neither a hold nor a request here.
+    /// Forgets proofs. A proof is kept until its owner has neither a hold nor a request here.
     pub(super) fn forget_proofs(&mut self, holds: impl Fn(&Owner) -> bool) {
         let Some(waiters) = &mut self.0 else { return };
         if !waiters.proven.is_empty() {
@@ -359,19 +361,19 @@ impl Queue {
         }
     }
 
-    /// The first in line among those that qualify, passed-over ones left out.
+    /// Returns the first request in line that qualifies and has not been passed over.
     pub(super) fn front(&self, qualifies: impl Fn(&Waiter) -> bool) -> Option<&Waiter> {
         self.0.as_ref()?.requests.iter().find(|request| !request.parked && qualifies(request))
     }
 
-    /// When the head has to be looked at, if it keeps somebody waiting.
+    /// Returns when the head has to be looked at, if it keeps somebody waiting.
     pub(super) fn late_at(&self, head: u64) -> Option<Instant> {
         let head = self.get(head)?;
         head.late_at().filter(|_| self.len() > 1)
     }
 
-    /// Passes over a head that was woken and has not come, or has not looked at its answer for that long. Returns how many are passed over
-    /// with it, itself included.
+    /// Passes over a head that was woken and has not come, or has not looked at its answer for that long. Returns how many are
+    /// passed over, the head included.
     pub(super) fn pass_over(&mut self, head: u64, now: Instant, patience: Duration) -> usize {
         let Some(request) = self.get_mut(head) else { return 0 };
         let late = match request.woken {
@@ -385,16 +387,17 @@ impl Queue {
         newly + self.park_late(now)
     }
 
-    /// Passes over all that were woken and have not come. Returns how many there are beside those that were passed over before.
+    /// Passes over all that were woken and have not come. Returns how many there are, without those that were passed over before.
     fn park_late(&mut self, now: Instant) -> usize {
         let late = |request: &&mut Waiter| request.woken.is_some_and(|woken| woken + HEAD_PATIENCE <= now);
         let newly = self.iter_mut().filter(|request| !request.parked).filter(late);
         newly.map(|request| request.parked = true).count()
     }
 
-    /// So many were passed over: some requests after it are woken, so that those that do not come either are passed over together. One task
-    /// may have many requests, as branches, and poll none of them for a while: passed over one by one, each would keep the others waiting.
-    /// Not all are woken at once: on a busy machine late requests do come, and that would make more work.
+    /// Wakes some of the later requests after this many were passed over, so that those that do not come either are passed over
+    /// together. One task may have many requests, as branches, and poll none of them for a while: passed over one by one, each
+    /// would keep the others waiting. Not all are woken at once: on a busy machine late requests do come, and that would make more
+    /// work.
     pub(super) fn wake_ahead(&mut self, passed_over: usize, now: Instant) -> Vec<Waker> {
         let waits = |request: &&mut Waiter| {
             let waits = matches!(request.phase, WaiterState::Waiting | WaiterState::Asleep { .. });
@@ -404,8 +407,8 @@ impl Queue {
         next.filter_map(|request| request.wake(now)).collect()
     }
 
-    /// Looks at a head that is late. One that was not woken is woken first: what it waits for may be ready without
-    /// anybody here knowing. One that was, and has not come, is passed over.
+    /// Looks at a late head. If it was not woken, it is woken first: what it waits for may be ready without anybody here knowing.
+    /// If it was woken and has not come, it is passed over.
     pub(super) fn check(&mut self, head: u64, now: Instant) -> HeadCheck {
         let late = |request: &&mut Waiter| request.late_at().is_some_and(|late| late <= now);
         let Some(request) = self.get_mut(head).filter(late) else { return HeadCheck::Not };
@@ -418,21 +421,21 @@ impl Queue {
 
 impl Default for Waiters {
     fn default() -> Waiters {
-        // Mostly there is one: what grows by itself begins with room for four.
+        // Mostly there is one request: a deque that grows by itself begins with room for four.
         let requests = VecDeque::with_capacity(1);
         Waiters { requests, proven: Vec::new(), kin: None, idlers: Vec::new() }
     }
 }
 
 impl Waiters {
-    /// Nothing is in it.
+    /// Returns whether nothing is in it, so that its memory can be reused.
     fn is_room(&self) -> bool {
         self.requests.is_empty() && self.proven.is_empty() && self.idlers.is_empty()
     }
 
-    /// Requests come in the order of their numbers.
+    /// Finds a request. Requests come in the order of their numbers.
     fn place(&self, id: u64) -> Option<usize> {
-        // Mostly it is the first.
+        // Mostly it is the first one.
         if self.requests.front().is_some_and(|first| first.id == id) {
             return Some(0);
         }
@@ -460,7 +463,7 @@ impl Waiters {
         self.kin.as_ref().is_none_or(|kin| kin.0.contains_key(&owner.tree()))
     }
 
-    /// One more request comes, of this owner. What passes to an heir stays in its tree.
+    /// Counts one more request of this owner. A request that passes to an heir stays in its tree.
     fn count(&mut self, owner: &Owner) {
         if self.kin.is_none() && self.requests.len() >= MANY {
             let mut kin = Box::<Kin>::default();

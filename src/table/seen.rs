@@ -11,17 +11,17 @@ use crate::holder::Holder;
 #[derive(Clone, Debug)]
 pub(crate) struct Owned {
     pub(crate) holder: Holder,
-    /// It is an owner of this process.
+    /// Whether it is an owner of this process.
     pub(crate) here: bool,
-    /// How long it has had the lock; another process at least so long.
+    /// How long it has had the lock; another process has had it at least that long.
     pub(crate) held: Duration,
 }
 
-/// Who had the lock when the masters refused it to this process last, if the lock did not change hands since.
+/// Who had the lock when the masters last refused it to this process, if the lock has not changed hands since.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     last: Option<Box<Last>>,
-    /// When this process learned last that the lock changed hands.
+    /// When this process last learned that the lock changed hands.
     changed: Option<Stamp>,
 }
 
@@ -31,13 +31,14 @@ struct Last {
     holder: Holder,
     /// When its lease ends, if it is not renewed.
     until: Stamp,
-    /// Since when it is known to stand.
+    /// Since when the hold is known to exist.
     since: Instant,
 }
 
 impl Seen {
-    /// By the answer to a command that was sent then. 1. It is sent. 2. The lock is released, and this process is notified. 3. The answer
-    /// comes: it names who had the lock before. So it counts only where nothing is known to have changed since it was sent.
+    /// Notes the holder named in the answer to a command that was sent then. 1. The command is sent. 2. The lock is released, and
+    /// this process is notified. 3. The answer comes: it names the previous holder. So it counts only if nothing is known to have
+    /// changed since the command was sent.
     pub(super) fn note(&mut self, holder: Option<Box<Holder>>, sent: Instant) {
         if self.changed.is_none_or(|changed| changed < sent.into()) {
             let before = self.last.take();
@@ -49,12 +50,12 @@ impl Seen {
         }
     }
 
-    /// The lock was released, or granted to this process.
+    /// Called when the lock was released, or granted to this process.
     pub(super) fn clear(&mut self, now: Instant) {
         (self.last, self.changed) = (None, Some(now.into()));
     }
 
-    /// Who has the lock now. `None`: the lease is over, and nobody here knows whether it was renewed.
+    /// Returns who has the lock now, or `None` if the lease is over and nobody here knows whether it was renewed.
     pub(super) fn holder(&self, now: Instant) -> Option<Owned> {
         let Last { holder, until, since } = &**self.last.as_ref()?;
         let left = until.at().saturating_duration_since(now);
@@ -88,7 +89,7 @@ mod tests {
         assert_eq!(seen.holder(began + 33 * second).unwrap().held, second, "the lock was free in between");
     }
 
-    /// Also what was asked at that very moment: the answer may be about what was before.
+    /// This includes a command that was sent at that very moment: its answer may be about the time before.
     #[test]
     fn what_was_asked_before_the_lock_changed_hands_is_not_noted() {
         let (step, lease) = (Duration::from_millis(1), Duration::from_secs(10));

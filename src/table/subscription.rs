@@ -1,4 +1,4 @@
-//! `Subscription`: whether messages of a lock's releases reach this process, for as long as a stranger waits for it.
+//! `Subscription`: whether messages of a lock's releases reach this process, while a stranger waits for it.
 
 use std::time::Duration;
 
@@ -6,41 +6,42 @@ use tokio::time::Instant;
 
 use crate::base::{MasterSet, after};
 
-/// Where hints about the lock have a channel of their own, the subscription stays for so long once nobody waits. Otherwise a process that
-/// takes a hot lock again and again would be refused outside of the line each time.
+/// How long the subscription is kept once nobody waits, if hints about the lock have a channel of their own. Otherwise a process
+/// that takes a hot lock again and again would be refused outside the line each time.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// The subscription of a lock. Mostly nobody waits: a pointer then.
+/// The subscription of a lock. Mostly nobody waits, so this takes one pointer.
 #[derive(Debug, Default)]
 pub(super) struct Subscription(Option<Box<Asked>>);
 
-/// It was asked for.
+/// A subscription that was requested.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     /// The masters whose messages arrive.
     pub(super) confirmed: MasterSet,
-    /// Those whose message of a release came since a request was last woken by one: the others' messages are of the same.
+    /// The masters whose message of a release came since a request was last woken by one: the other masters' messages report the
+    /// same release.
     pub(super) reported: MasterSet,
-    /// Such a message came while the request asked, which may have been too early.
+    /// Whether such a message came while the request asked, which may have been too early.
     pub(super) missed: bool,
-    /// A majority refused a request, and another master granted it afterwards: the votes were split.
+    /// Whether a majority refused a request, and another master granted it afterwards, so that the votes were split.
     pub(super) split: bool,
-    /// Hints about this lock arrive, on a channel of its own.
+    /// Whether hints about this lock arrive, on a channel of its own.
     pub(super) hints: bool,
-    /// Nobody has waited for a while: it ends then.
+    /// When it ends, if nobody has waited for a while.
     ends_at: Option<Instant>,
-    /// Releases of our own whose message has not come back yet, for each master: it is no news.
+    /// For each master, the number of own releases whose message has not come back yet: such a message is no news.
     pub(super) echoes: Vec<u32>,
 }
 
 impl Subscription {
-    /// As after a confirmation of these masters.
+    /// Makes a subscription as it is after a confirmation by these masters.
     #[cfg(test)]
     pub(super) fn by(confirmed: MasterSet) -> Subscription {
         Subscription(Some(Box::new(Asked { confirmed, ..Asked::default() })))
     }
 
-    /// As after the message of a release by these masters.
+    /// Returns it as it is after the message of a release by these masters.
     #[cfg(test)]
     pub(super) fn reported(mut self, reported: MasterSet) -> Subscription {
         self.0.get_or_insert_default().reported = reported;
@@ -51,50 +52,51 @@ impl Subscription {
         self.0 = Some(Box::default());
     }
 
-    /// What was asked for.
+    /// Returns the subscription if it was requested.
     pub(super) fn asked(&mut self) -> Option<&mut Asked> {
         self.0.as_deref_mut()
     }
 
-    /// Nobody asked for it.
+    /// Returns whether nobody requested it.
     pub(super) fn is_off(&self) -> bool {
         self.0.is_none()
     }
 
-    /// The masters whose messages arrive.
+    /// Returns the masters whose messages arrive.
     pub(super) fn confirmed(&self) -> MasterSet {
         self.0.as_ref().map_or(MasterSet::NONE, |asked| asked.confirmed)
     }
 
-    /// Hints about the lock arrive, on a channel of its own.
+    /// Returns whether hints about the lock arrive, on a channel of its own.
     pub(super) fn gets_hints(&self) -> bool {
         self.0.as_ref().is_some_and(|asked| asked.hints)
     }
 
-    /// Somebody waits.
+    /// Called while somebody waits.
     pub(super) fn is_needed(&mut self) {
         if let Some(asked) = &mut self.0 {
             asked.ends_at = None;
         }
     }
 
-    /// Nobody waits. Returns whether it stays all the same.
+    /// Called when nobody waits. Returns whether it is kept all the same.
     pub(super) fn lingers(&mut self, now: Instant) -> bool {
         let asked = self.0.as_mut().filter(|asked| asked.hints);
         asked.is_some_and(|asked| *asked.ends_at.get_or_insert(after(now, LINGER)) > now)
     }
 
-    /// When it ends, if nobody waits until then.
+    /// Returns when it ends, if nobody waits until then.
     pub(super) fn ends_at(&self) -> Option<Instant> {
         self.0.as_ref()?.ends_at
     }
 
-    /// What was asked for, if this master's messages arrive.
+    /// Returns the subscription if this master's messages arrive.
     pub(super) fn of(&mut self, master: usize) -> Option<&mut Asked> {
         self.0.as_deref_mut().filter(|asked| asked.confirmed.contains(master))
     }
 
-    /// A request goes to sleep, which the next message wakes. Whether one came while it asked that did not wake it.
+    /// Called when a request goes to sleep until the next message. Returns whether a message came while it asked that did not wake
+    /// it.
     pub(super) fn sleeps(&mut self) -> bool {
         self.0.as_mut().is_some_and(|asked| {
             asked.reported = MasterSet::NONE;

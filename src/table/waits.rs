@@ -18,13 +18,13 @@ pub(crate) struct LongWait {
     pub(crate) place: Place,
     /// What the program was doing then.
     pub(crate) context: Option<Arc<Context>>,
-    /// Whose the lock is, where that is known.
+    /// Who has the lock, if that is known.
     pub(crate) by: Option<Owned>,
     /// How many requests of this process there are for the lock.
     pub(crate) waiting: usize,
 }
 
-/// Those that were refused once, and are in their line yet. Mostly there are none: a pointer then.
+/// The requests that were refused once and are still in their line. Mostly there are none, so this takes one pointer.
 #[derive(Debug, Default)]
 pub(super) struct Waits(Option<Box<Refused>>);
 
@@ -32,11 +32,11 @@ pub(super) struct Waits(Option<Box<Refused>>);
 struct Refused {
     /// In the order of their numbers. Never empty.
     requests: VecDeque<Wait>,
-    /// When one of them is to be reported, or earlier: the one that it was set for may be gone.
+    /// When one of them is to be reported, or earlier: the one that it was set for may have left.
     due: Instant,
 }
 
-/// One of them.
+/// One request that waits.
 #[derive(Debug)]
 pub(super) struct Wait {
     pub(super) id: u64,
@@ -66,7 +66,7 @@ impl Waits {
         }
     }
 
-    /// What comes back is to be dropped once nothing is locked.
+    /// Adds the context of a request. Drop the returned value once nothing is locked.
     pub(super) fn set_context(&mut self, id: u64, context: Arc<Context>) -> Option<Arc<Context>> {
         match self.0.as_mut().and_then(|refused| refused.get_mut(id)) {
             Some(wait) => wait.context.replace(context),
@@ -74,7 +74,7 @@ impl Waits {
         }
     }
 
-    /// What comes back is to be dropped once nothing is locked.
+    /// Removes a request. Drop the returned value once nothing is locked.
     pub(super) fn end(&mut self, id: u64) -> Option<Arc<Context>> {
         let refused = self.0.as_mut()?;
         let wait = refused.place_of(id).ok().and_then(|at| refused.requests.remove(at))?;
@@ -82,7 +82,7 @@ impl Waits {
         wait.context
     }
 
-    /// Hands those that are due to `report`. Each is due again after `pause`.
+    /// Passes the requests that are due to `report`. Each is due again after `pause`.
     pub(super) fn report(&mut self, now: Instant, pause: Duration, mut report: impl FnMut(&Wait)) {
         let Some(refused) = self.0.as_mut().filter(|refused| refused.due <= now) else { return };
         for wait in refused.requests.iter_mut().filter(|wait| wait.due <= now) {
