@@ -1,4 +1,4 @@
-//! A request's way to its grant: its line, its turn, and what its attempts were answered.
+//! A request's way to its grant: its line, its turn, and the answers to its attempts.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -22,13 +22,13 @@ use crate::wire::{self, Action, Fence, Line, Pending};
 pub(crate) enum Admission {
     /// Send this acquire.
     Ask(Pending),
-    /// Take this hold over, which is offered, or enter it: without a command.
+    /// Take this hold over, which is offered, or enter it, without a command.
     Take(u64),
     /// Wait until woken, at most until then.
     Wait {
         until: Option<Instant>,
-        /// Others are before it: a request that does not wait is refused. Else it is behind a command of this process,
-        /// which is soon over.
+        /// Whether others are before it: then a request that does not wait is refused. Otherwise it waits for a command of this
+        /// process, which is soon over.
         refused: bool,
     },
     /// The hold that it would enter is lost.
@@ -48,51 +48,53 @@ pub(crate) enum NotHeld {
     Taken,
 }
 
-/// What [`LockEntry::admit`] needs of the request's options and of the session.
+/// What [`LockEntry::admit`] needs from the request's options and the session.
 #[derive(Clone)]
 pub(crate) struct AcquireParams<'a> {
     pub(crate) once: bool,
     pub(crate) lease: Lease,
     pub(crate) fixed: bool,
     pub(crate) uuid: &'a str,
-    /// The grant is to have a fencing token: what it asks of the counter. Made for an attempt only, and not for each look of a waiter.
+    /// What the grant requires of the fencing counter, if it shall have a token. Made only for an attempt, not for each look of a
+    /// waiter.
     pub(crate) fence: Option<&'a dyn Fn() -> Arc<Fence>>,
-    /// It may take over what is offered, or enter a hold as a bare request: not in its first poll.
+    /// Whether it may take over an offered hold, or enter a hold as a bare request: not in its first poll.
     pub(crate) takes: bool,
-    /// It may enter the hold of its tree without a command, where this returns that the masters are connected to. `None`: it may not.
+    /// Whether it may enter the hold of its tree without a command, if this returns that the masters are connected. `None`: it may
+    /// not.
     pub(crate) nests: Option<&'a dyn Fn() -> bool>,
-    /// It fails where its owner has a bare guard of the lock.
+    /// Whether it fails if its owner has a bare guard of the lock.
     pub(crate) refuses: bool,
-    /// It asks who has the lock, if it is busy.
+    /// Whether it asks who has the lock, if the lock is busy.
     pub(crate) names: bool,
-    /// It enters the line on the server where the lock is busy.
+    /// It enters this line on the server if the lock is busy.
     pub(crate) line: Option<Line>,
 }
 
-/// How long a request sleeps that was refused.
+/// How long a refused request sleeps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Pause {
-    /// Until then, or until the message of a release; only until `soon`, where not every master's message of the last one came.
+    /// Until then, or until the message of a release; only until `soon`, if not every master's message of the last release came.
     Notified { until: Instant, soon: Instant },
     /// Until then.
     Polling(Instant),
 }
 
-/// What a grant is for.
+/// The level that a grant makes.
 pub(crate) struct NewLevel {
     pub(crate) level: u64,
     pub(crate) lease: Lease,
     pub(crate) fixed: bool,
     pub(crate) max_hold: Option<Duration>,
-    /// Nobody else is to have the lock for so long.
+    /// Nobody else may get the lock for this long.
     pub(crate) at_least: Option<Duration>,
     pub(crate) fate: Arc<Fate>,
-    /// That the masters gave with it.
+    /// The token that the masters gave with the grant.
     pub(crate) token: Option<u64>,
 }
 
 impl NewLevel {
-    /// A watched one without a request.
+    /// Makes a watched level without a request.
     pub(super) fn level_of(&self, owner: Owner) -> Level {
         let (until, max_hold, bare, branch, watched) = (None, None, true, false, true);
         let polled = Polled::default();
@@ -109,7 +111,7 @@ impl NewLevel {
         }
     }
 
-    /// Of this request. `ends`: when a fixed lease is over; `from`: from when its time counts.
+    /// Makes the level of this request. `ends`: when a fixed lease is over. `from`: the start of its time.
     pub(super) fn level(&self, request: &Waiter, ends: Instant, from: Instant) -> Level {
         Level {
             id: self.level,
@@ -126,15 +128,15 @@ impl NewLevel {
 }
 
 impl LockEntry {
-    /// A request's first poll.
+    /// Enters a request at its first poll.
     #[cfg(test)]
     pub(crate) fn enter(&mut self, request: Waiter) -> Result<(), Ambiguous> {
         self.enter_again(request, u64::MAX)
     }
 
-    /// Enters a request that is a part of one that began at that number. A level of its owner that was granted since is not above it: two
-    /// branches of the owner ask, which queue. They need not have been in the line together: 1. the first one gives its place in it back,
-    /// since it waits for another name; 2. the second one is granted; 3. the first one asks anew.
+    /// Enters a request that belongs to one that began at that number. A level of its owner that was granted since is not above it:
+    /// two branches of the owner ask, and they queue. They need not have been in the line together: 1. The first one gives up its
+    /// place in the line, since it waits for another name. 2. The second one is granted. 3. The first one asks again.
     pub(crate) fn enter_again(&mut self, mut request: Waiter, began: u64) -> Result<(), Ambiguous> {
         request.begin(self.terms.epoch);
         request.owner = request.owner.settle_at(&self.place);
@@ -155,17 +157,17 @@ impl LockEntry {
         self.queue.enter(request, holds).inspect_err(|_| owner.forget(&self.place))
     }
 
-    /// A request is being polled: whoever polls is woken for it from now on. What comes back is to be dropped once nothing is
-    /// locked: with a waker the last of a task may go, and with it guards.
+    /// Notes that a request is being polled: from now on `waker` is woken for it. Drop the returned value once nothing is locked: a
+    /// waker may be the last reference to its task, whose drop may drop guards.
     #[must_use]
     pub(crate) fn polled(&mut self, id: u64, waker: &Waker, now: Instant) -> Option<Waker> {
         self.queue.get_mut(id)?.polled(waker, now)
     }
 
-    /// A request is ready, refused or dropped. In its drop, at once: a request that lingered would prove branches that
-    /// do not exist.
+    /// Removes a request that is ready, refused or dropped. Its drop calls this at once: a request that lingered would prove
+    /// branches that do not exist.
     ///
-    /// What comes back is to be dropped once nothing is locked: with a waker the last of a task may go, and with it guards.
+    /// Drop the returned value once nothing is locked: a waker may be the last reference to its task, whose drop may drop guards.
     #[must_use]
     pub(crate) fn leave_line(&mut self, id: u64, now: Instant) -> Option<Waiter> {
         let head = self.outer_front().is_some_and(|front| front.id == id);
@@ -185,7 +187,7 @@ impl LockEntry {
         request
     }
 
-    /// What this request has to do, asked in its poll.
+    /// Returns what this request has to do. Called in its poll.
     pub(crate) fn admit(&mut self, id: u64, no: u64, ask: AcquireParams, at: Moment) -> Admission {
         // 1. The outer level's `max_hold` is over, and the background has not looked yet. 2. Its owner asks to re-enter. 3. A
         // grant beneath a level that is over would live on.
@@ -194,14 +196,14 @@ impl LockEntry {
         }
         let now = at.now;
         if ask.once && self.queue.len() > 1 {
-            // The background looks at a late head only while another request is in line, which this one is for a moment: else a
-            // lock that nobody holds would be refused for as long as the head is not polled.
+            // The background looks at a late head only while another request is in line, which this one is for a moment: otherwise
+            // a lock that nobody holds would be refused for as long as the head is not polled.
             self.end_overdue(at);
             self.pass_over_late(now, self.terms.patience);
         }
         let Some(request) = self.queue.get(id) else { return Admission::Wait { until: None, refused: true } };
-        // First what was noted at the loss: 1. A nested request waits. 2. The hold is lost. 3. Who awaits its loss drops the guard. 4. The
-        // request is polled: it would be granted the lock again, in silence.
+        // A loss that was noted comes first: 1. A nested request waits. 2. The hold is lost. 3. The task that awaits its loss drops
+        // the guard. 4. The request is polled: it would be granted the lock again, without learning of the loss.
         if let Some(loss) = request.lost.or_else(|| self.lost_above(request)) {
             return Admission::Lost(loss);
         }
@@ -211,8 +213,8 @@ impl LockEntry {
         }
     }
 
-    /// This request was refused, and waits. Waiting for an owner in whose scope the request itself runs can hardly end. `surrounds`:
-    /// whether an owner is one of those.
+    /// Warns about a refused request that waits for an owner in whose scope the request itself runs, since that wait can hardly
+    /// end. `surrounds`: whether an owner is one of those.
     pub(crate) fn warn_of_self_wait(&mut self, id: u64, surrounds: impl Fn(&Owner) -> bool) {
         let Some(hold) = self.holds.iter().find(|hold| hold.lives()) else { return };
         let Some(request) = self.queue.get_mut(id).filter(|request| !request.warned) else { return };
@@ -224,7 +226,7 @@ impl LockEntry {
         }
     }
 
-    /// The loss of a hold that the request's owner, or an ancestor, still has a guard of.
+    /// Returns the loss of a hold that the request's owner, or an ancestor, still has a guard of.
     fn lost_above(&self, request: &Waiter) -> Option<Loss> {
         let entered = self.holds.iter().filter(|hold| !hold.levels.is_empty() && is_of_tree(request, hold));
         entered
@@ -232,9 +234,9 @@ impl LockEntry {
             .find_map(|hold| hold.loss().or_else(|| hold.levels.iter().find_map(|level| level.fate.loss())))
     }
 
-    /// The turn of a request whose owner, or an ancestor, holds the lock.
+    /// Decides the turn of a request whose owner, or an ancestor, holds the lock.
     fn admit_nested(&mut self, id: u64, no: u64, ask: AcquireParams, now: Instant) -> Admission {
-        // After a failed attempt it pauses like any other.
+        // After a failed attempt it pauses like any other request.
         let paused = self.queue.get(id).and_then(|request| request.sleeps_until(now));
         if let (Some(until), false) = (paused, ask.once) {
             return Admission::Wait { until: Some(until), refused: true };
@@ -255,7 +257,7 @@ impl LockEntry {
         if request.bare && hold.levels.iter().filter(own).any(beside) {
             return Admission::Ambiguous;
         }
-        // A fixed one may have to live for longer than the hold.
+        // A fixed lease may have to be longer than the rest of the hold.
         let lasts = !ask.fixed || ask.lease.valid_until(now, hold.terms.drift) <= hold.sure_until;
         if let Some(connected) = ask.nests
             && renews
@@ -266,8 +268,8 @@ impl LockEntry {
             if ask.takes || !request.bare {
                 return Admission::Take(hold.id);
             }
-            // In its next poll. It is woken as others are: 1. It yields, and is not polled again for a while. 2. A sibling asks behind it.
-            // 3. It is passed over.
+            // It enters in its next poll. It is woken as others are: 1. It yields, and is not polled again for a while. 2. A
+            // sibling asks after it. 3. It is passed over.
             self.no_longer_asleep(id);
             let woken = self.queue.get_mut(id).and_then(|request| request.wake(now));
             self.out.wake(woken);
@@ -287,20 +289,20 @@ impl LockEntry {
         Admission::Ask(pending)
     }
 
-    /// The turn of a stranger to whoever holds the lock.
+    /// Decides the turn of a stranger to the holder of the lock.
     fn admit_outermost(&mut self, id: u64, no: u64, ask: AcquireParams, now: Instant) -> Admission {
         if let Some(offered) = self.offered_to(id, &ask, now) {
             return Admission::Take(offered);
         }
         let (busy, front) = (self.live().is_some(), self.outer_front().map(|front| front.id));
         let Some(request) = self.queue.get(id) else { return Admission::Wait { until: None, refused: true } };
-        // Before what ends: 1. The head waits for the end of a hold, and not for its own time. 2. That is answered, which does not wake who
-        // pauses. 3. Nothing wakes it for a node timeout.
+        // Checked before the ends: 1. The head waits for the end of a hold, and not for its own time. 2. That end is answered,
+        // which does not wake a request that pauses. 3. Nothing wakes it for a node timeout.
         if let Some(until) = request.pauses_until(now).filter(|_| front == Some(id) && !ask.once) {
             return Admission::Wait { until: Some(until), refused: true };
         }
-        // What this process releases goes first, or a request would meet its own past. Once: a release that the
-        // server does not answer must not keep a request from asking itself.
+        // A release of this process goes first, or a request would meet its own past. It does so once: a release that the server
+        // does not answer must not keep a request from asking itself.
         if self.holds.iter().any(|hold| hold.ends() && hold.failures == 0) {
             let until = self.holds.iter().filter_map(Hold::overdue).min();
             if request.sleeps_until(now).is_none() {
@@ -317,8 +319,8 @@ impl LockEntry {
                 return Admission::Wait { until: None, refused: true };
             }
         } else if !ask.once {
-            // Behind a hold of this process there is nothing to ask: its end wakes the head, and where its key is
-            // deleted unnoticed, the hold's own renewal finds out.
+            // While this process has a hold there is nothing to ask: its end wakes the head, and if its key is deleted unnoticed,
+            // the hold's own renewal reveals that.
             let until = request.sleeps_until(now);
             if until.is_some() || (busy && request.phase == WaiterState::Waiting) {
                 return Admission::Wait { until, refused: true };
@@ -344,16 +346,16 @@ impl LockEntry {
             (self.contended || self.is_subscribed()) && !ask.once && !self.holds.iter().any(has_place);
         pending.call.line = ask.line.filter(|_| enters);
         hold.enters = pending.call.line.is_some();
-        // Also where it may sleep on the answer. One that is not subscribed asks again behind that.
+        // It also asks if it may sleep on the answer. A request that is not subscribed asks again once it is.
         pending.call.names = ask.names || (self.is_subscribed() && !ask.once);
         self.holds.push(hold);
         self.set_phase(id, WaiterState::Asking);
         Admission::Ask(pending)
     }
 
-    /// Not this request's turn, and it sleeps no more: as a head it tries first of all. Else 1. it fell asleep as the head,
-    /// 2. an earlier one that had been passed over came back, 3. its own timer ended meanwhile, for nothing, 4. the
-    /// earlier one is gone, and nobody wakes who is taken to be asleep.
+    /// Called when it is not this request's turn: clears the sleep, so that it asks as soon as it is the head. Otherwise: 1. It
+    /// fell asleep as the head. 2. An earlier one that had been passed over came back. 3. Its own timer ended in the meantime,
+    /// without effect. 4. The earlier one left, and nobody wakes a request that seems asleep.
     fn no_longer_asleep(&mut self, id: u64) {
         if self.queue.get(id).is_some_and(Waiter::is_asleep) {
             self.set_phase(id, WaiterState::Waiting);
@@ -367,14 +369,14 @@ impl LockEntry {
         }
     }
 
-    /// Its command is over, and was in vain: it asks again as soon as it is its turn. Else 1. its command is given up, 2. an
-    /// earlier request that had been passed over comes back and is the front, 3. this one, taken to be asking still, waits for
-    /// that, 4. the front goes, and nobody wakes who is taken to be asking.
+    /// Called when its command is over without success: it asks again as soon as it is its turn. Otherwise: 1. Its command is given
+    /// up. 2. An earlier request that had been passed over comes back and is the front. 3. This one still seems to be asking, and
+    /// waits for that one. 4. The front leaves, and nobody wakes a request that seems to be asking.
     pub(crate) fn asks_anew(&mut self, id: u64) {
         self.set_phase(id, WaiterState::Waiting);
     }
 
-    /// The acquire was granted, unless it was in vain: then it is undone.
+    /// Called when the acquire was granted. If nobody needs the grant any more, it is undone.
     pub(crate) fn granted(
         &mut self,
         id: u64,
@@ -384,7 +386,7 @@ impl LockEntry {
         at: Moment,
     ) -> Result<(u32, Option<u64>, Waiter), NotHeld> {
         self.end_late(pending.hold, at);
-        // A hold that was asked for later, and lives: this grant was taken away before it was looked at.
+        // A hold that was requested later, and lives: this grant was taken away before it was looked at.
         let newer = |hold: &&Hold| hold.id > pending.hold && (hold.lives() || hold.is_offered());
         let newer = self.holds.iter().find(newer).map(|hold| hold.id);
         if let Some(hold) = self.hold(pending.hold) {
@@ -430,7 +432,7 @@ impl LockEntry {
             hold.is_fenced_by(token);
         }
         hold.enter(level, stands);
-        // From now on: whoever asked is notified of the grant no earlier.
+        // From now on, since the requester is notified of the grant no earlier.
         new.at_least.into_iter().for_each(|longest| hold.keep_until(after(at.now, longest)));
         if doubted {
             // 1. It was granted. 2. The lock was forced away, or the server came back empty. 3. The grant is looked at.
@@ -452,7 +454,7 @@ impl LockEntry {
         Ok((depth, token, request))
     }
 
-    /// The lock of this hold is nobody else's for so long from now.
+    /// Keeps the lock of this hold from everybody else for this long from now.
     pub(crate) fn keep(&mut self, hold: u64, at_least: Duration, now: Instant) {
         if let Some(hold) = self.hold(hold) {
             hold.keep_until(after(now, at_least));
@@ -468,7 +470,7 @@ impl LockEntry {
         }
     }
 
-    /// A fresh grant shows that no other field is in the key: a hold that was believed alive is gone.
+    /// Marks holds as gone that were believed alive: a fresh grant shows that no other field is in the key.
     pub(super) fn lose_others(&mut self, id: u64, now: Instant) {
         let believed = |hold: &&Hold| hold.id != id && (hold.lives() || hold.is_offered());
         let others = self.holds.iter().filter(believed).map(|hold| hold.id);
@@ -477,22 +479,22 @@ impl LockEntry {
         }
     }
 
-    /// The acquire was answered "busy": the request sleeps until then, unless something happened meanwhile.
+    /// Called when the acquire was answered "busy": the request sleeps until then, unless something happened in the meantime.
     pub(crate) fn refused(&mut self, id: u64, pause: Pause) {
         let missed = self.subscription.sleeps();
         match pause {
-            // Those who settle a split vote publish: all would ask again in step.
+            // Whoever settles a split vote publishes: all would ask again in step.
             Pause::Polling(until) => self.pauses(id, until),
             Pause::Notified { until, soon } => self.sleeps(id, if missed { until.min(soon) } else { until }),
         }
     }
 
-    /// Whether the votes of the attempt before were split, which its verdict did not show. Asked once.
+    /// Returns whether the votes on the previous attempt were split, which its verdict did not show. It returns true once.
     pub(crate) fn was_split(&mut self) -> bool {
         self.subscription.asked().is_some_and(|asked| std::mem::take(&mut asked.split))
     }
 
-    /// The request asks again then, whatever messages come in between.
+    /// Makes the request ask again then, whatever messages come in between.
     pub(crate) fn pauses(&mut self, id: u64, until: Instant) {
         if let Some(request) = self.queue.get_mut(id) {
             request.again = false;
@@ -500,7 +502,7 @@ impl LockEntry {
         }
     }
 
-    /// The request asks again then, or at once if something happened while it asked.
+    /// Makes the request ask again then, or at once if something happened while it asked.
     pub(crate) fn sleeps(&mut self, id: u64, until: Instant) {
         if let Some(request) = self.queue.get_mut(id) {
             let again = std::mem::take(&mut request.again);

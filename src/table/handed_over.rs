@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-/// The last holds that were handed over, by their ids. What a master answers late to one of them is not undone: the field is that of the
-/// claim. Mostly there are none: a pointer then.
+/// The last holds that were handed over, by their ids. A late answer to one of them undoes nothing, since the field is that of the
+/// claim. Mostly there are none, so this takes one pointer.
 #[derive(Debug, Default)]
 pub(super) struct HandedOver(Option<Box<Last>>);
 

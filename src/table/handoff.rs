@@ -14,12 +14,12 @@ use crate::table::level::Granted;
 use crate::table::queue::{HEAD_PATIENCE, Waiter, WaiterState};
 use crate::wire::{Pending, Reply};
 
-/// For so long at most a process lets others go first.
+/// The longest time for which a process lets others go first.
 const LONGEST_PAUSE: Duration = HEAD_PATIENCE;
 
 impl LockEntry {
-    /// The last level of this hold has left. Whether the hold is offered to the head of the line; else it ends. `passes`: what
-    /// [`Hold::may_pass`] returned before.
+    /// Called when the last level of this hold has left. Returns whether the hold is offered to the head of the line; otherwise it
+    /// ends. `passes`: the earlier result of [`Hold::may_pass`].
     pub(super) fn offer(&mut self, id: u64, passes: bool, now: Instant) -> bool {
         let Some(front) = self.outer_front() else { return false };
         // 1. Its own acquire is under way, or it lets others go first. 2. It would not look for a while.
@@ -37,7 +37,7 @@ impl LockEntry {
         true
     }
 
-    /// The hold that this request may take over. Where it is the head and may not, the hold ends.
+    /// Returns the hold that this request may take over. If the request is the head and may not, the hold ends.
     pub(super) fn offered_to(&mut self, id: u64, ask: &AcquireParams, now: Instant) -> Option<u64> {
         let offered = self.holds.iter().find(|hold| hold.is_offered())?;
         let (hold, good) = (offered.id, offered.may_pass(now));
@@ -49,7 +49,8 @@ impl LockEntry {
         None
     }
 
-    /// A request takes over what was offered to it, or enters what its tree holds. It is to be dropped once nothing is locked.
+    /// Has a request take over the hold that was offered to it, or enter the hold of its tree. Drop the returned request once
+    /// nothing is locked.
     pub(crate) fn take(
         &mut self,
         id: u64,
@@ -63,7 +64,7 @@ impl LockEntry {
         let request = self.queue.leave(id)?;
         // The masters have counted nothing.
         let (first, stands) = (hold.levels.is_empty(), hold.stands);
-        // Not until the hold's end, where that is later.
+        // The level ends no later than the hold.
         let ends = new.lease.valid_until(at.now, hold.terms.drift);
         hold.enter(new.level(&request, ends, at.now), stands);
         new.at_least.into_iter().for_each(|longest| hold.keep_until(after(at.now, longest)));
@@ -80,7 +81,7 @@ impl LockEntry {
         Some((granted, request))
     }
 
-    /// What is offered ends: it may be gone, or nobody is to take it.
+    /// Ends an offered hold: it may be gone, or nobody is to take it.
     pub(crate) fn withdraw(&mut self, now: Instant) {
         if self.terms.line.is_some() {
             self.leave_fair_line(now);
@@ -88,20 +89,21 @@ impl LockEntry {
         self.holds.iter_mut().filter(|hold| hold.is_offered()).for_each(|hold| hold.withdraw(now));
     }
 
-    /// The end of a hold was answered. Where it had passed on for as long as it may, the next request of this process asks only when
-    /// those of other processes had the time to: 1. it is woken by the answer, they by a message. 2. It would always come first. Mostly not
-    /// where nobody else was notified, and nobody else had the lock lately: it would wait for nobody.
+    /// Called when the end of a hold was answered. If the hold had been passed on for as long as it may, the next request of this
+    /// process asks only after those of other processes had the time to: 1. It is woken by the answer, they by a message. 2. It
+    /// would always come first. Mostly it does not wait if nobody else was notified and nobody else had the lock lately: it would
+    /// wait for nobody.
     pub(super) fn lets_others_go_first(&mut self, pending: &Pending, reply: &Reply, now: Instant) {
         if !pending.is_end() {
             return;
         }
-        // Of each turn, also of one that nobody took over.
+        // At each turn, including one that nobody took over.
         let Some(hold) = self.hold(pending.hold) else { return };
         if !hold.offer.turn_ends() {
             return;
         }
         let yields = hold.offer.yields();
-        // This process is subscribed, so that others may be too, and its own subscription is the only one.
+        // This process is subscribed, so others may be too, and its own subscription is the only one.
         let counts_us_alone = *reply == Reply::Ended(1) && !self.subscription.confirmed().is_empty();
         let is_alone = counts_us_alone && self.turns.are_ours();
         let longer = self.turns.end(yields);
@@ -111,9 +113,9 @@ impl LockEntry {
         }
     }
 
-    /// Another process has released the lock, for those that have waited for longer than this one, if any. Returns whether the next
-    /// request of this process lets them go first. Not where this process has, offers or ends a hold: the message was late, and who pauses is
-    /// offered nothing.
+    /// Called when another process has released the lock, for those that have waited for longer than this one, if any. Returns
+    /// whether the next request of this process lets them go first. It does not if this process has, offers or ends a hold: the
+    /// message was late then, and nothing is offered to a request that pauses.
     pub(super) fn lets_longest_waiting_go_first(&mut self, now: Instant) -> bool {
         let pause = self.turns.until_due();
         let stands = |hold: &Hold| hold.lives() || hold.is_offered() || hold.ends();
@@ -124,13 +126,14 @@ impl LockEntry {
         pauses
     }
 
-    /// The next request of this process asks no sooner than that. Not one that asks already: it has an answer to come, which decides.
-    /// Returns whether one pauses.
+    /// Makes the next request of this process ask no earlier than that, unless it asks already: then it is about to get an answer,
+    /// which decides. Returns whether a request pauses.
     fn front_pauses(&mut self, pause: Duration, now: Instant) -> bool {
         let comes =
             |front: &&Waiter| matches!(front.phase, WaiterState::Waiting | WaiterState::Asleep { .. });
         let Some(front) = self.outer_front().filter(comes).map(|front| front.id) else { return false };
-        // 1. The end is sent, and the machine sleeps for hours, or the answer is looked at late. 2. Nothing wakes who pauses.
+        // 1. The end is sent, and the machine sleeps for hours, or the answer is looked at late. 2. Nothing wakes a request that
+        //    pauses.
         self.pauses(front, after(now, pause.min(LONGEST_PAUSE)));
         // It has to set its timer.
         let woken = self.queue.get_mut(front).and_then(|request| request.wake(now));
@@ -140,11 +143,11 @@ impl LockEntry {
 }
 
 impl Hold {
-    /// Whether the server has this hold for certain, as it had it at its grant, so that another owner may go on with it.
+    /// Returns whether the server certainly has this hold as it had it at its grant, so that another owner may continue it.
     ///
-    /// 1. A command of it may have run, or may run yet, or its field may be ended: the next owner would get what the one before it
-    ///    left to be found out. 2. A crash of the next owner would block others for longer than a lease. 3. What is nearly over would be
-    ///    granted, and lost.
+    /// 1. A command of it may have run, or may still run, or its field may be ended: the next owner would get a hold whose state
+    ///    its predecessor left open. 2. A crash of the next owner would block others for longer than a lease. 3. A hold that is
+    ///    nearly over would be granted, and lost.
     pub(super) fn may_pass(&self, now: Instant) -> bool {
         let lease = self.terms.lease.duration();
         self.state == State::Stands { unsettled: false }
@@ -161,18 +164,18 @@ impl Hold {
             && self.sure_until.max(self.perhaps_until) <= after(now, lease)
     }
 
-    /// It is nobody's, and stands for the next owner in this process.
+    /// Returns whether it is nobody's and is kept for the next owner in this process.
     pub(super) fn is_offered(&self) -> bool {
         self.offered_until().is_some()
     }
 
-    /// Until when it is offered.
+    /// Returns until when it is offered.
     pub(super) fn offered_until(&self) -> Option<Instant> {
         let stands = self.levels.is_empty() && self.state == State::Stands { unsettled: false };
         self.offer.until().filter(|_| stands)
     }
 
-    /// It is not offered any more: it ends. Its time may have ended while it was offered.
+    /// Ends the offer and the hold. The hold's time may have ended while it was offered.
     pub(super) fn withdraw(&mut self, now: Instant) {
         if self.offer.withdraw() {
             self.offer.end(self.terms.handoff, now);

@@ -62,7 +62,7 @@ pub(super) enum State {
     /// guards are gone; otherwise it ends the key once they are gone.
     Lost { loss: Loss, ends_key: bool },
     /// The server confirmed that the field is not there, and no command is left that could bring it back. `loss`: what its guards
-    /// report. `frees_nobody`: since the loss only a minority of the masters may have had it.
+    /// report. `frees_nobody`: at most a minority of the masters had it before, so that its end frees no waiter.
     Gone { loss: Option<Loss>, frees_nobody: bool },
 }
 
@@ -329,7 +329,7 @@ impl Hold {
     /// Returns whether the key may outlive the hold, and nobody renews it: then this client ends the key.
     pub(super) fn outlived(&self, now: Instant) -> bool {
         if self.is_watched() {
-            return false; // It ends with what the server is sure of.
+            return false; // It ends when the server may drop it.
         }
         // 1. A nested request, or an extension, is sent. 2. The end comes. 3. It runs, and the key lives for the lease that it
         //    sets.
@@ -365,7 +365,7 @@ impl Hold {
     /// Called when the server confirmed a lease. It only moves forward: no script shortens a TTL below that lease.
     pub(super) fn confirmed(&mut self, lease: Lease, sent: Instant, slept: Duration) {
         if self.loss().is_some() {
-            return; // Lost is final, whatever is answered later.
+            return; // A loss is final, whatever is answered later.
         }
         let until = lease.valid_until(sent, self.terms.drift);
         if until > self.sure_until {

@@ -9,7 +9,7 @@ use tokio::task;
 use crate::base::{Fate, Stamp};
 use crate::owner::Owner;
 
-/// Where a bare request was polled first: by which code, and through which waker. `Default`: it is not known.
+/// Where a bare request was first polled: by which code, and through which waker. The default means unknown.
 ///
 /// A stream of futures and a `join_all` of many poll each of their futures through a waker of its own, of one kind for all of them. So two
 /// requests of one task that the same code polls through two wakers of one kind stand in two branches, though they were never in the line
@@ -22,17 +22,18 @@ use crate::owner::Owner;
 ///   futures, a `Shared` in a `Shared`, a race in a race;
 /// - of the same kind, on another thread, and so on another stack: two calls of `block_on` between which the task has moved.
 ///
-/// One is taken for a branch all the same: a stream returns a guard, and below it the same code asks through another stream. Nothing shows
-/// that the branch which took the guard is over.
+/// One nested call is taken for a branch all the same: a stream returns a guard, and below it the same code asks through another
+/// stream. Nothing shows that the branch which took the guard is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Polled {
-    /// The task, the kind of the waker and the place on the stack, as a hash. Zero: not known.
+    /// The task, the kind of the waker and the place on the stack, as a hash. Zero means unknown.
     by: u64,
-    /// The waker, among those of its kind.
+    /// The waker, which identifies it among those of its kind.
     waker: usize,
 }
 
-/// A hash of a few words. It is compared within one task, which has no reason to make two of them alike; std's costs four times as much.
+/// A hash of a few words. It is compared within one task, which has no reason to construct two equal ones; std's costs four times
+/// as much.
 struct Mixed(u64);
 
 impl Hasher for Mixed {
@@ -68,32 +69,32 @@ impl Polled {
         Polled { by: by.finish(), waker: waker.data().addr() }
     }
 
-    /// Whether the two are branches of one task.
+    /// Returns whether the two are branches of one task.
     pub(super) fn is_beside(self, other: Polled) -> bool {
         self.by != 0 && self.by == other.by && self.waker != other.waker
     }
 }
 
-/// One acquisition inside a hold: what one guard stands for.
+/// One acquisition inside a hold, which one guard stands for.
 #[derive(Debug)]
 pub(crate) struct Level {
     pub(super) id: u64,
     pub(crate) owner: Owner,
-    /// Taken by a bare request: its owner may have branches.
+    /// Whether it was taken by a bare request, whose owner may have branches.
     pub(super) bare: bool,
-    /// How its request was polled, if that was bare.
+    /// How its request was polled, if the request was bare.
     pub(super) polled: Polled,
-    /// Taken by a bare request that was proven to be one of several branches of its owner.
+    /// Whether it was taken by a bare request that was proven to be one of several branches of its owner.
     pub(super) branch: bool,
-    /// Renewed by the watchdog: it has no end of its own.
+    /// Whether the watchdog renews it: then it has no end of its own.
     pub(super) watched: bool,
-    /// The end of a fixed lease, or what `extend` promised.
+    /// The end of a fixed lease, or of one that `extend` promised.
     pub(super) until: Option<Stamp>,
     pub(crate) max_hold: Option<Stamp>,
     pub(super) fate: Arc<Fate>,
 }
 
-/// What a guard is made of, known at its grant.
+/// The parts of a guard, known at its grant.
 #[derive(Debug)]
 pub(crate) struct Granted {
     pub(crate) hold: u64,
@@ -105,7 +106,7 @@ pub(crate) struct Granted {
 }
 
 impl Level {
-    /// A renewed one of a `run`.
+    /// Makes the renewed level of a `run`.
     pub(super) fn nested(id: u64, owner: Owner, fate: Arc<Fate>) -> Level {
         let (bare, branch, watched) = (false, false, true);
         Level {

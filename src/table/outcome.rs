@@ -1,4 +1,4 @@
-//! What was sent for a hold that exists, and what its answers mean: releases, renewals, settles.
+//! Commands for a hold that exists, and what their answers mean: releases, renewals, settles.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -16,41 +16,42 @@ use crate::wire::{Action, Pending, Reply};
 /// What a guard's release has to do.
 #[derive(Debug)]
 pub(crate) enum ReleaseStep {
-    /// Send this, and report what came of it.
+    /// Send this, and report the result.
     Send(Pending),
-    /// Another command of the hold is under way, or goes before it: the background sends the release behind that, and resolves the fate.
+    /// Another command of the hold is under way, or goes before it: the background sends the release after that one, and resolves
+    /// the fate.
     Wait,
     /// The hold was lost before.
     Lost(Loss),
-    /// It had been released.
+    /// It had been released before.
     Released,
 }
 
-/// What an answer means to whoever sent the command.
+/// What an answer means to the sender of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
     Done,
     Lost(Loss),
-    /// There was none that counts: the command failed, or was refused, or had been given up before its answer came.
+    /// There was no answer that counts: the command failed, was refused, or had been given up before its answer came.
     Void,
 }
 
 /// What a master answered after the verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LateAnswer {
-    /// It is as asked.
+    /// The field is as requested.
     There,
     /// The field is not there.
     Missing,
     /// The command did not run.
     Unsent,
-    /// Nobody knows.
+    /// It is unknown which of these is so.
     Unknown,
 }
 
 impl LockEntry {
-    /// A guard goes: its level counts no more, from now on. `no`: release it by this command, if none is under way;
-    /// else in the background.
+    /// Called when a guard is dropped or released: from now on its level does not count. `no`: the number of the command that
+    /// releases it, if none is under way; otherwise the background releases it.
     pub(crate) fn leave(&mut self, id: u64, level: u64, no: Option<u64>, at: Moment) -> ReleaseStep {
         self.end_late(id, at);
         let Some(hold) = self.hold(id) else { return ReleaseStep::Released };
@@ -100,8 +101,8 @@ impl LockEntry {
         leave
     }
 
-    /// Begins the renewal that a guard asks for, for its level's sake. `None`: another command of the hold is under way or goes before
-    /// it; `waker` is woken when that is over.
+    /// Begins the renewal that a guard requests for its level. Returns `None` if another command of the hold is under way or goes
+    /// before it; `waker` is woken when that is over.
     pub(crate) fn begin_extension(
         &mut self,
         (hold, level): (u64, u64),
@@ -114,7 +115,7 @@ impl LockEntry {
         Some(hold.begin(Action::Renew { lease }, Sender::Extension { level }, no, now))
     }
 
-    /// Begins the renewal by which a guard asks whether its hold stands. `None`: another command goes first, and `waker` is
+    /// Begins the renewal by which a guard checks whether its hold stands. Returns `None` if another command goes first; `waker` is
     /// woken when that is over.
     pub(crate) fn begin_check(&mut self, hold: u64, no: u64, waker: &Waker, now: Instant) -> Option<Pending> {
         let hold = self.idle_hold(hold, waker, now)?;
@@ -122,7 +123,7 @@ impl LockEntry {
         Some(hold.begin(Action::Renew { lease }, Sender::Check, no, now))
     }
 
-    /// The hold, where a command of it may be sent. `None`: `waker` is woken when that may have changed.
+    /// Returns the hold if a command of it may be sent. Otherwise returns `None`, and `waker` is woken when that may have changed.
     fn idle_hold(&mut self, id: u64, waker: &Waker, now: Instant) -> Option<&mut Hold> {
         let renews = self.is_open;
         let is_idle = |hold: &&mut Hold| hold.is_idle(renews, now);
@@ -133,13 +134,13 @@ impl LockEntry {
         None
     }
 
-    /// Whether something has happened since the masters were last asked for the hold, which may have ended it.
+    /// Returns whether something may have ended the hold since the masters were last asked for it.
     pub(crate) fn is_in_doubt(&self, hold: u64) -> bool {
         self.hold_of_guard(hold).is_none_or(Hold::is_unsettled)
     }
 
-    /// The masters have answered a command, or have not: the one way in for what came of it, whoever has sent it. `answer`: what the
-    /// answers mean together; where the future that waited for them is dropped, an unknown outcome.
+    /// Called when the masters have answered a command, or have failed to: all results come in here, whoever sent the command.
+    /// `answer`: what the answers mean together, or an unknown outcome if the future that waited for them is dropped.
     pub(crate) fn conclude(
         &mut self,
         pending: &Pending,
@@ -159,7 +160,7 @@ impl LockEntry {
                 self.note_holder(pending, reply);
                 self.stands_in_line(pending, at.now);
             }
-            // Of an acquire alone.
+            // Only an acquire is answered so.
             Ok(reply @ (Reply::Busy(..) | Reply::NotALock(_) | Reply::NotACounter(_))) => {
                 self.contended = true;
                 self.note_holder(pending, reply);
@@ -189,11 +190,11 @@ impl LockEntry {
         let Some(command) = hold.finish(pending.no, at.now) else { return Meaning::Void };
         let meaning = match reply {
             Reply::Gone => self.gone(pending, &command, tried, spread, at),
-            // A renewal puts off nothing but its counter, for which the next one is soon enough: a hold that were to be settled
-            // until the counter can be written would let nobody re-enter.
+            // Only the counter of a renewal is deferred, for which the next renewal is soon enough. If the hold had to be settled
+            // until the counter can be written, nobody could re-enter.
             Reply::Deferred(_) if !matches!(pending.call.action, Action::Renew { .. }) => {
                 if let Some(lease) = pending.call.action.lease() {
-                    // It was raised before what failed.
+                    // The lease was raised before the part that failed.
                     hold.confirmed(lease, pending.sent, at.slept);
                 }
                 hold.unsettle();
@@ -210,7 +211,7 @@ impl LockEntry {
             }
         };
         if *reply == Reply::Ended(0) && pending.call.line.is_some() {
-            // Nobody was sent a message: the lock was handed to the first of the line, so that there is nobody to let go first.
+            // Nobody was sent a message: the lock was handed to the first of the line, so there is nobody to let go first.
             self.expect_no_echo(pending);
         } else {
             self.lets_others_go_first(pending, reply, at.now);
@@ -246,7 +247,7 @@ impl LockEntry {
                 let count = if let Action::Release { count } = action { count } else { 0 };
                 hold.stands = count;
                 if !hold.is_gone() {
-                    // What is left of it is answered so though nobody may have noticed.
+                    // The rest of it is answered so too, though nobody may have noticed.
                     hold.failures = 0;
                 }
                 if count == 0 {
@@ -262,7 +263,7 @@ impl LockEntry {
             self.resolve_leaving(pending.hold, Ok(()));
         }
         if pending.is_end() {
-            // Where there was nothing to remove, nothing is published.
+            // If there was nothing to remove, nothing is published.
             self.expect_no_echo_of(spread.remains.union(spread.missing));
         }
         if settled {
@@ -273,7 +274,7 @@ impl LockEntry {
         }
     }
 
-    /// The server answered that the field is not there.
+    /// Called when the server answered that the field is not there.
     fn gone(
         &mut self,
         pending: &Pending,
@@ -286,17 +287,17 @@ impl LockEntry {
         hold.confirmed_gone(pending, command.doubted, spread, at.now);
         self.expect_no_echo(pending);
         let Some(hold) = self.hold(pending.hold) else { return Meaning::Void };
-        // The first of two releases may have run: then this is what the second one gets.
+        // The first of two releases may have run: then the second one gets this answer.
         let repeated = pending.is_end() && tried && at.now < hold.sure_until;
         if repeated {
             self.resolve_leaving(pending.hold, Ok(()));
             return Meaning::Done;
         }
-        // Else 1. a release is sent shortly before the end of the lease, 2. it runs when the key has expired, 3. it would be reported
-        // as deleted or forced away.
+        // Otherwise: 1. A release is sent shortly before the end of the lease. 2. It runs after the key has expired. 3. The hold
+        // would be reported as deleted or forced away.
         let in_time = at.now < hold.sure_until;
         let loss = hold.loss().unwrap_or_else(|| if in_time { Loss::Gone } else { hold.why_late(at) });
-        // Its last guard has left, and finds out by its release.
+        // Its last guard has left, and learns of the loss by its release.
         let found = matches!(command.sender, Sender::Release(_)) || !hold.leaving.is_empty();
         if found && hold.levels.is_empty() && hold.loss().is_none() {
             self.out.measure(Sample::Lost { loss, fixed: false });
@@ -306,7 +307,7 @@ impl LockEntry {
         Meaning::Lost(loss)
     }
 
-    /// A master's answer that the verdict did not wait for.
+    /// Handles a master's answer that the verdict did not wait for.
     pub(crate) fn straggled(&mut self, pending: &Pending, master: usize, answer: LateAnswer, now: Instant) {
         let left = pending.call.action.creates() && matches!(answer, LateAnswer::There | LateAnswer::Unknown);
         let Some(hold) = self.hold(pending.hold) else {
@@ -325,13 +326,13 @@ impl LockEntry {
         let acquired = pending.call.action.begins();
         let ended = pending.is_end();
         if acquired || ended {
-            // Else 1. a renewal has no answer there, nor has the end behind it, 2. the renewal is given up first, 3. the end is
-            // forgotten.
+            // Otherwise: 1. A renewal has no answer there, and neither has the end after it. 2. The renewal is given up first. 3.
+            // The end is forgotten.
             hold.apart.change(|apart| apart.spread.unanswered.remove(master));
         }
         let silent = ended && answer != LateAnswer::There;
         let in_vain = acquired && answer == LateAnswer::There && hold.frees_nobody();
-        // Where a repair fails somebody else has the key: the next renewal shows whether that is still so.
+        // If a repair fails, somebody else has the key: the next renewal shows whether that is still so.
         let shows = !ended && !matches!(pending.call.action, Action::Repair { .. });
         if acquired && matches!(answer, LateAnswer::Missing | LateAnswer::Unsent) {
             hold.apart.change(|apart| {
@@ -340,18 +341,19 @@ impl LockEntry {
             });
         }
         match answer {
-            // 1. The acquire runs there late, behind a renewal that found nothing. 2. The end finds what it has made. 3. The repair runs.
+            // 1. The acquire runs there late, after a renewal that found nothing. 2. The end finds the field that it made. 3. The
+            //    repair runs.
             _ if left && hold.is_ending() && hold.apart.absence.repaired().contains(master) => {
                 hold.remains_at(MasterSet::one(master), now);
             }
-            // What the end finds there shows whether it ran behind this. One that has run already shows nothing.
+            // The answer to the end shows whether it ran after this. An end that has run already shows nothing.
             LateAnswer::Unknown if left => {
                 hold.apart.change(|apart| apart.unsure.insert(master));
                 if hold.is_gone() {
                     hold.remains_at(MasterSet::one(master), now);
                 }
             }
-            // So does what a renewal finds, which may show that the hold is gone.
+            // The answer to a renewal does so too; it may show that the hold is gone.
             _ if left && !hold.is_gone() && hold.command.is_some() => {
                 hold.apart.change(|apart| apart.late.insert(master))
             }
@@ -395,8 +397,8 @@ impl LockEntry {
         }
     }
 
-    /// The command changed nothing. An acquire may be granted by a minority all the same, or by masters that have not answered: it is
-    /// ended there.
+    /// Called when the command changed nothing. An acquire may be granted by a minority all the same, or by masters that have not
+    /// answered: it is ended there.
     fn not_run(&mut self, pending: &Pending, spread: Spread, now: Instant) {
         self.expect_no_echo(pending);
         let left = !spread.remains.union(spread.unanswered).is_empty();
@@ -418,7 +420,7 @@ impl LockEntry {
         self.wake_next(now);
     }
 
-    /// Nobody knows whether the command ran, or will: it is settled in the background.
+    /// Called when it is unknown whether the command ran, or will run: the background settles it.
     fn unknown(&mut self, pending: &Pending, now: Instant) {
         self.expect_no_echo(pending);
         let hold = self.hold(pending.hold);
@@ -426,7 +428,7 @@ impl LockEntry {
             hold.and_then(|hold| hold.unknown(pending.no, now).map(|command| (hold, command)))
         {
             if !command.sender.is_background() {
-                // Not tried yet: at once, and what asks next goes behind it.
+                // It has not been tried yet: send it at once, and the next request goes after it.
                 (hold.retry_at, hold.failures) = (now, 0);
             }
         } else {
@@ -435,9 +437,9 @@ impl LockEntry {
         self.wake_next(now);
     }
 
-    /// What became of a command that makes the field is seen when its hold has been given up, and maybe ended. 1. It waits to be
-    /// sent. 2. The machine sleeps, or the process stops; the hold is given up, and its end runs. 3. The command is sent, for its own
-    /// time stood still. So whatever it made is ended, on each master that it was for.
+    /// Called when the result of a command that makes the field is seen after its hold was given up, and maybe ended. 1. The
+    /// command waits to be sent. 2. The machine sleeps, or the process stops; the hold is given up, and its end runs. 3. The
+    /// command is sent, since its own time stood still. So whatever it made is ended, on each master that it was meant for.
     pub(super) fn made_late(&mut self, pending: &Pending, now: Instant) {
         if !pending.call.action.creates() {
             return;
@@ -448,7 +450,7 @@ impl LockEntry {
             None if is_handed_over => {}
             None => self.orphans.take_in(Hold::left_behind(pending, masters, self.terms.clone(), now)),
             Some(hold) if hold.is_gone() => hold.remains_at(masters, now),
-            // Where no end is under way, it is sent behind this.
+            // If no end is under way, one is sent after this.
             Some(hold) => hold.apart.change(|apart| apart.late = apart.late.union(masters)),
         }
         self.sweep(now);
@@ -456,7 +458,7 @@ impl LockEntry {
 }
 
 impl Hold {
-    /// A majority has confirmed that it is no more. What the others may have is ended in the background.
+    /// Called when a majority has confirmed that the hold is gone. What the other masters may have is ended in the background.
     fn confirmed_gone(&mut self, pending: &Pending, doubted: bool, mut spread: Spread, now: Instant) {
         let asked = pending.masters;
         let concluded = asked.without(spread.unanswered);
@@ -470,10 +472,10 @@ impl Hold {
         } else {
             self.retry_at = now;
         }
-        // 1. The end reaches some masters. 2. Another one's grant comes meanwhile, or is still to come.
+        // 1. The end reaches some masters. 2. Another one's grant comes in the meantime, or is still to come.
         let over = if doubted { MasterSet::NONE } else { asked };
         spread.remains = spread.remains.union(self.apart.spread.remains.without(over));
-        // Where a repair may have made the field that the end found, the end's answer shows nothing of the acquire.
+        // If a repair may have made the field that the end found, the end's answer shows nothing about the acquire.
         let repaired = self.apart.unsure.within(self.apart.absence.repaired()).within(ended);
         let again = self.apart.late.union(self.apart.unsure).within(spread.missing).union(repaired);
         if !again.within(self.apart.unsure).is_empty() {
@@ -490,11 +492,11 @@ impl Hold {
         self.goes(self.has_remains());
     }
 
-    /// Notes where what makes its field was given up before the verdict. 1. The acquire waits for a master in a connection that is
-    /// replaced; two others grant. 2. The end of the hold finds nothing there. 3. The acquire runs.
+    /// Notes the masters where a maker of its field was given up before the verdict. 1. The acquire waits for a master in a
+    /// connection that is replaced; two others grant. 2. The end of the hold finds nothing there. 3. The acquire runs.
     pub(super) fn may_be_made_late(&mut self, pending: &Pending, spread: Spread) {
         if !spread.given_up.is_empty() && pending.call.action.creates() {
-            // Where its end was answered before, the one that is sent behind this is the second.
+            // If its end was answered before, the end that is sent after this is the second one.
             let open = match self.is_gone() {
                 true => self.apart.spread.remains.union(self.apart.spread.unanswered),
                 false => MasterSet::ALL,
@@ -503,7 +505,7 @@ impl Hold {
         }
     }
 
-    /// A grant shows that these do not have it.
+    /// Notes that these masters do not have it, as a grant shows.
     pub(super) fn certainly_lacked_by(&mut self, masters: MasterSet) {
         if !masters.is_empty() {
             self.apart.change(|apart| apart.absence.note(masters));
@@ -517,7 +519,7 @@ impl Hold {
         self.retry_at = self.retry_at.max(now);
     }
 
-    /// Sets what became of the releases that wait for it. Returns those that are to be resolved.
+    /// Sets the result of the releases that wait for it. Returns the fates to be resolved.
     pub(super) fn leave_with(&mut self, outcome: Result<(), Loss>) -> Vec<Arc<Fate>> {
         let leaving = self.leaving.take();
         leaving.iter().for_each(|fate| fate.release(outcome));

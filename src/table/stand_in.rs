@@ -1,4 +1,4 @@
-//! What the thread that stands in for a blocked runtime renews, and what its answers change: deadlines, and nothing else.
+//! What the thread that stands in for a blocked runtime renews. The answers change deadlines, and nothing else.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::table::table::LockTable;
 use crate::wire::keys::Keys;
 use crate::wire::{Action, Call};
 
-/// A renewal beside the watchdog. It is none of the hold's commands: it takes no number, and what becomes of it is noted only if the hold
-/// was renewed.
+/// A renewal beside the watchdog. It is not one of the hold's commands: it takes no number, and its result is noted only if the
+/// hold was renewed.
 #[derive(Clone, Debug)]
 pub(crate) struct StandIn {
     pub(crate) hold: u64,
@@ -21,21 +21,22 @@ pub(crate) struct StandIn {
 }
 
 impl LockTable {
-    /// The renewals of all holds that are good for no longer than `left`. `longest`: they are sent and have run within that time, or not at
-    /// all.
+    /// Returns the renewals of all holds that are good for no longer than `left`. `longest`: within that time they are sent and
+    /// run, or never.
     pub(crate) fn stand_in(&mut self, left: Duration, longest: Duration, now: Instant) -> Vec<StandIn> {
         let holds = self.entries_mut().flat_map(|entry| &mut entry.holds);
         holds.filter_map(|hold| hold.stand_in(left, longest, now)).collect()
     }
 
-    /// Whether a lock has a hold that is renewed.
+    /// Returns whether a lock has a hold that is renewed.
     pub(crate) fn is_watched(&self, keys: &Keys) -> bool {
         self.entry_of(keys).is_some_and(|entry| entry.holds.iter().any(Hold::is_watched))
     }
 }
 
 impl LockEntry {
-    /// A majority of the masters has renewed a hold beside the watchdog, by a command that was sent at `sent`. `at`: now.
+    /// Called when a majority of the masters has renewed a hold beside the watchdog, by a command that was sent at `sent`. `at` is
+    /// now.
     pub(crate) fn stood_in(&mut self, hold: u64, lease: Lease, sent: Moment, at: Moment) {
         if let Some(hold) = self.holds.iter_mut().find(|standing| standing.id == hold) {
             hold.stood_in(lease, sent, at);
@@ -44,8 +45,8 @@ impl LockEntry {
 }
 
 impl Hold {
-    /// Whether it is held by somebody for whom it is renewed, and not at its end. A level whose `max_hold` is over does not count, though
-    /// nobody may have noticed.
+    /// Returns whether somebody holds it for whom it is renewed, and its end has not come. A level whose `max_hold` is over does
+    /// not count, though nobody may have noticed.
     fn is_renewed_at(&self, now: Instant) -> bool {
         let counts = |level: &Level| {
             level.watched
@@ -60,7 +61,7 @@ impl Hold {
         if !self.is_renewed_at(now) || after(now, left) < self.sure_until {
             return None;
         }
-        // Without an answer it may run all the same.
+        // It may run even if it is never answered.
         let until = after(after(now, longest), lease.duration());
         self.perhaps_until = self.perhaps_until.max(until);
         self.stands_until = self.stands_until.max(until);
@@ -68,8 +69,8 @@ impl Hold {
         Some(StandIn { hold: self.id, call })
     }
 
-    /// Moves the deadline, and nothing else. What is in doubt stays in doubt, and what is due is due: the runtime looks after it as soon as
-    /// it runs. At its end a hold is lost, whether or not that was noticed.
+    /// Moves the deadline, and nothing else. A doubt remains, and due work remains due: the runtime handles both as soon as it
+    /// runs. At its end a hold is lost, whether or not that was noticed.
     fn stood_in(&mut self, lease: Lease, sent: Moment, at: Moment) {
         let until = lease.valid_until(sent.now, self.terms.drift);
         if self.is_renewed_at(at.now) && until > self.sure_until {

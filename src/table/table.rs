@@ -1,4 +1,4 @@
-//! All entries of one `Locks`, and when each has to be looked at.
+//! `LockTable`: all entries of one `Locks`, and when each has to be looked at.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
@@ -15,58 +15,58 @@ use crate::table::queue::Spare;
 use crate::table::terms::Terms;
 use crate::wire::keys::Keys;
 
-/// So many entries of which nothing is left may stand before they are looked through for those of which no handle is left.
+/// At least this many empty entries may exist before those without a handle are searched for and dropped.
 const FEWEST_IDLE: usize = 64;
 
-/// Changes only while locked, and never across an await.
+/// All locks of a session. Changes only while locked, and is never locked across an await.
 #[derive(Debug)]
 pub(crate) struct LockTable {
-    /// By their places. One stays when nothing is left of it: a lock that is taken again by its handle finds it as it was, and neither
-    /// makes nor drops anything.
+    /// The entries by their places. An entry stays when nothing is left of it: a lock that is taken again by its handle finds it as
+    /// it was, which neither allocates nor frees anything.
     entries: Vec<Option<Box<LockEntry>>>,
     /// Places of `entries` that are not in use.
     vacant: Vec<usize>,
     places: HashMap<Arc<str>, usize>,
     /// How many of the entries are not empty.
     busy: usize,
-    /// With so many empty ones those without a handle go.
+    /// From this many empty entries on, those without a handle are dropped.
     most_idle: usize,
-    /// The channels that are subscribed to, and the locks whose releases they report: as Redisson forms it, the channel of `x` is also that
-    /// of `{x}`. Sorted, so that a simulation that walks over them can be repeated.
+    /// The channels that are subscribed to, and the locks whose releases they report: in Redisson's naming, the channel of `x` is
+    /// also that of `{x}`. Sorted, so that a simulation that walks over them can be repeated.
     channels: BTreeMap<Arc<str>, Vec<Arc<str>>>,
     /// Each entry's next due time.
     agenda: Agenda,
     spare: Spare,
     numbers: u64,
-    /// Renewal has ended, because the `Locks` was closed.
+    /// Whether renewal has ended, because the `Locks` was closed.
     pub(crate) closed: bool,
-    /// Until when the watchdog sleeps; `None` while it is awake, and will look at the agenda before it sleeps.
+    /// Until when the watchdog sleeps. `None` while it is awake, since it looks at the agenda before it sleeps.
     asleep: Option<Option<Instant>>,
-    /// How long what is due may be left alone; `None`: for ever.
+    /// How long due work may be left alone. `None` means for ever.
     takeover: Option<Duration>,
     terms: Arc<Terms>,
-    /// Since when something is due, and the background task has not looked. By the clock that no test pauses.
+    /// Since when something is due that the background task has not looked at, by the clock that no test pauses.
     unattended: Option<std::time::Instant>,
 }
 
-/// What a visit left to be done once the table is unlocked.
+/// The work that a visit leaves for when the table is unlocked.
 #[derive(Debug, Default)]
 pub(crate) struct VisitEffects {
     pub(crate) out: Option<Box<Effects>>,
-    /// Begin or end the subscription to the lock's releases.
+    /// Whether to begin or to end the subscription to the lock's releases.
     pub(crate) subscribe: Option<bool>,
-    /// Something is due sooner than the watchdog knows.
+    /// Whether something is due sooner than the watchdog knows.
     pub(crate) sooner: bool,
-    /// The background task does not look at what is due.
+    /// Whether the background task does not look at what is due.
     pub(crate) unattended: bool,
 }
 
 impl LockEntry {
-    /// When it is due from now on. `lingers`: also where nothing is left of it, it stays in the agenda until it was due.
+    /// Returns when it is due from now on. `lingers`: even if nothing is left of it, it stays in the agenda until it was due.
     fn next_due(&mut self, renews: bool, lingers: bool, now: Instant) -> Option<Instant> {
-        // Only the look that it was due for moves it to a later time. 1. A grant makes a renewal due. 2. Its release is sent, which
-        // is due to be given up later than that. 3. The background looks, and sleeps until then. 4. The next grant makes a renewal
-        // due sooner than it knows. So each pair would wake it.
+        // Only the look that it was due for moves it to a later time. Otherwise each pair of a grant and a release would wake the
+        // background: 1. A grant makes a renewal due. 2. Its release is sent, which is due to be given up later than that. 3. The
+        // background looks, and sleeps until then. 4. The next grant makes a renewal due sooner than the background knows.
         let kept = self.scheduled.filter(|before| *before > now && (lingers || !self.idle));
         let due = match (self.due(renews), kept) {
             (Some(due), Some(kept)) => Some(due.min(kept)),
@@ -75,7 +75,7 @@ impl LockEntry {
         if due == self.scheduled {
             return due;
         }
-        // Where a renewal is under way, as if it were confirmed: so its answer mostly moves nothing.
+        // A renewal that is under way counts as if it were confirmed, so that its answer mostly moves nothing.
         let renewals = self.holds.iter().filter_map(Hold::next_renewal).filter(|next| *next > now);
         due.into_iter().chain(renewals).min()
     }
@@ -105,13 +105,13 @@ impl LockTable {
         }
     }
 
-    /// From now on what is due may be left alone for so long.
+    /// Sets how long due work may be left alone from now on.
     #[cfg(test)]
     pub(crate) fn set_takeover(&mut self, longest: Duration) {
         self.takeover = Some(longest);
     }
 
-    /// Whether the background task has not looked at what is due for too long. It is reported once.
+    /// Returns whether the background task has not looked at due work for too long. It is reported once.
     fn is_unattended(&mut self, takeover: Duration, now: Instant) -> bool {
         if self.agenda.first().is_none_or(|due| due > now) {
             self.unattended = None;
@@ -125,7 +125,7 @@ impl LockTable {
         late
     }
 
-    /// Those that are not empty.
+    /// Returns the entries that are not empty.
     fn entries(&self) -> impl Iterator<Item = &LockEntry> {
         self.entries.iter().flatten().map(|entry| &**entry).filter(|entry| !entry.idle)
     }
@@ -136,14 +136,14 @@ impl LockTable {
 
     pub(crate) fn keys(&self) -> Vec<Arc<Keys>> {
         let mut keys: Vec<_> = self.entries().map(|entry| entry.keys.clone()).collect();
-        // So that a simulation can be repeated.
+        // Sorted, so that a simulation can be repeated.
         if cfg!(test) {
             keys.sort_by(|one, other| one.name.cmp(&other.name));
         }
         keys
     }
 
-    /// The locks whose releases a channel reports.
+    /// Returns the locks whose releases a channel reports.
     pub(crate) fn names_of(&self, channel: &str) -> Vec<Arc<str>> {
         self.channels.get(channel).cloned().unwrap_or_default()
     }
@@ -153,7 +153,8 @@ impl LockTable {
         self.channels.keys()
     }
 
-    /// The locks that are due. If there are none, the watchdog sleeps from now on, until the time given, or until it is nudged.
+    /// Returns the locks that are due. If there are none, the watchdog sleeps from now on, until the returned time, or until it is
+    /// nudged.
     pub(crate) fn due(&mut self, now: Instant) -> (Vec<Arc<Keys>>, Option<Instant>) {
         self.unattended = None;
         let due = self.agenda.until(now);
@@ -170,7 +171,7 @@ impl LockTable {
         self.entries.get(*self.places.get(name)?)?.as_deref().filter(|entry| !entry.idle)
     }
 
-    /// The same, where the handle is known.
+    /// Returns the entry of a handle.
     pub(crate) fn entry_of(&self, keys: &Keys) -> Option<&LockEntry> {
         let known = self.entries.get(keys.place.get()).and_then(Option::as_deref);
         match known.filter(|entry| entry.keys.name == keys.name) {
@@ -179,7 +180,8 @@ impl LockTable {
         }
     }
 
-    /// The entry that is not empty, for a look that leaves nothing to be done, with what numbers are made of.
+    /// Returns the entry if it is not empty, for a look that leaves nothing to be done, and the counter from which numbers are
+    /// made.
     pub(crate) fn standing(&mut self, keys: &Arc<Keys>) -> Option<(&mut LockEntry, &mut u64)> {
         let known = self.entries.get(keys.place.get()).and_then(Option::as_deref);
         let is_known = |entry: &LockEntry| Arc::ptr_eq(&entry.keys, keys) || entry.keys.name == keys.name;
@@ -191,39 +193,39 @@ impl LockTable {
         Some((entry, &mut self.numbers))
     }
 
-    /// Whether nothing is left that only this process can end: no hold, and no release that is not confirmed.
+    /// Returns whether nothing is left that only this process can end: no hold, and no release that is not confirmed.
     pub(crate) fn is_empty(&self) -> bool {
         self.busy == 0
     }
 
-    /// Whether something stands on a server, or may.
+    /// Returns whether a field exists on a server, or may exist.
     pub(crate) fn has_holds(&self) -> bool {
         self.entries().any(|entry| !entry.holds.is_empty() || !entry.orphans.is_empty())
     }
 
-    /// How many holds have guards.
+    /// Returns how many holds have guards.
     pub(crate) fn held(&self) -> usize {
         self.entries().flat_map(|entry| &entry.holds).filter(|hold| hold.lives()).count()
     }
 
-    /// Whether a release or a settle is waiting to be confirmed.
+    /// Returns whether a release or a settle is waiting to be confirmed.
     pub(crate) fn has_unconfirmed_ends(&self) -> bool {
         self.entries().flat_map(|entry| &entry.holds).any(Hold::owes)
     }
 
-    /// Whether a minority of masters may still have a hold that is over.
+    /// Returns whether a minority of masters may still have a hold that is over.
     pub(crate) fn has_orphans(&self) -> bool {
         self.entries().any(|entry| !entry.orphans.is_empty())
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub(crate) fn number(&mut self) -> u64 {
         self.numbers += 1;
         self.numbers
     }
 
-    /// Visits an entry, made where there is none, and keeps the agenda true. What is left to be done goes to a place of the caller's: the
-    /// result is handed up through several calls, and as a part of a pair it would be copied in each.
+    /// Visits an entry, which is made if there is none, and keeps the agenda up to date. The remaining work is stored at a place of
+    /// the caller's: the result is handed up through several calls, and a pair would be copied in each.
     pub(crate) fn visit<R>(
         &mut self,
         keys: &Arc<Keys>,
@@ -241,8 +243,8 @@ impl LockTable {
         result
     }
 
-    // What stands around all visits is one piece of code: a copy for each kind of visit would have to be fetched anew for
-    // each of a call's visits, which costs more than what it does.
+    // The code around all visits exists once: a copy for each kind of visit would have to be fetched again for each of a call's
+    // visits, which costs more than its work.
     #[inline(never)]
     fn begin_visit(
         &mut self,
@@ -252,7 +254,7 @@ impl LockTable {
         let known = keys.place.get();
         let place = match self.entries.get_mut(known) {
             Some(Some(entry)) if Arc::ptr_eq(&entry.keys, keys) => known,
-            // Of another handle.
+            // It belongs to another handle.
             Some(Some(entry)) if entry.keys.name == keys.name => {
                 entry.is_used_by(keys);
                 known
@@ -269,7 +271,7 @@ impl LockTable {
         (place, entry, &mut self.numbers)
     }
 
-    /// The place of an entry, made where there is none, for a handle that does not know it.
+    /// Returns the place of an entry, which is made if there is none, for a handle that does not know it.
     #[cold]
     fn find(&mut self, keys: &Arc<Keys>, session: &Weak<dyn OwnerEnds>) -> usize {
         let known = self.places.get(&keys.name).copied();
@@ -293,8 +295,8 @@ impl LockTable {
         place
     }
 
-    /// Drops entries of which neither a handle nor anything else is left, once there are many that are empty: each costs a few steps
-    /// then, however many stand.
+    /// Drops entries without a handle of which nothing else is left, once there are many empty ones: so each costs a few steps,
+    /// however many there are.
     fn drop_idle(&mut self) {
         let idle = |table: &LockTable| table.places.len() - table.busy;
         if idle(self) < self.most_idle {
@@ -326,7 +328,7 @@ impl LockTable {
         entry.idle = is_idle;
         entry.queue.give_room(&mut self.spare);
         effects.out = entry.out.take();
-        // Where another runtime may take over what nobody looks at, there is to be something.
+        // If another runtime may take over unattended work, the agenda has to have something to be seen.
         let lingers = self.takeover.is_none();
         let (before, due) = (entry.scheduled, entry.next_due(!self.closed, lingers, now));
         entry.scheduled = due;
@@ -347,12 +349,13 @@ impl LockTable {
         effects
     }
 
-    /// Notes who needs a channel. Returns whether the backend has to change its subscription: it ends only when the last lock goes.
+    /// Notes which locks need a channel. Returns whether the backend has to change its subscription: it ends only with the last
+    /// lock.
     fn subscribe(&mut self, keys: &Keys, on: bool) -> bool {
         let listening = self.channels.entry(keys.channel().clone()).or_default();
         listening.retain(|name| *name != keys.name);
         if on {
-            // Also where it is subscribed to already: each entry waits for a confirmation of its own.
+            // Also if the channel is subscribed to already: each entry waits for a confirmation of its own.
             listening.push(keys.name.clone());
             return true;
         }
@@ -363,7 +366,7 @@ impl LockTable {
         last
     }
 
-    /// Moves an entry in the agenda. Whether the watchdog, asleep, has to be woken.
+    /// Moves an entry in the agenda. Returns whether the sleeping watchdog has to be woken.
     fn schedule(
         &mut self,
         place: usize,
@@ -376,8 +379,8 @@ impl LockTable {
         }
         let Some(due) = due else { return false };
         self.agenda.insert(due, place);
-        // Only for what is sooner than it knows: a lock that is taken and released again costs it nothing. Or where its time to wake is
-        // over: tokio's timers have steps of a millisecond.
+        // It is woken only for work that is due sooner than it knows, so a lock that is taken and released again costs it nothing;
+        // or if its time to wake is over, since tokio's timers have steps of a millisecond.
         let sooner =
             self.asleep.is_some_and(|until| until.is_none_or(|until| due < until || until.max(due) <= now));
         if sooner {
@@ -422,7 +425,7 @@ mod tests {
         }
     }
 
-    /// As Redisson forms them, two names have one channel.
+    /// In Redisson's naming, two names have one channel.
     #[test]
     fn a_channel_is_subscribed_to_until_no_lock_of_it_needs_it() {
         let mut table = LockTable::new(terms(Instant::now()).into(), None);
@@ -449,7 +452,7 @@ mod tests {
         assert!(!is_unattended(now + second, Duration::ZERO), "it is not due");
     }
 
-    /// Each name is taken by a handle of its own, which goes.
+    /// Each name is taken by a handle of its own, which is then dropped.
     #[test]
     fn entries_stay_for_their_handles_and_few_beside_them() {
         let now = Instant::now();
@@ -480,13 +483,13 @@ mod tests {
         for (at, keys) in handles.iter().enumerate() {
             assert_eq!(table.places.get(&keys.name), Some(&keys.place.get()), "{at}");
         }
-        // Another handle of the same lock finds the entry of the first.
+        // Another handle of the same lock finds the entry of the first one.
         let before = table.places.len();
         assert_eq!(take(&mut table, "kept:7").place.get(), handles[7].place.get());
         assert_eq!(table.places.len(), before);
     }
 
-    /// Where a release is due to be given up later than its hold is due to be renewed.
+    /// The release is due to be given up later than its hold is due to be renewed.
     #[test]
     fn pairs_of_grants_and_releases_wake_the_background_once() {
         let now = Instant::now();
@@ -544,7 +547,7 @@ mod tests {
                 panic!("it is held")
             };
             assert!(table.has_unconfirmed_ends());
-            // The background looks while the release is under way, and sleeps until what is due then.
+            // The background looks while the release is under way, and sleeps until the next due time.
             table.due(at.now);
             let answered = |entry: &mut LockEntry, _: &mut dyn FnMut() -> u64| {
                 entry.conclude(&release, Ok(&Reply::Done), Spread::default(), at);
@@ -572,7 +575,7 @@ mod tests {
         }
     }
 
-    /// Else each renewal moves its lock in the agenda twice.
+    /// Otherwise each renewal would move its lock in the agenda twice.
     #[test]
     fn the_answer_to_a_renewal_mostly_leaves_its_entry_where_it_is_in_the_agenda() {
         let now = Instant::now();

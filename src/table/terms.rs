@@ -1,4 +1,4 @@
-//! How leases become deadlines: what a hold gets of the options.
+//! `Terms`: how leases become deadlines, and the options that holds need.
 
 use std::time::Duration;
 
@@ -7,49 +7,49 @@ use tokio::time::Instant;
 use crate::base::{Drift, FAR, Lease, after};
 use crate::wire::Line;
 
-/// The same for all holds of a session.
+/// The values that all holds of a session share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     /// How many masters there are.
     pub(crate) masters: usize,
     pub(crate) lease: Lease,
     pub(crate) drift: Drift,
-    /// Older than this a command without an answer is given up: its future is not polled.
+    /// A command that is older than this and has no answer is given up: its future is not polled.
     pub(crate) patience: Duration,
     /// Pause between two tries of a command in the background.
     pub(crate) retry: Duration,
-    /// From here on renewals are counted off in steps, so that holds which are due at nearly the same time are renewed
-    /// in one pipeline.
+    /// The origin of the steps in which renewals are counted, so that holds which are due at nearly the same time are renewed in
+    /// one pipeline.
     pub(crate) epoch: Instant,
-    /// How long after its grant a hold may pass on to another owner; zero: never.
+    /// How long after its grant a hold may pass on to another owner. Zero means never.
     pub(crate) handoff: Duration,
-    /// `None`: no wait is reported.
+    /// `None` if no wait is reported.
     pub(crate) warn_after: Option<WarnAfter>,
-    /// What scripts need to know of the line on the server; `None`: there is none.
+    /// What scripts need to know of the line on the server, or `None` if there is no line.
     pub(crate) line: Option<Line>,
 }
 
-/// When the log reports a request that waits.
+/// When the log reports a waiting request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WarnAfter {
     /// The wait before the first report.
     pub(crate) first: Duration,
-    /// From report to report.
+    /// The time between two reports.
     pub(crate) again: Duration,
 }
 
 impl Terms {
-    /// The pause of what has failed so often before. What is left of an ended hold keeps nobody waiting here, and there may be
-    /// thousands: up to four times as long.
+    /// Returns the pause after this many failures. The remains of an ended hold keep nobody waiting here, and there may be
+    /// thousands: their pause is up to four times as long.
     pub(super) fn pause(&self, failures: u32) -> Duration {
         self.retry * (1 << failures.min(2))
     }
 
-    /// A third of the lease after that, or up to a thirtieth earlier.
+    /// Returns when a lease is renewed: a third of the lease after `sent`, or up to a thirtieth earlier.
     pub(super) fn renew_at(&self, sent: Instant) -> Instant {
-        // In 64 bits, which are 584 years: this is asked for each renewal.
+        // Computed in 64 bits, which are enough for 584 years, since this runs for each renewal.
         let nanos = |time: Duration| time.as_nanos() as u64;
-        // Of a lease that is longer than a deadline can be, no more than of the longest one: it would be due at once, for ever.
+        // A lease that is longer than any deadline counts as the longest one: otherwise it would be due at once, for ever.
         let step = nanos((self.lease.duration() / 30).min(FAR / 10)).max(1);
         let third = after(sent, self.lease.duration() / 3);
         let ahead = nanos(third.saturating_duration_since(self.epoch)) % step;
