@@ -39,36 +39,39 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Runs many calls in pipelines. Returns a result for each, in their order.
     fn run_all(self: Arc<Self>, calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>>;
 
-    /// Whether [`begin`](Backend::begin) would write a call about this lock to a socket at once, since no other one is under way.
+    /// Returns whether [`begin`](Backend::begin) would write a call about this lock to a socket at once, since no other one is
+    /// under way.
     fn is_unused(&self, _: &Keys) -> bool {
         false
     }
 
-    /// Like [`run`](Backend::run), but does here what can be done without a wait, on any thread and outside a runtime too.
-    /// `None`: nothing is.
+    /// Like [`run`](Backend::run), but does at once all that is possible without waiting, on any thread and outside a runtime too.
+    /// Returns `None` if that is nothing.
     fn begin(self: Arc<Self>, _: &Call) -> Option<BoxFuture<Result<Reply, Failure>>> {
         None
     }
 
-    /// Whether a connection has answers that the task which reads them has not read. While that runs, it is so for a moment only.
+    /// Returns whether a connection has answers that its reading task has not read. While that task runs, this is true only for a
+    /// moment.
     fn is_unread(&self) -> bool {
         false
     }
 
-    /// Returns how to connect once more to the server that keeps this lock, on another runtime. `None`: that can't be done now.
+    /// Returns how to connect once more to the server that keeps this lock, on another runtime, or `None` if that is impossible
+    /// now.
     fn spare(&self, _: &Keys) -> Option<Spare> {
         None
     }
 
-    /// The runtime ends, or has ended: writes calls to the sockets as far as these have room, and nobody gets the answers. Returns at once.
-    /// No other call is run any more.
+    /// Called when the runtime ends or has ended: writes calls to the sockets as far as these have room, and nobody gets the
+    /// answers. Returns at once. No other call is run any more.
     fn run_last(&self, _: Vec<Call>) {}
 
-    /// The runtime ends, or has ended, and no call is left to be run.
+    /// Called when the runtime ends or has ended, and no call is left to be run.
     fn end_with_runtime(&self) {}
 
-    /// Returns whether it is known to have been started less than `age` ago. It may then have forgotten what it granted before. Whether
-    /// an answer counts depends on what this returns after the answer arrived.
+    /// Returns whether it is known to have been started less than `age` ago. It may then have forgotten earlier grants. Whether an
+    /// answer counts depends on what this returns after the answer arrived.
     fn is_younger_than(&self, age: Duration) -> bool;
 
     /// Returns whether any call would fail at once for lack of a connection. [`Events::reconnected`](crate::base::Events::reconnected)
@@ -82,8 +85,8 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
         Box::pin(ready(true))
     }
 
-    /// Whether it is connected to where this lock is kept, as far as is known, and the loss of an earlier connection is
-    /// [reported](crate::base::Events::reconnected). Called while locks are looked at: it must not block.
+    /// Returns whether it is connected to where this lock is kept, as far as is known, and the loss of an earlier connection is
+    /// [reported](crate::base::Events::reconnected). Called while locks are looked at, so it must not block.
     fn is_connected(&self, _keys: &Keys) -> bool {
         true
     }
@@ -111,7 +114,7 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     fn close(&self);
 }
 
-/// The runtime that a connection's tasks live on.
+/// Returns the runtime for the tasks of a connection.
 fn runtime() -> Result<tokio::runtime::Handle> {
     tokio::runtime::Handle::try_current().map_err(|_| {
         let message = "`connect` works inside a tokio runtime only; use `block_on` of a runtime";

@@ -1,4 +1,4 @@
-//! What becomes of holds with time and by messages: ends, losses, and what is due. All decisions, no I/O.
+//! Changes of holds by time and by messages: ends, losses, and due work. All decisions, no I/O.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ impl LockEntry {
         }
         let fixed = hold.levels.iter().all(|level| !level.watched);
         let fates = hold.lose(loss, ends_key, now);
-        // Once: the server may answer later that it is gone.
+        // Logged once: the server may answer later that the hold is gone.
         if !fates.is_empty() {
             let field = hold.field.clone();
             self.out.log(LogEvent::Lost { field, loss });
@@ -46,7 +46,7 @@ impl LockEntry {
         self.out.wake(woken);
     }
 
-    /// Whoever waits for anything here looks again, and finds out what has changed around it.
+    /// Wakes all who wait for anything here, so that they look again and find out what has changed.
     pub(crate) fn wake_everyone(&mut self, now: Instant) {
         self.wake_all(now);
         self.wake_idlers();
@@ -55,7 +55,7 @@ impl LockEntry {
         self.out.resolve(levels.chain(leaving));
     }
 
-    /// Whoever has sent the background's commands does not run: their answers may never be looked at.
+    /// Called when the sender of the background's commands does not run: their answers may never be looked at.
     pub(crate) fn abandon(&mut self, now: Instant) {
         let mut ended = false;
         let ids: Vec<u64> = self.holds.iter().map(|hold| hold.id).chain(self.orphans.ids()).collect();
@@ -75,7 +75,7 @@ impl LockEntry {
         self.wake_next(now);
     }
 
-    /// Asks the server for all holds at once: something may have happened to them.
+    /// Asks the server for all holds at once, since something may have happened to them.
     pub(crate) fn ask_all(&mut self, now: Instant) {
         self.withdraw(now);
         for hold in &mut self.holds {
@@ -90,7 +90,7 @@ impl LockEntry {
         }
     }
 
-    /// This owner's last scope has ended: what it has is its nearest living ancestor's.
+    /// Called when this owner's last scope has ended: its levels and requests pass to its nearest living ancestor.
     pub(crate) fn owner_ended(&mut self, owner: &Owner, now: Instant) {
         for level in self.holds.iter_mut().flat_map(|hold| &mut hold.levels) {
             if level.owner == *owner {
@@ -104,8 +104,8 @@ impl LockEntry {
         self.wake_next(now);
     }
 
-    /// Does what is due, and returns what has to be sent. `away`: masters that are left out where they alone are meant. `numbers`: a
-    /// fresh one for each command.
+    /// Does what is due, and returns what has to be sent. `away`: masters to which nothing is sent that is meant for them alone.
+    /// `numbers`: gives a fresh number for each command.
     pub(crate) fn check(
         &mut self,
         at: Moment,
@@ -126,7 +126,7 @@ impl LockEntry {
         commands
     }
 
-    /// Begins the ends that are left to be sent, whenever they would be due. Nobody sends them again.
+    /// Begins the ends that are still owed, whenever they would be due. Nobody sends them again.
     pub(crate) fn last_ends(&mut self, numbers: &mut dyn FnMut() -> u64, now: Instant) -> Vec<Pending> {
         self.withdraw(now);
         let ids: Vec<u64> = self.holds.iter().map(|hold| hold.id).chain(self.orphans.ids()).collect();
@@ -154,7 +154,7 @@ impl LockEntry {
             }
             ids.push(hold.id);
             if hold.is_gone() && at.now >= hold.stands_until {
-                // Whoever still had it has dropped it by now.
+                // Every master that still had it has dropped it by now.
                 hold.apart.set_spread(Spread::NONE);
             }
             let tried = hold.levels.is_empty() && hold.command.is_none() && hold.failures > 0;
@@ -170,8 +170,8 @@ impl LockEntry {
         }
     }
 
-    /// Declares a hold lost that is past its end, and levels that are past theirs. Where the hold's end came before the
-    /// key's, this client ends the key.
+    /// Declares a hold lost that is past its end, and levels that are past theirs. If the hold's end came before the key's, this
+    /// client ends the key.
     pub(crate) fn end_late(&mut self, id: u64, at: Moment) {
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) else { return };
         let over = hold.limited().iter().filter(|level| level.max_hold.is_some_and(|end| end.at() <= at.now));
@@ -179,7 +179,7 @@ impl LockEntry {
             self.out.resolve([level.fate.clone()]);
             self.out.log(LogEvent::Lost { field: hold.field.clone(), loss: Loss::MaxHold });
             self.out.measure(Sample::Lost { loss: Loss::MaxHold, fixed: false });
-            // Children that wait to enter find that there is nothing left to enter.
+            // Children that wait to enter find that nothing is left to enter.
             for request in self.queue.iter_mut().filter(|request| request.owner.is_within(&level.owner)) {
                 if hold.levels_of(&request.owner).next().is_none() && is_of_tree(request, hold) {
                     request.lost.get_or_insert(Loss::MaxHold);
@@ -197,7 +197,7 @@ impl LockEntry {
         self.lose(id, loss, ends_key, at.now);
     }
 
-    /// Passes over the first in line where it has not come in time.
+    /// Passes over the first in line if it has not come in time.
     pub(super) fn pass_over_late(&mut self, now: Instant, patience: Duration) {
         let heads = [self.outer_front(), self.inner_front()].map(|head| head.map(|head| head.id));
         for head in heads.into_iter().flatten() {
@@ -219,14 +219,14 @@ impl LockEntry {
         }
     }
 
-    /// What a head was woken for is the next one's now, which may have asked and gone to sleep before.
+    /// The next request becomes the head, and gets what the late one was woken for. It may have asked and gone to sleep before.
     fn passed_over(&mut self, count: usize, now: Instant) {
         self.freed(now);
         let ahead = self.queue.wake_ahead(count, now);
         self.out.wake(ahead);
     }
 
-    /// When [`check`](LockEntry::check) has something to do.
+    /// Returns when [`check`](LockEntry::check) has something to do.
     pub(super) fn due(&self, renews: bool) -> Option<Instant> {
         let waiting = self.queue.len();
         let holds = self.holds.iter().filter_map(|hold| hold.due(renews, waiting));
@@ -240,7 +240,7 @@ impl LockEntry {
         {
             due = Some(due.map_or(ends, |due| due.min(ends)));
         }
-        // Alone in its line a head keeps nobody waiting.
+        // A head that is alone in its line keeps nobody waiting.
         if waiting < 2 {
             return due;
         }
@@ -251,20 +251,20 @@ impl LockEntry {
 }
 
 impl Hold {
-    /// Why the end came: by itself, or while the machine slept.
+    /// Returns why the end came: by itself, or while the machine slept.
     pub(super) fn why_late(&self, at: Moment) -> Loss {
         let slept = at.slept.saturating_sub(self.slept);
         let awake = at.now.checked_sub(slept).unwrap_or(at.now);
         if awake < self.end() { Loss::Suspended } else { Loss::Expired }
     }
 
-    /// When the command has been without an answer for too long.
+    /// Returns when the command has been without an answer for too long.
     pub(super) fn overdue(&self) -> Option<Instant> {
         let theirs = self.command.as_ref().filter(|command| !command.sender.is_background());
         theirs.map(|command| after(command.sent, self.terms.patience))
     }
 
-    /// When its command is given up, where it keeps somebody waiting. `open`: the session is not closed.
+    /// Returns when its command is given up, if it keeps somebody waiting. `open`: the session is not closed.
     fn gives_up_at(&self, waiting: usize, open: bool) -> Option<Instant> {
         let overdue = self.overdue()?;
         // 1. The work of a `run` begins an extension of its hold, and keeps it unpolled. 2. The run ends. 3. The release would wait for
@@ -276,10 +276,10 @@ impl Hold {
             return Some(command.sent);
         }
         if !open {
-            // `close` waits for it, and needs the other half of its time for what undoes it.
+            // `close` waits for it, and needs the other half of its time to undo it.
             return overdue.checked_sub(self.terms.patience / 2);
         }
-        // The one that asks keeps nobody waiting by itself.
+        // A request that asks keeps nobody waiting by itself.
         match waiting > usize::from(self.asks()) || !self.leaving.is_empty() {
             true => Some(overdue),
             false => (!self.is_asked()).then(|| overdue.max(self.renew_at)),
@@ -295,7 +295,7 @@ impl Hold {
         let due = |at: Instant| at <= now;
         let action = match self.next_action() {
             None if self.renews_first(renews, now) => Some(Action::Renew { lease: self.terms.lease }),
-            // Where they fail they take turns: the server may refuse the one and not the other.
+            // If they fail they take turns: the server may refuse the one and not the other.
             Some(Action::Release { .. })
                 if self.renews_first(renews, now) && self.failures.is_multiple_of(2) =>
             {
@@ -312,7 +312,7 @@ impl Hold {
         Some(pending)
     }
 
-    /// When the next renewal will be due, if the one that is under way is confirmed.
+    /// Returns when the next renewal will be due, if the one that is under way is confirmed.
     pub(super) fn next_renewal(&self) -> Option<Instant> {
         let renews = |command: &&UnderWay| matches!(command.action, Action::Renew { .. });
         self.command.as_ref().filter(renews).map(|command| self.terms.renew_at(command.sent))
@@ -341,7 +341,7 @@ impl Hold {
     }
 }
 
-/// How long a hold's failed command waits for its next try: often within a lease, and never a flood.
+/// Returns how long a hold's failed command waits for its next try: several tries fit into a lease, and never become a flood.
 pub(crate) fn retry_pause(lease: Lease) -> Duration {
     (lease.duration() / 20).clamp(Duration::from_millis(10), Duration::from_millis(500))
 }

@@ -1,5 +1,6 @@
-//! Of an entry: its place in the lock's line on the server, where the processes that wait stand in order. Whoever ends a hold makes the
-//! first of them the holder for a time, and sends it a hint; it enters behind the answer to one more acquire of the same field.
+//! The part of an entry that knows its place in the lock's line on the server, where the waiting processes stand in order. Whoever
+//! ends a hold makes the first of them the holder for a time, and sends it a hint. That process enters after the answer to one more
+//! acquire of the same field.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,28 +14,28 @@ use crate::table::hold::Hold;
 use crate::table::queue::WaiterState;
 use crate::wire::{Fence, Hint, Line, Pending};
 
-/// A request that entered the line before messages of releases reached this process asks again by then: a client that knows no line may
-/// have released the lock in between.
+/// A request that entered the line before messages of releases reached this process asks again by then: a client that does not know
+/// the line may have released the lock in between.
 pub(super) const UNHEARD: Duration = Duration::from_millis(250);
 
-/// A key that has so much longer to live by the server's clock is over then. A time as short as this is doubled.
+/// Allowed delay: a key counts as over this long after its time by the server's clock, or after twice its time if that is shorter.
 const BEHIND: Duration = Duration::from_millis(10);
 
 /// How much later than the first of the line a process asks that has left the lock to others.
 const AFTER_THE_FIRST: Duration = Duration::from_millis(2);
 
-/// When something is over that takes this long by the server's clock.
+/// Returns when something is over that takes this long by the server's clock.
 fn past(time: Duration) -> Duration {
     time + time.min(BEHIND)
 }
 
 impl LockEntry {
-    /// Whether this process stands in the line.
+    /// Returns whether this process stands in the line.
     pub(super) fn is_in_line(&self) -> bool {
         self.holds.iter().any(|hold| hold.in_line)
     }
 
-    /// The head asks by the field that stands in the line, whichever request entered it.
+    /// Has the head ask by the field that stands in the line, whichever request entered it.
     pub(super) fn asks_in_line(
         &mut self,
         ask: &AcquireParams,
@@ -51,7 +52,8 @@ impl LockEntry {
         Some(pending)
     }
 
-    /// The acquire was answered "busy", and its field stands in the line: the hold stays, for the server may hand the lock to it.
+    /// Called when the acquire was answered "busy", and its field stands in the line: the hold is kept, since the server may hand
+    /// the lock to it.
     pub(super) fn stands_in_line(&mut self, pending: &Pending, now: Instant) {
         match self.hold(pending.hold).filter(|hold| hold.under_way(pending.no)) {
             Some(hold) => {
@@ -63,8 +65,8 @@ impl LockEntry {
         self.wake_next(now);
     }
 
-    /// What stood in the line was answered "busy", and nothing of the line: it may be in it yet, or not. So it leaves, and the next attempt
-    /// has a field of its own.
+    /// Called when a field in the line was answered "busy", without a word about the line: it may still be in it, or not. So it
+    /// leaves, and the next attempt has a field of its own.
     pub(super) fn leaves_in_doubt(&mut self, pending: &Pending, now: Instant) -> bool {
         let stood = |hold: &&mut Hold| hold.in_line && hold.under_way(pending.no);
         let Some(hold) = self.hold(pending.hold).filter(stood) else { return false };
@@ -74,7 +76,7 @@ impl LockEntry {
         true
     }
 
-    /// What stands in the line leaves it by its end where nobody of this process waits for it.
+    /// Leaves the line by an end if nobody in this process waits for the lock.
     pub(super) fn leave_fair_line(&mut self, now: Instant) {
         let stands = |hold: &&mut Hold| hold.in_line && hold.command.is_none();
         if !self.is_in_line() || (self.is_open && self.outer_front().is_some()) {
@@ -83,16 +85,16 @@ impl LockEntry {
         self.holds.iter_mut().filter(stands).for_each(|hold| hold.end_in_line(now));
     }
 
-    /// Hints reach this process from now on: the head asks once more, since it may have been refused outside of the line, or have missed
-    /// one.
+    /// Called when hints begin to reach this process: the head asks once more, since it may have been refused outside the line, or
+    /// have missed a hint.
     pub(crate) fn hints_begin(&mut self, now: Instant) {
         if self.outer_front().is_some_and(|front| front.is_asleep() || front.phase == WaiterState::Asking) {
             self.freed(now);
         }
     }
 
-    /// Hints about this lock, which have a channel of their own, begin to reach this process, or don't reach it any more. The channel of the
-    /// lock's releases is confirmed behind it, and the head asks then.
+    /// Called when hints about this lock, which have a channel of their own, begin or cease to reach this process. The channel of
+    /// the lock's releases is confirmed after it, and the head asks then.
     pub(crate) fn hints_of_lock(&mut self, on: bool, now: Instant) {
         let Some(asked) = self.subscription.asked() else { return };
         if std::mem::replace(&mut asked.hints, on) != on && !asked.confirmed.is_empty() {
@@ -100,19 +102,20 @@ impl LockEntry {
         }
     }
 
-    /// Whether hints about this lock, which have a channel of their own, reach this process.
+    /// Returns whether hints about this lock, which have a channel of their own, reach this process.
     pub(crate) fn gets_hints(&self) -> bool {
         self.subscription.gets_hints()
     }
 
-    /// A hint came: see [`Hint`]. It decides nothing.
+    /// Called when a hint came: see [`Hint`]. It decides nothing.
     pub(crate) fn hinted(&mut self, hint: Hint, now: Instant) {
-        // By the field, which stays what it was. 1. It stood in the line, and the lock is handed over to another process since, as a claim.
-        // 2. The hint comes late. An end of it here would end that claim: so what nobody here knows is left to its time.
+        // Found by the field, which stays the same. 1. It stood in the line, and the lock was handed over to another process since,
+        // as a claim. 2. The hint comes late. An end of it here would end that claim: so a field that nobody here knows is left to
+        // expire.
         let number =
             |hold: &&mut Hold| hold.field.rsplit_once(':').and_then(|(_, number)| number.parse().ok());
         let Some(hold) = self.holds.iter_mut().find(|hold| number(hold) == Some(hint.number)) else {
-            // Whoever waits here now has to know for how long that is.
+            // The waiters here have to know for how long that is.
             let at = hint.wait.map_or(now, |wait| after(now, past(wait)));
             return self.asks_by(at, now);
         };
@@ -120,8 +123,8 @@ impl LockEntry {
         match hint.wait {
             Some(wait) if waits => self.asks_by(after(now, past(wait)), now),
             None if waits => self.freed(now),
-            // The lock was freed by force, so this process asks whether it still has it. Or the hint came late: a request that asked by
-            // itself was granted what the hint reports.
+            // The lock was freed by force, so this process asks whether it still has it. Or the hint came late: a request that
+            // asked by itself was granted the hold that the hint reports.
             None if is_held => self.ask_all(now),
             // 1. A request asks, and is dropped. 2. Its end runs, and then its acquire, which enters the line. 3. The lock is handed to it.
             // 4. The hint overtakes the answer to the end.
@@ -130,8 +133,9 @@ impl LockEntry {
         }
     }
 
-    /// The end of a hold of this process was answered: the lock is left to clients that know no line for this time. The next request of this
-    /// process would always be there before them. It also comes after the first of the line, which asks at the end of that time.
+    /// Called when the end of a hold of this process was answered: the lock is left to clients that do not know the line for this
+    /// time. Otherwise the next request of this process would always be there before them. It also comes after the first of the
+    /// line, which asks at the end of that time.
     pub(super) fn leaves_it_to_others(&mut self, time: Duration, now: Instant) {
         self.left_until = Some(Box::new(after(now, past(time) + AFTER_THE_FIRST)));
     }
@@ -142,7 +146,7 @@ impl LockEntry {
         self.left_until.as_deref().copied().filter(|_| !self.is_in_line())
     }
 
-    /// A message came on the lock's channel: the lock is free, and left to clients that know no line.
+    /// Called for a message on the lock's channel: the lock is free, and left to clients that do not know the line.
     pub(crate) fn left_to_others(&mut self, master: usize, now: Instant) {
         if !self.is_in_line() {
             return self.message(master, now);
@@ -154,7 +158,7 @@ impl LockEntry {
         self.seen.clear(now);
     }
 
-    /// The head asks no later than that, though nothing wakes it.
+    /// Has the head ask no later than that, even if nothing wakes it.
     pub(super) fn asks_by(&mut self, at: Instant, now: Instant) {
         let Some(front) = self.outer_front().map(|front| front.id) else { return };
         let Some(request) = self.queue.get_mut(front) else { return };
@@ -165,7 +169,7 @@ impl LockEntry {
                 let woken = request.wake(now);
                 self.out.wake(woken);
             }
-            // Its answer may be older.
+            // The answer that it is about to get may be older.
             WaiterState::Asking => request.asks_once_more(),
             _ => {}
         }
@@ -173,10 +177,10 @@ impl LockEntry {
 }
 
 impl Hold {
-    /// Its end is sent.
+    /// Sends the end of a hold in the line.
     fn end_in_line(&mut self, now: Instant) {
         (self.in_line, self.failures, self.retry_at) = (false, 0, now);
-        // The line may outlast the lease of the last ask.
+        // Its field may stay in the line for longer than the lease of the last acquire.
         let stays = self.terms.line.map_or(Duration::ZERO, |line| line.stays.duration());
         self.stands_until = self.stands_until.max(after(now, stays));
     }

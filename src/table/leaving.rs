@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::base::Fate;
 
-/// Levels that left while a command was under way: the one that carries their release out reports what became of it. Mostly there are
-/// none: a pointer then.
+/// Levels that left while a command was under way: the command that carries their release out reports the result. Mostly there are
+/// none, so this takes one pointer.
 #[derive(Debug, Default)]
 pub(super) struct Leaving(Option<Box<Fates>>);
 
@@ -25,7 +25,7 @@ impl Leaving {
         self.0.iter().flat_map(|fates| &fates.0)
     }
 
-    /// Takes them out.
+    /// Takes the fates out.
     pub(super) fn take(&mut self) -> Vec<Arc<Fate>> {
         self.0.take().map_or_else(Vec::new, |fates| fates.0)
     }

@@ -1,4 +1,4 @@
-//! A nested level from which nothing else follows: it comes and goes by a look at its hold, without a place in the line.
+//! A nested level from which nothing else follows: it is added and removed by a look at its hold, without a place in the line.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use crate::table::hold::Hold;
 use crate::table::level::{Granted, Level};
 use crate::table::queue::Queue;
 
-/// The hold that lives, if a renewed level more or less changes nothing but its levels: no request of its tree waits, no branches are proven,
-/// no other hold is known, and no level ends before the hold does. A visit would find nothing to wake, to send, to forget, or to look at
-/// sooner.
+/// Returns the live hold, if one renewed level more or less changes nothing but its levels: no request of its tree waits, no
+/// branches are proven, no other hold is known, and no level ends before the hold does. A visit would find nothing to wake, to
+/// send, to forget, or to look at sooner.
 fn simple<'a>(holds: &'a mut [Hold], queue: &Queue) -> Option<&'a mut Hold> {
     let [hold] = holds else { return None };
     let first = hold.levels.first()?;
@@ -21,8 +21,8 @@ fn simple<'a>(holds: &'a mut [Hold], queue: &Queue) -> Option<&'a mut Hold> {
 }
 
 impl LockEntry {
-    /// Grants a renewed level to this owner, a new one that has asked for nothing yet, if [`admit`](LockEntry::admit) would have it enter
-    /// the hold of its tree, and nothing else follows. `at`: `None` if nothing is granted here without a command.
+    /// Grants a renewed level to this owner, a new one that has made no request yet, if [`admit`](LockEntry::admit) would have it
+    /// enter the hold of its tree, and nothing else follows. `at` is `None` if nothing is granted here without a command.
     pub(crate) fn nest(
         &mut self,
         owner: &Owner,
@@ -47,8 +47,8 @@ impl LockEntry {
         Some(hold.granted(*number, fate))
     }
 
-    /// Takes out the innermost level, as [`leave`](LockEntry::leave) would, if that releases it and nothing else follows. What comes back
-    /// is to be dropped once nothing is locked.
+    /// Removes the innermost level, as [`leave`](LockEntry::leave) would, if that releases it and nothing else follows. Drop the
+    /// returned value once nothing is locked.
     pub(crate) fn unnest(&mut self, id: u64, level: u64, at: Moment) -> Option<Level> {
         let hold =
             simple(&mut self.holds, &self.queue).filter(|hold| hold.id == id && at.now < hold.end())?;

@@ -1,7 +1,7 @@
-//! Runs fenced calls while their slot migrates from node to node. The lock and its counter are two keys, and a node that lacks
-//! one of them refuses a script over both (`TRYAGAIN`). A free lock has no key at all: both nodes refuse it during the whole
-//! migration. So the call is split into calls with one key, which run one after the other, each where its key is. The same goes for a lock
-//! and its line, which is left alone meanwhile.
+//! Runs fenced calls while their slot migrates from node to node. The lock and its counter are two keys, and a node that lacks one
+//! of them refuses a script over both (`TRYAGAIN`). A free lock has no key at all: both nodes refuse it during the whole migration.
+//! So the call is split into calls with one key, which run one after the other, each where its key is. The same goes for a lock and
+//! its line, which is left alone in the meantime.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -35,8 +35,9 @@ impl Nodes {
         })
     }
 
-    /// Whoever stood in the line stands there still, as far as is known: otherwise it would leave, and what nobody waits for would be left
-    /// behind, where the line can't be used now. It is notified of releases on the lock's channel, and enters again if it has to.
+    /// A field that stood in the line still stands there, as far as is known: otherwise it would leave, and an entry that nobody
+    /// waits for would be left behind, since the line can't be used now. The process is notified of releases on the lock's channel,
+    /// and enters again if it has to.
     async fn answer_without_line(&self, call: &Call, limit: Limit) -> CallResult {
         let again = call.line.is_some_and(|line| line.again);
         let alone = Call { line: None, ..call.clone() };

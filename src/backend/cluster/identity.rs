@@ -59,7 +59,7 @@ impl Ids {
     }
 }
 
-/// What is known of the cluster's identity.
+/// What is known about the cluster's identity.
 #[derive(Default)]
 pub(super) struct Identity {
     state: Mutex<State>,

@@ -141,7 +141,7 @@ impl Nodes {
         self.node(&mut state, node_address)
     }
 
-    /// The node that serves a lock, where there is a connection to it.
+    /// Returns the node that serves a lock, if there is a connection to it.
     pub(super) fn standing(&self, keys: &Keys) -> Option<Node> {
         let state = lock(&self.state);
         let node_address = state.slots.owner(slot(&keys.key))?.clone();
@@ -258,12 +258,12 @@ impl Nodes {
         if let (true, Some(events)) = (unreported, self.events.upgrade()) {
             events.reconnected();
         }
-        // Behind the report: until then nobody knows that holds may be gone.
+        // Set after the report: until then nobody knows that holds may be gone.
         let mut state = lock(&self.state);
         state.reported_changes = state.reported_changes.max(changes);
     }
 
-    /// Whether the node that serves a slot is connected to, and all that is known of changes is reported.
+    /// Returns whether the node that serves a slot is connected, and all known changes are reported.
     pub(super) fn is_connected(&self, slot: u16) -> bool {
         let state = lock(&self.state);
         let server = state.slots.owner(slot).and_then(|node_address| state.servers.get(node_address));
@@ -271,7 +271,7 @@ impl Nodes {
             && server.is_some_and(|server| server.line().is_connected())
     }
 
-    /// Whether there was a topology.
+    /// Returns whether there was a topology.
     pub(super) fn is_seen(&self) -> bool {
         !lock(&self.state).slots.is_empty()
     }
@@ -348,8 +348,8 @@ impl Nodes {
         (state.servers.iter().map(node).collect(), state.replicas.clone())
     }
 
-    /// Returns whether a node that serves slots was started, or replaced another one, less than `age` ago: it may lack what was granted
-    /// before.
+    /// Returns whether a node that serves slots was started, or replaced another one, less than `age` ago: it may lack earlier
+    /// grants.
     pub(super) fn is_younger_than(&self, age: Duration) -> bool {
         let state = lock(&self.state);
         state.owner_changed.is_some_and(|changed| changed.elapsed() < age)

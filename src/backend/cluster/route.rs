@@ -64,7 +64,7 @@ impl Nodes {
         }
     }
 
-    /// The node that a call may be sent to, where there is a connection to it.
+    /// Returns the node that a call may be sent to, if there is a connection to it.
     pub(super) fn permitted(&self, call: &Call) -> Option<Node> {
         self.permitted_slot(call).ok()?;
         self.standing(&call.keys)
@@ -233,7 +233,7 @@ impl Nodes {
         for (at, answer) in at.into_iter().zip(answers) {
             match answer {
                 Ok(reply) => {
-                    // Nobody who waits is subscribed at a node that a slot migrates to.
+                    // No waiter is subscribed at a node that a slot migrates to.
                     let ended = matches!(reply, Reply::Done | Reply::Ended(_) | Reply::LeftToOthers(_));
                     if asking && calls[at].sharded && ended {
                         self.publish_at_owner(&calls[at]);

@@ -38,13 +38,13 @@ pub(super) enum Report {
 
 pub(super) type Inbox = mpsc::UnboundedSender<Note>;
 
-/// Passes on what the subscriber of a node reports.
+/// Passes on the reports of a node's subscriber.
 pub(super) struct NodeReports {
     inbox: Inbox,
     server: Weak<RedisServer>,
     node_address: NodeAddress,
     address_map: AddressMap,
-    /// That hints are denied was logged, which it is once for all locks.
+    /// Whether it was logged that hints are denied, which is done once for all locks.
     logged: AtomicBool,
 }
 
@@ -103,7 +103,7 @@ impl Events for NodeReports {
     }
 }
 
-/// Passes on what the subscriber for plain channels reports.
+/// Passes on the reports of the subscriber for plain channels.
 pub(super) struct PlainReports(pub(super) Inbox);
 
 impl PlainReports {

@@ -36,7 +36,7 @@ pub(super) struct ShardedSubscriber {
     task: AbortHandle,
     wanted: watch::Receiver<bool>,
     plain: Arc<Subscriber>,
-    /// Receives what `plain` reports, which only references it weakly.
+    /// Receives the reports of `plain`, which only references it weakly.
     _plain_reports: Arc<PlainReports>,
 }
 
@@ -204,7 +204,7 @@ impl Task {
         }
         known.is_on = false;
         if is_for_hints(channel) {
-            // There are no plain ones: the lock has no line here.
+            // There are no plain hints: the lock has no line here.
             return self.with_events(|events| events.not_subscribed(channel));
         }
         if !std::mem::replace(&mut known.plain, true) {

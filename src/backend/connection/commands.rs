@@ -54,7 +54,7 @@ impl Commands {
         self.0.send(Some(deadline), encode(call, by)).await
     }
 
-    /// Like [`run`](Commands::run), but sent here and now, where no other command is under way, and not when what it returns is polled.
+    /// Like [`run`](Commands::run), but sends at once if no other command is under way, not when the returned future is polled.
     pub(super) fn begin(
         &self,
         call: &Call,
@@ -64,12 +64,12 @@ impl Commands {
         self.0.begin(deadline, &encode(call, by))
     }
 
-    /// Whether no command is under way.
+    /// Returns whether no command is under way.
     pub(super) fn is_unused(&self) -> bool {
         self.0.is_unused()
     }
 
-    /// Writes the commands of calls whose answers nobody gets, where the runtime of the connection ends or has ended.
+    /// Writes the commands of calls whose answers nobody gets, if the runtime of the connection ends or has ended.
     pub(super) fn run_last(&self, calls: &[Call], by: impl Fn(&Call) -> By) {
         self.0.send_last(|bytes| calls.iter().for_each(|call| encode(call, by(call))(bytes)));
     }

@@ -109,7 +109,7 @@ impl Link {
         self.status.scripts.store(u32::MAX, Ordering::Relaxed);
     }
 
-    /// Sends the command of a call here and now, where no other one is under way; what it returns waits for the answer.
+    /// Sends the command of a call at once, if no other one is under way; the returned future waits for the answer.
     pub(super) fn begin(
         &self,
         call: &Call,
@@ -124,7 +124,7 @@ impl Link {
         }
     }
 
-    /// Writes the commands of calls whose answers nobody gets, where the runtime of the connection ends or has ended.
+    /// Writes the commands of calls whose answers nobody gets, if the runtime of the connection ends or has ended.
     pub(crate) fn run_last(&self, calls: &[Call]) {
         self.connection.run_last(calls, |call| self.by(call.script_number()));
     }
@@ -157,11 +157,11 @@ pub(super) fn after_asking(asking: Option<Value>, answer: Option<Value>) -> Valu
 pub(crate) struct Line {
     pub(crate) state: watch::Sender<State>,
     pub(crate) address: Arc<str>,
-    /// What is known of the server, whichever connection it was queried over.
+    /// What is known about the server, whichever connection it was queried over.
     pub(crate) server_info: Arc<ServerInfo>,
     /// If this is the line for acquires: the line for commands. When the connection of one of them ends, so does the other's.
     pub(crate) main: Option<Arc<Line>>,
-    /// The number of the last connection that the loss of the one before is reported of. The first one follows none.
+    /// The number of the last connection for which the loss of the previous one is reported. The first connection follows none.
     pub(crate) reported: AtomicU64,
 }
 
@@ -172,7 +172,7 @@ pub(crate) enum State {
         attempt: u64,
         failed: Option<Error>,
     },
-    /// The line has ended for good, for this reason. If that is the end of the runtime: with the last connection, whose socket is open.
+    /// The line has ended for good, for this reason. If the runtime has ended, it keeps the last connection, whose socket is open.
     Ended(&'static str, Option<Link>),
 }
 
@@ -226,8 +226,9 @@ impl Line {
         matches!(*self.state.borrow(), State::Up(_))
     }
 
-    /// Whether there is a live connection, and the loss of the one before is reported. 1. The server dies, and its connection ends. 2. It
-    /// comes back empty, and is connected to. 3. For a moment nobody knows that holds may be gone.
+    /// Returns whether there is a live connection, and the loss of the one before is reported. Otherwise: 1. The server dies, and
+    /// its connection ends. 2. It comes back empty, and a new connection is made. 3. For a moment nobody knows that holds may be
+    /// gone.
     pub(crate) fn is_connected(&self) -> bool {
         self.id() == Some(self.reported.load(Ordering::SeqCst))
     }
@@ -377,8 +378,8 @@ impl Line {
         self.replace(State::Ended(why, None), |state| !matches!(state, State::Ended(..)));
     }
 
-    /// The runtime has ended, and with it what makes connections. `keeps`: the last one is kept for what is left to be
-    /// [written](Line::last_link).
+    /// Called when the runtime has ended, and with it the task that makes connections. `keeps`: the last connection is kept for the
+    /// ends that are still to be [written](Line::last_link).
     pub(crate) fn end_with_runtime(&self, why: &'static str, keeps: bool) {
         let last = self.link_now().ok().filter(|_| keeps);
         self.replace(State::Ended(why, last), |state| match state {
@@ -387,7 +388,7 @@ impl Line {
         });
     }
 
-    /// The connection, also where its runtime has ended.
+    /// Returns the connection, even if its runtime has ended.
     pub(crate) fn last_link(&self) -> Option<Link> {
         match &*self.state.borrow() {
             State::Up(link) | State::Ended(_, Some(link)) => Some(link.clone()),
@@ -395,22 +396,22 @@ impl Line {
         }
     }
 
-    /// Whether there is a connection with answers that were not read.
+    /// Returns whether there is a connection with answers that were not read.
     pub(crate) fn is_unread(&self) -> bool {
         matches!(&*self.state.borrow(), State::Up(link) if link.connection.is_unread())
     }
 
-    /// Whether there is a connection, with no command under way.
+    /// Returns whether there is a connection with no command under way.
     pub(crate) fn is_unused(&self) -> bool {
         matches!(&*self.state.borrow(), State::Up(link) if link.connection.is_unused())
     }
 
-    /// The loss of the connection before this one is reported.
+    /// Notes that the loss of the connection before this one is reported.
     pub(crate) fn is_reported(&self, id: u64) {
         self.reported.store(id, Ordering::SeqCst);
     }
 
-    /// Replaces the state if `when` accepts the old one. The old state is dropped outside of the lock: it may hold the last clone of a
+    /// Replaces the state if `when` accepts the old one. The old state is dropped outside the lock: it may hold the last clone of a
     /// connection, and with it the connection's task.
     pub(crate) fn replace(&self, new: State, when: impl Fn(&State) -> bool) -> bool {
         let mut new = Some(new);

@@ -13,12 +13,12 @@ use crate::backend::connection::server_info::field;
 const SENT_WITHIN: Duration = Duration::from_millis(50);
 const ANSWERED_WITHIN: Duration = Duration::from_millis(100);
 
-/// What is known of a server's data over one connection, so that not every grant has to be followed by an `INFO`.
+/// What is known about a server's data over one connection, so that not every grant has to be followed by an `INFO`.
 ///
-/// A master that becomes a replica discards its data before it loads what it receives. Redis sends an invalidation to each connection that
-/// has tracking on when it discards its data, before the answers to all commands that ran on the new data. So an answer counts if there
-/// was no invalidation when it was received. With `OPTIN`, and nothing opted in, there are no other invalidations. See "Server-assisted
-/// client side caching" in the documentation of Redis.
+/// A master that becomes a replica discards its data before it loads the data that it receives. Redis sends an invalidation to each
+/// connection that has tracking on when it discards its data, before the answers to all commands that ran on the new data. So an
+/// answer counts if there was no invalidation when it was received. With `OPTIN`, and nothing opted in, there are no other
+/// invalidations. See "Server-assisted client side caching" in the documentation of Redis.
 ///
 /// If a master's data is the beginning of the other server's, nothing is discarded, and so nothing is reported:
 ///

@@ -25,7 +25,7 @@ pub(crate) async fn ask(link: &Link, call: &Call, asking: bool, deadline: Instan
         return Box::pin(ask_before_move(link, call, deadline)).await;
     }
     let answer = link.run(call, link.by(call.script_number()), deadline).await?;
-    // The rare case is boxed: otherwise the future of each call would be as large as both.
+    // The rare case is boxed: otherwise the future of each call would be as large as both cases together.
     if is_unknown_script(&answer) { Box::pin(link.run(call, By::Text, deadline)).await } else { Ok(answer) }
 }
 
@@ -170,9 +170,9 @@ pub(crate) async fn ask_together(
     }
 }
 
-/// Sends each part in one command. Returns the parts whose script is unknown; none is if `again`, which sends texts. Adds the calls to
-/// send alone to `apart`: those of a part that was refused before its script began, since the right to one of its keys may be missing, or
-/// a proxy does not accept keys of several shards, and those whose hold is reported as gone.
+/// Sends each part in one command. Returns the parts whose script is unknown; with `again`, which sends texts, there are none. Adds
+/// the calls to send alone to `apart`: those of a part that was refused before its script began, since the right to one of its keys
+/// may be missing, or a proxy does not accept keys of several shards, and those whose hold is reported as gone.
 async fn send_parts(
     link: &Link,
     calls: &[Call],

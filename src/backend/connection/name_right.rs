@@ -11,18 +11,18 @@ use crate::wire::{Call, Reply};
 #[derive(Debug, Default)]
 pub(crate) struct NameRight {
     lacks: AtomicBool,
-    /// The number of the last connection on which what lines need was denied, and with it the whole call. The next connection tries again,
-    /// since the right may have been granted in between. Zero: none was denied.
+    /// The number of the last connection on which the commands of lines were denied, and with them the whole call. The next
+    /// connection tries again, since the right may have been granted in between. Zero means that none was denied.
     lacks_lines: AtomicU64,
 }
 
 impl NameRight {
-    /// Leaves out of a call what the user may not do. Called before it is sent.
+    /// Leaves out the parts of a call that the user may not use. Called before it is sent.
     pub(crate) fn apply(&self, call: &mut Call) {
         call.names &= !self.lacks.load(Relaxed);
     }
 
-    /// Leaves out its line. `connection` is the number of the connection that it is sent on, as far as is known.
+    /// Leaves out a call's line. `connection` is the number of the connection that it is sent on, as far as is known.
     pub(crate) fn apply_to_line(&self, call: &mut Call, connection: impl FnOnce() -> Option<u64>) {
         let lacking = self.lacks_lines.load(Relaxed);
         if lacking != 0 && connection() == Some(lacking) {
@@ -35,7 +35,7 @@ impl NameRight {
         call.line.is_some() && is_denied(answer)
     }
 
-    /// Takes the answer to the same call without its line. If that is answered, the line was what the user may not use.
+    /// Handles the answer to the same call without its line. If it is answered, the user may not use the line.
     pub(crate) fn learn_of_lines(
         &self,
         answer: &Result<Reply, Failure>,
@@ -48,7 +48,7 @@ impl NameRight {
         }
     }
 
-    /// Takes the answer to each call. The answer to a query for the name alone may show that the right was granted since.
+    /// Handles the answer to each call. The answer to a query for the name alone may show that the right was granted since.
     pub(crate) fn learn(&self, answer: &Result<Reply, Failure>) {
         match answer {
             Ok(Reply::Nameless(_)) => self.lacks.store(true, Relaxed),

@@ -438,7 +438,7 @@ mod tests {
             expect(&wire, Outcome::NotRun, kind);
             assert!(is_refused_write(&failure(&wire)), "{wire}");
             assert!(!failure(&wire).error.to_string().contains("written"), "{wire}");
-            // If the server's own suffix follows, the text is that of something that was written before.
+            // If the server's own suffix follows, the text belongs to an earlier write.
             expect(&format!("{wire} script: f00, on @user_script:1."), Outcome::Unknown, kind);
             expect(&format!("{text} script: user_script"), Outcome::Unknown, kind);
         }

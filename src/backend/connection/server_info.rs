@@ -1,4 +1,4 @@
-//! How long ago a server was started. It may have lost what it granted before its start.
+//! `ServerInfo`: how long ago a server was started. It may have lost the grants that it made before.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::base::lock;
 
-/// What is known of a server's age and clock. The age is read at the beginning of each connection, before any of the server's
+/// What is known about a server's age and clock. The age is read at the beginning of each connection, before any of the server's
 /// answers counts.
 #[derive(Debug, Default)]
 pub(crate) struct ServerInfo(Mutex<Option<Run>>, Mutex<Option<ServerClock>>, AtomicBool);
@@ -56,7 +56,7 @@ struct RunId {
 }
 
 impl ServerInfo {
-    /// Reads the answer to `INFO`, which is empty if the user lacks the right. Returns false if nothing is known of the server's
+    /// Reads the answer to `INFO`, which is empty if the user lacks the right. Returns false if nothing is known about the server's
     /// age: it then counts as old.
     ///
     /// The uptime follows the wall clock. A server that was just started may report an hour, or `-3599` seconds. So the uptime

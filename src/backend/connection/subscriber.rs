@@ -35,7 +35,7 @@ pub(crate) struct Subscriber {
     state: SubscriberState,
 }
 
-/// What the task reports: the number of connections that were lost or could not be made, and whether any channel is wanted.
+/// What the task reports: how many connections were lost or could not be made, and whether any channel is wanted.
 pub(super) type SubscriberState = (watch::Receiver<u64>, watch::Receiver<bool>);
 
 enum Interest {
@@ -108,7 +108,7 @@ enum SubscribeResult {
     Dead(String),
 }
 
-/// What sends requests, what receives, and the credentials that it has logged in with, if they change.
+/// The sender of requests, the receiver, and the credentials that it has logged in with, if they change.
 type Connection = (Requester, Listener, Option<LoggedIn>);
 
 /// A completed request and its channel, or `None` for a ping.

@@ -18,7 +18,7 @@ pub(super) struct ReportedMaster {
     pub(super) port: u16,
     /// The configuration epoch, which grows with each failover: the larger one is the newer. 0 if the sentinel does not report it.
     pub(super) epoch: u64,
-    /// A failover has begun, and this master is about to be replaced: what is written there is likely to be lost.
+    /// A failover has begun, and this master is about to be replaced: writes there are likely to be lost.
     pub(super) being_replaced: bool,
 }
 
@@ -104,8 +104,8 @@ pub(super) struct ReportHistory {
 /// How many reports are remembered. Each failover adds one.
 const REMEMBERED: usize = 1000;
 
-/// How long the last report of a sentinel that does not answer still counts. It is longer than the other sentinels need to demote
-/// what a leader that died had promoted: they read roles every ten seconds, and wait for eight more.
+/// How long the last report of a sentinel that does not answer still counts. It is longer than the other sentinels need to demote a
+/// replica that a leader promoted before it died: they read roles every ten seconds, and wait for eight more.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// The master according to all sentinels that answer now.
@@ -211,8 +211,8 @@ impl ReportHistory {
     }
 }
 
-/// Decides from the reports of the sentinels which server is the master. `first` means before the first connection: what looks like a
-/// wrong option is then reported as one, while later the sentinels may just be being set up again.
+/// Decides from the reports of the sentinels which server is the master. `first` means before the first connection: an apparent
+/// mistake in an option is then reported as one, while later the sentinels may just be being set up again.
 ///
 /// The report with the largest epoch counts: the leader of a failover is the first to know the new master, and its last report
 /// counts for a while after it stopped answering. One exception: a report that was seen before counts less than one that was first
@@ -354,8 +354,8 @@ mod tests {
             })
         }
 
-        /// Decides as if the reports arrived in each order, one after the other: those after one that decides are not waited for. Keeps the
-        /// history of the order given.
+        /// Decides as if the reports arrived in each order, one after the other: once one decides, those after it are not awaited.
+        /// Keeps the history of the given order.
         fn in_each_order<T: PartialEq + std::fmt::Debug>(
             &mut self,
             reports: Vec<Report>,
@@ -434,7 +434,7 @@ mod tests {
         assert_eq!(client.look(vec![named(1, 0, false), named(1, 0, false), unreachable()]), Some(1));
     }
 
-    /// The reports of the others count for a while only, and the others may be silent for longer.
+    /// The reports of the others count only for a while, and the others may be silent for longer.
     #[tokio::test(start_paused = true)]
     async fn a_minority_that_was_set_up_again_moves_no_client_however_long_the_others_are_silent() {
         let mut client = Client::default();
@@ -485,7 +485,7 @@ mod tests {
         assert!(is_left(&mut client));
         advance(SILENCE - Duration::from_millis(1)).await;
         assert!(is_left(&mut client), "no sentinel has reported that the failover is aborted");
-        // The leader may be dead. By now the others have demoted what it may have promoted.
+        // The leader may be dead. By now the others have demoted a replica that it may have promoted.
         advance(Duration::from_millis(1)).await;
         assert!(!is_left(&mut client));
     }

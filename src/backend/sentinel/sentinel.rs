@@ -54,7 +54,8 @@ pub(crate) struct Sentinels {
 #[derive(Clone)]
 struct Sentinel {
     address: Arc<str>,
-    /// With the credentials, and without, in case it rejects them: many sentinels have no password although their master has one.
+    /// With the credentials, and without them, in case a sentinel rejects them: many sentinels have no password although their
+    /// master has one.
     destinations: Arc<[Destination]>,
 }
 

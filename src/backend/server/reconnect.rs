@@ -115,7 +115,7 @@ impl Reconnector {
         }
     }
 
-    /// Runs until the line is closed. `lazily`: nobody waits for the first attempt, so that the log has its outcome.
+    /// Runs until the line is closed. `lazily`: nobody waits for the first attempt, so its outcome is logged.
     pub(super) async fn run(self, lazily: bool) {
         let mut end = self.line.state.subscribe();
         tokio::select! {
@@ -149,7 +149,7 @@ impl Reconnector {
         }
         // Whether a server has accepted the login of one of its connections.
         let mut accepted = self.line.is_up();
-        // Whether the log has that the first connection can't be made yet.
+        // Whether the log shows that the first connection can't be made yet.
         let mut is_absent = false;
         loop {
             let since = Instant::now();
@@ -212,13 +212,13 @@ impl Reconnector {
         }
     }
 
-    /// Counts whether the server is connected to. Never ends.
+    /// Counts whether the server is connected. Never ends.
     async fn measure(&self) {
         let mut state = self.line.state.subscribe();
         let mut connected = meter::Connected::to(&self.line.address);
         loop {
             let is_up = matches!(*state.borrow_and_update(), State::Up(_));
-            // While nothing is locked: the recorder is the program's.
+            // Called while nothing is locked, since the recorder belongs to the program.
             connected.is(is_up);
             if state.changed().await.is_err() {
                 return pending().await;
@@ -244,7 +244,7 @@ impl Reconnector {
         }
     }
 
-    /// Returns once it has dropped the connection because that is not usable any more.
+    /// Returns once it has dropped the connection because it is not usable any more.
     async fn keep_link_logged_in(&self, link: Link) {
         let Some(mut logged_in) = link.logged_in.clone() else {
             // Dropped so that this task does not keep the connection alive.
@@ -260,7 +260,7 @@ impl Reconnector {
         }
     }
 
-    /// Makes it the current connection. If `first`, a server that has the vote of another master is a wrong option.
+    /// Makes it the current connection. `first`: a server that has the vote of another master is then reported as a wrong option.
     fn install(&self, link: Link, endpoint: Endpoint, first: bool) -> Result<()> {
         let Some(one_vote) = &self.one_vote else {
             self.replace(link, endpoint);
@@ -288,7 +288,7 @@ impl Reconnector {
         let endpoint = self.source.endpoint(first, id == 1).await?;
         let (paired_with, status) = (self.source.paired_with(), Arc::new(LinkStatus::default()));
         let on_push = on_push(id, status.clone(), Arc::downgrade(&self.line));
-        // Outside of the limit: the provider of credentials may take longer than a server, and has its own limit.
+        // Outside the limit: the provider of credentials may take longer than a server, and has a limit of its own.
         let (to, logged_in) = endpoint.destination().await?;
         let connect = async {
             let connection = Commands::connect(&to, on_push).await;

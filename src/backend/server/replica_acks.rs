@@ -120,7 +120,7 @@ impl ReplicaAcks {
         }
     }
 
-    /// Whether no acquire is under way.
+    /// Returns whether no acquire is under way.
     pub(super) fn is_unused(&self) -> bool {
         let queue = lock(&self.shared.queue);
         queue.waiting.is_empty() && queue.in_flight.is_empty()
@@ -190,7 +190,7 @@ impl Shared {
     }
 
     fn run(self: Arc<Self>) -> impl Future<Output = ()> + Send {
-        // Created outside of the future, which may be dropped with its runtime before its first poll.
+        // Created outside the future, which may be dropped with its runtime before its first poll.
         let shared = scopeguard::guard(self, |shared| shared.close());
         async move {
             loop {
@@ -375,12 +375,12 @@ enum Acknowledged {
     /// The server was a replica in the meantime.
     OtherData,
     Refused(redis::RedisError),
-    /// With the reason, if the server and the network are not to blame.
+    /// Too few replicas acknowledged in time. Has the reason, if the server and the network are not to blame.
     TimedOut(Option<String>),
 }
 
-/// Returns whether replicas have to acknowledge the call. They also have to acknowledge the next token, if it is made apart from its
-/// hold, and what uses a claim: otherwise a promoted replica may hand the token out again, or let the claim be used again.
+/// Returns whether replicas have to acknowledge the call. They also have to acknowledge the next token, if it is made apart from
+/// its hold, and the use of a claim: otherwise a promoted replica may hand the token out again, or let the claim be used again.
 pub(super) fn needs_acks(call: &Call) -> bool {
     call.action.grants() || call.action == Action::Count(Count::Next)
 }

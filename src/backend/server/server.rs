@@ -30,7 +30,7 @@ pub(crate) struct RedisServer {
     line: Arc<Line>,
     /// Where the line leads to.
     target: Target,
-    /// Those that name the master, once more, for a connection beside the line.
+    /// The sentinels that name the master, for a connection beside the line.
     sentinels: Option<Arc<Sentinels>>,
     limit: Duration,
     /// Present if replicas have to acknowledge grants.
@@ -92,7 +92,7 @@ impl Unconnected {
         let mut away = self.reconnector.connect().await?;
         if let Some(paired) = &self.paired {
             let paired_away = paired.connect().await?;
-            // If the first connection can't be made, neither can this one, and only the first one knows why.
+            // If the first connection can't be made, neither can this one, and only the first one knows the reason.
             away = away.or(paired_away);
         }
         Ok((self.start(false), away))
@@ -233,19 +233,19 @@ impl RedisServer {
     async fn link(&self, deadline: Instant) -> Result<Link, Failure> {
         match self.line.settled() {
             Some(link) => link,
-            // The rare case is boxed here and below: otherwise the future of each call would be as large as both.
+            // The rare case is boxed here and below: otherwise the future of each call would be as large as both cases together.
             None if self.waits_for_connection => Box::pin(self.line.link(deadline)).await,
             None => self.line.link_now(),
         }
     }
 
-    /// Leaves out of a call what this user was denied.
+    /// Leaves out the parts of a call that this user was denied.
     fn apply_rights(&self, call: &mut Call) {
         self.name_right.apply(call);
         self.name_right.apply_to_line(call, || self.line.id());
     }
 
-    /// Like [`answer`](RedisServer::answer), without the line if that is what this user was denied.
+    /// Like [`answer`](RedisServer::answer), but leaves out the line if this user was denied it.
     pub(crate) async fn answer_as_allowed(
         &self,
         call: &Call,
@@ -371,7 +371,7 @@ impl RedisServer {
         replies
     }
 
-    /// Like [`answer_all`](RedisServer::answer_all), without what this user was denied.
+    /// Like [`answer_all`](RedisServer::answer_all), but leaves out the parts that this user was denied.
     pub(crate) async fn answer_all_as_allowed(&self, mut calls: Vec<Call>) -> Vec<Result<Reply, Failure>> {
         calls.iter_mut().for_each(|call| self.apply_rights(call));
         let mut answers = self.answer_all(&calls).await;
@@ -441,7 +441,7 @@ impl Backend for RedisServer {
         Box::pin(async move { self.answer_all_as_allowed(calls).await })
     }
 
-    /// Where replicas acknowledge grants, only with no acquire under way: it is on another connection.
+    /// If replicas acknowledge grants, also no acquire may be under way, since it is on another connection.
     fn is_unused(&self, _: &Keys) -> bool {
         self.line.is_unused() && self.acks.as_ref().is_none_or(ReplicaAcks::is_unused)
     }
@@ -474,7 +474,7 @@ impl Backend for RedisServer {
         Spare::new(&self.line, endpoint, self.sentinels.clone(), self.limit, self.renews_together)
     }
 
-    /// By the connection for acquires: one that has had no answer is not passed.
+    /// Sent over the connection for acquires, so that an end does not overtake an acquire that has had no answer.
     fn run_last(&self, mut calls: Vec<Call>) {
         calls.iter_mut().for_each(|call| self.name_right.apply(call));
         if let Some(link) = self.acquire_line().unwrap_or(&self.line).last_link() {

@@ -54,8 +54,8 @@ impl Source {
         !matches!(self, Source::Fixed(_))
     }
 
-    /// Returns where to connect to now. `first` means before the first connection: what looks like a wrong option is reported as one.
-    /// `awaited`: `connect` waits for this attempt, so that it waits for no other connection.
+    /// Returns where to connect to now. `first` means before the first connection: an apparent mistake in an option is reported as
+    /// one. `awaited`: `connect` waits for this attempt, so the attempt waits for no other connection.
     pub(super) async fn endpoint(&self, first: bool, awaited: bool) -> Result<Endpoint> {
         match self {
             Source::Fixed(endpoint) => Ok(Endpoint::clone(endpoint)),

@@ -19,7 +19,7 @@ const OTHER_SERVER: &str = "its address leads to another server than the one tha
 
 const OTHER_MASTER: &str = "the sentinels name another master than the one that is connected to";
 
-/// What a second connection needs to know of the server that the line is connected to. Cheap to clone.
+/// What a second connection needs to know about the server that the line is connected to. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Spare {
     line: Arc<Line>,
@@ -27,7 +27,7 @@ pub(crate) struct Spare {
     id: u64,
     run_id: Arc<str>,
     endpoint: Endpoint,
-    /// Those that have to name the server, if the line follows them.
+    /// The sentinels that have to name the server, if the line follows them.
     sentinels: Option<Arc<Sentinels>>,
     limit: Duration,
     /// Whether one script may have the keys of several locks.
@@ -35,7 +35,7 @@ pub(crate) struct Spare {
 }
 
 impl Spare {
-    /// `None` if there is no connection now, or it is not known which server it leads to.
+    /// Returns `None` if there is no connection now, or it is unknown which server it leads to.
     pub(super) fn new(
         line: &Arc<Line>,
         endpoint: Option<Endpoint>,
@@ -48,12 +48,12 @@ impl Spare {
         Some(Spare { line, id, run_id, endpoint, sentinels, limit, renews_together })
     }
 
-    /// Whether a connection that was made for the other one is good for this one.
+    /// Returns whether a connection that was made for the other one is good for this one.
     pub(crate) fn is_same(&self, other: &Spare) -> bool {
         Arc::ptr_eq(&self.line, &other.line) && self.id == other.id
     }
 
-    /// Whether the line is still connected to this server. Otherwise nothing that the server answers counts any more.
+    /// Returns whether the line is still connected to this server. Otherwise its answers do not count any more.
     pub(crate) fn is_current(&self) -> bool {
         self.line.id() == Some(self.id)
     }
@@ -90,7 +90,8 @@ impl Spare {
         }
     }
 
-    /// Fails if the sentinels don't say that the server is the master. The line follows them on the runtime that is blocked.
+    /// Fails if the sentinels don't say that the server is the master: the task that follows them for the line is on the runtime
+    /// that is blocked.
     pub(crate) async fn check_master(&self) -> Result<()> {
         let Some(sentinels) = &self.sentinels else { return Ok(()) };
         if sentinels.endpoint(false).await?.address == self.endpoint.address {
