@@ -9,10 +9,10 @@ use crate::base::Lease;
 pub(crate) struct Fence {
     /// The counter's key.
     pub(crate) counter: Arc<str>,
-    /// The counter is at least this high afterwards: the time in microseconds for an acquire, the token for a hold. `None`: the server's
-    /// own time.
+    /// The counter is at least this high afterwards: the time in microseconds for an acquire, the token for a hold. `None` means
+    /// the server's own time.
     pub(crate) least: Option<u64>,
-    /// How long the counter stays when it is not used; `None`: for ever.
+    /// How long the counter stays when it is not used. `None` means for ever.
     pub(crate) stays: Option<Lease>,
 }
 

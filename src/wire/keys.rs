@@ -1,4 +1,4 @@
-//! The names on the wire: a lock's key, its release channel and its fencing counter, as Redisson forms them.
+//! The names on the wire: a lock's key, its release channel and its fencing counter, in Redisson's naming.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -17,7 +17,8 @@ const LINE: &str = "nestlock_line:";
 /// Begins the key of a line if the key of its lock has a hash tag of its own.
 const TAGGED_LINE: &str = "nestlock_line::";
 
-/// Begins the channel of a session's hints; what all holds of the session begin with follows. On a Cluster the lock stands before that.
+/// Begins the channel of a session's hints; it is followed by what all holds of the session begin with. On a Cluster the lock comes
+/// before that.
 const WAKE: &str = "nestlock_wake:";
 
 const COUNTER: &str = "redisson_lock_token:";
@@ -92,13 +93,13 @@ pub(crate) fn tag(key: &str) -> &str {
     tagged.filter(|tag| !tag.is_empty()).unwrap_or(key)
 }
 
-/// Returns the key of the lock's line: under the prefix, in the slot of the key, and of no other lock. Redisson gives `x` and `{x}` one
-/// channel and one counter, which does no harm. In one line the lock `x` would be handed to who waits for `{x}`.
+/// Returns the key of the lock's line: under the prefix, in the slot of the key, and of no other lock. Redisson gives `x` and `{x}`
+/// one channel and one counter, which does no harm. With one line, the lock `x` would be handed to a waiter for `{x}`.
 fn line(prefix: &str, name: &str) -> String {
     beside(if has_tag(prefix, name) { TAGGED_LINE } else { LINE }, prefix, name)
 }
 
-/// Whether the key has a hash tag of its own.
+/// Returns whether the key has a hash tag of its own.
 fn has_tag(prefix: &str, name: &str) -> bool {
     prefix.contains('{') || name.contains('{')
 }
@@ -143,7 +144,7 @@ impl LineKeys {
     }
 }
 
-/// Where the table has the lock's entry, as far as is known, so that a handle looks it up by name only once.
+/// The place of the lock's entry in the table, as far as it is known, so that a handle looks it up by name only once.
 #[derive(Debug)]
 pub(crate) struct Place(AtomicUsize);
 
@@ -154,7 +155,7 @@ impl Place {
         self.0.load(Relaxed)
     }
 
-    /// Must be called while the table is locked.
+    /// Sets the place. Called while the table is locked.
     pub(crate) fn set(&self, place: usize) {
         self.0.store(place, Relaxed);
     }
@@ -179,8 +180,8 @@ impl Keys {
         self.line.get_or_init(|| self.made_line(wakes(self.prefix())))
     }
 
-    /// Returns the names of the lock's line on a Cluster, where its messages are sharded. `None`: the line or the lock's channel would be in
-    /// another slot than the lock, and no script could use both.
+    /// Returns the names of the lock's line on a Cluster, where its messages are sharded. Returns `None` if the line or the lock's
+    /// channel would be in another slot than the lock, since no script could use both.
     pub(crate) fn sharded_line(&self) -> Option<&LineKeys> {
         let made = self.sharded_line.get_or_init(|| {
             let made = self.made_line(beside(WAKE, self.prefix(), &self.name) + ":");

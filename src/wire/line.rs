@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use crate::base::Lease;
 
-/// What a script needs to know of a lock's line.
+/// What a script needs to know about a lock's line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     /// For how long the lock is kept for the field that it is handed to.
     pub(crate) term: Lease,
-    /// For how long the line is kept while nobody asks. Only an acquire uses it.
+    /// How long the line is kept while no request asks. Only an acquire uses it.
     pub(crate) stays: Lease,
     /// Whether the field has asked before: it may be in the line, and a free lock goes to the first there. Only an acquire uses it.
     pub(crate) again: bool,
@@ -22,8 +22,8 @@ pub(crate) struct Line {
 pub(crate) struct Hint<'a> {
     /// The number in this process's field in the line.
     pub(crate) number: u64,
-    /// When to ask. `None`: at once, since the lock was handed to the field. Otherwise the field is first now, and the lock may have
-    /// expired after this time.
+    /// When to ask. `None` means at once, since the lock was handed to the field. Otherwise the field is first now, and the lock
+    /// may have expired after this time.
     pub(crate) wait: Option<Duration>,
     /// The key of the lock.
     pub(crate) key: &'a str,
@@ -32,8 +32,8 @@ pub(crate) struct Hint<'a> {
 /// The message on a lock's channel when the lock was released.
 pub(crate) const RELEASED: &str = "0";
 
-/// The message when the lock was released and is left to clients that know no line. To Redisson it is a release, like any number that is
-/// zero.
+/// The message when the lock was released and is left to clients that do not know the line. To Redisson it is a release, like any
+/// number that is zero.
 pub(crate) const LEFT_TO_OTHERS: &str = "00";
 
 impl Hint<'_> {

@@ -1,4 +1,4 @@
-//! What is written to a master: keys, scripts, commands, and the fencing counter.
+//! What is sent to a master: keys, scripts, commands, and the fencing counter.
 
 mod fence;
 pub(crate) mod keys;

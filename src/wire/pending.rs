@@ -20,19 +20,19 @@ pub(crate) struct Pending {
     pub(crate) sent: Instant,
 }
 
-/// How the masters' votes on a command are counted. This is not the same as what is asked for: a look may be to show whether the lock is
-/// held, or for how long, and the end of a hold may go to all masters or only to those that may still have it.
+/// How the masters' votes on a command are counted. This is not determined by the command alone: a look may be meant to show
+/// whether the lock is held, or for how long, and the end of a hold may go to all masters or only to those that may still have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// A grant of the lock to a new field.
     Fresh,
-    /// A command on a hold that exists, or should.
+    /// A command on a hold that exists, or should exist.
     Standing,
-    /// The move of a hold that exists, or should, to a new field.
+    /// The move of a hold that exists, or should exist, to a new field.
     Claim,
     /// The end of a hold. `repeated`: it was sent before, so "not there" is what it would answer after success.
     End { repeated: bool },
-    /// The end of what a minority may still have. Each master counts for itself.
+    /// The end of a hold that a minority may still have. Each master counts for itself.
     Remains,
     /// Puts a hold on masters that lack it. Nobody waits for it.
     Repair,
@@ -40,7 +40,7 @@ pub(crate) enum Rule {
     Force,
     /// Whether there is any hold.
     IsHeld,
-    /// When a majority can be won if nobody renews what is in the way.
+    /// When a majority can be won if nobody renews the holds that are in the way.
     HeldFor,
     /// Whose hold a majority has.
     Who,
@@ -49,7 +49,7 @@ pub(crate) enum Rule {
 }
 
 impl Rule {
-    /// Whether it is about one hold, not about the lock whoever holds it.
+    /// Returns whether it is about one hold, and not about the lock in general.
     pub(crate) fn is_about_a_hold(self) -> bool {
         !matches!(self, Rule::Force | Rule::IsHeld | Rule::HeldFor | Rule::Who | Rule::Waiters)
     }
@@ -67,7 +67,7 @@ impl Pending {
         }
     }
 
-    /// Whether it ends its hold.
+    /// Returns whether it ends its hold.
     pub(crate) fn is_end(&self) -> bool {
         self.call.action.is_end()
     }

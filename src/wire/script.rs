@@ -31,22 +31,22 @@ pub(crate) struct Call {
     pub(crate) names: bool,
     /// The field that a move replaces.
     pub(crate) from: Option<Arc<str>>,
-    /// What becomes of the end of a key that stays for longer.
+    /// What a call does to the end of a key that stays longer.
     pub(crate) end: KeyEnd,
-    /// For an acquire: it enters the lock's line if the lock is busy. For an end or a forced release: the lock is handed to the first of
-    /// the line. `None`: the line is left alone.
+    /// For an acquire: it enters the lock's line if the lock is busy. For an end or a forced release: the lock is handed to the
+    /// first of the line. `None` leaves the line alone.
     pub(crate) line: Option<Line>,
 }
 
-/// When a key ends, of which the TTL is longer than what is asked for. Each new TTL changes it, and a clock that is set does not.
+/// When a key ends whose TTL is longer than the requested one. Each new TTL changes it; a clock that is set does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum KeyEnd {
-    /// It is left.
+    /// It is left unchanged.
     #[default]
     Stays,
-    /// Of a renewal and a re-entry: it becomes another one, since what shortens a TTL may be on its way.
+    /// For a renewal and a re-entry: it is changed, since a command that shortens a TTL may be on its way.
     Moves,
-    /// Of what shortens a TTL: only of the key that ends then, by a number that [`Reply::Longer`] gave.
+    /// For a command that shortens a TTL: it applies only if the key ends then, by a number that [`Reply::Longer`] gave.
     Is(NonZeroU64),
 }
 
@@ -105,34 +105,34 @@ impl Action {
         }
     }
 
-    /// Whether it ends its hold.
+    /// Returns whether it ends its hold.
     pub(crate) fn is_end(self) -> bool {
         matches!(self, Action::END | Action::Keep { .. })
     }
 
-    /// Whether it may end a hold, and publishes that if it does.
+    /// Returns whether it may end a hold, and publishes that if it does.
     pub(crate) fn publishes(self) -> bool {
         self.is_end() || matches!(self, Action::Settle { count: 0, .. } | Action::Force)
     }
 
-    /// Whether it begins a hold of this process.
+    /// Returns whether it begins a hold of this process.
     pub(crate) fn begins(self) -> bool {
         matches!(self, Action::Acquire { count: 1, .. } | Action::Move { .. })
     }
 
-    /// Whether its reply may be a grant. A grant counts only from a master with the right data and enough replicas: an old master may
-    /// grant what a new one has granted to somebody else.
+    /// Returns whether its reply may be a grant. A grant counts only from a master with the right data and enough replicas: an old
+    /// master may grant what a new one has granted to somebody else.
     pub(crate) fn grants(self) -> bool {
         matches!(self, Action::Acquire { .. } | Action::Move { .. })
     }
 
-    /// Whether it makes a field if there is none.
+    /// Returns whether it makes a field if there is none.
     pub(crate) fn creates(self) -> bool {
         self.begins() || matches!(self, Action::Repair { .. })
     }
 
-    /// Whether it also acts on the hold's fencing counter. `again`: it was put off before, maybe because of the counter, which is then
-    /// left to the renewals.
+    /// Returns whether it also acts on the hold's fencing counter. `again`: it was put off before, maybe because of the counter,
+    /// which is then left to the renewals.
     pub(crate) fn is_counted(self, again: bool) -> bool {
         match self {
             Action::Acquire { count, .. } => count == 1,
@@ -150,7 +150,7 @@ impl Action {
     }
 }
 
-/// What is asked of a fencing counter alone.
+/// A command about a fencing counter alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Count {
     /// Report whether a token can be made.
@@ -164,20 +164,20 @@ pub(crate) enum Count {
 /// What a server answered to a [`Call`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// It was done as asked: granted, released, lowered, renewed, settled or freed.
+    /// It was done: granted, released, lowered, renewed, settled or freed.
     Done,
     /// Renewed, and the key stays for that long, which is more than the lease; and when it ends, by a number that each new TTL changes.
     Longer(Duration, NonZeroU64),
     /// The hold has ended, and this many clients were subscribed to the channel of its release.
     Ended(u64),
-    /// The hold has ended, and the lock is left to clients that know no line for this long.
+    /// The hold has ended, and the lock is left to clients that do not know the line for this long.
     LeftToOthers(Duration),
     /// The lock is granted with this fencing token, or a counter has this value.
     Token(u64),
     /// The count could not be lowered, or the counter could not be raised (the server is full): the hold stands, and must be settled
     /// later.
     Deferred(String),
-    /// Somebody else holds the lock for this long. It names the holder if that was asked for and can be answered.
+    /// Somebody else holds the lock for this long. It names the holder if the call wanted that and the user may read it.
     Busy(Duration, Option<Box<Holder>>),
     /// Somebody else holds the lock for this long, and the field is now in the line, as one of this many.
     InLine(Duration, Box<Holder>, u32),
@@ -206,13 +206,13 @@ impl Reply {
         Reply::Busy(holder.remaining_lease(), Some(Box::new(holder)))
     }
 
-    /// Whether it grants what an acquire asked for.
+    /// Returns whether it grants an acquire.
     pub(crate) fn is_grant(&self) -> bool {
         matches!(self, Reply::Done | Reply::Token(_))
     }
 }
 
-/// Takes the arguments of a command.
+/// A sink for the arguments of a command.
 trait Arguments {
     fn text(&mut self, text: &str);
 
@@ -476,7 +476,7 @@ impl Call {
         }
     }
 
-    /// Returns what is asked, in a word.
+    /// Returns the name of the action in a word.
     pub(crate) fn name(&self) -> &'static str {
         self.script().name
     }
@@ -501,7 +501,7 @@ impl Call {
         }
     }
 
-    /// Splits the call into one for the lock alone and the counter. `None`: it has a single key.
+    /// Splits the call into one for the lock alone and the counter. Returns `None` if it has a single key.
     pub(crate) fn alone(&self) -> Option<(Call, Arc<Fence>)> {
         let fence = self.fence.clone().filter(|_| !matches!(self.action, Action::Count(_)))?;
         Some((Call { fence: None, ..self.clone() }, fence))
@@ -531,14 +531,14 @@ impl Call {
     fn encode(&self, script: &[u8], bytes: &mut Vec<u8>) {
         let mut count = ArgumentCount(2);
         self.put(&mut count);
-        // Reserves at once what most calls need.
+        // Reserves at once the room that most calls need.
         bytes.reserve(160 + script.len() + 2 * self.key().len() + self.field.len());
         put_head(b'*', count.0, bytes);
         bytes.extend_from_slice(script);
         self.put(bytes);
     }
 
-    /// Returns what the script gets to know about the lock's line.
+    /// Returns the parameters of the lock's line for the script.
     fn line(&self) -> Option<(&LineKeys, Line)> {
         let told = matches!(
             self.action,
@@ -549,7 +549,7 @@ impl Call {
         Some((keys, line))
     }
 
-    /// Whether the line is one of its keys.
+    /// Returns whether the line is one of its keys.
     pub(crate) fn has_line(&self) -> bool {
         self.line().is_some()
     }
@@ -760,7 +760,7 @@ fn deferred(why: &[u8]) -> Reply {
     Reply::Deferred(String::from_utf8_lossy(why).into_owned())
 }
 
-/// Returns what a key of this type is that is no lock.
+/// Returns a description of a key of this type that is no lock.
 fn no_lock(action: Action, kind: &str) -> String {
     match (action, kind) {
         (Action::Force | Action::Who, "string") => "a string, which is no lock of this kind".to_owned(),
@@ -771,10 +771,10 @@ fn no_lock(action: Action, kind: &str) -> String {
     }
 }
 
-/// What a counter is that can't give out another token.
+/// Describes a counter that can't give out another token.
 pub(crate) const AT_ITS_END: &str = "the highest number that a counter can have";
 
-/// Returns what a key is that should be a fencing counter.
+/// Returns a description of a key that should be a fencing counter.
 fn no_counter(kind: &str) -> String {
     match kind {
         "end" => AT_ITS_END.to_owned(),
@@ -975,7 +975,7 @@ mod tests {
         let told = ["f:1", "1", "30000", "", "86400000", told, "again"];
         assert_eq!(fenced[2..6], ["3", "k", "token", "nestlock_line:{k}"]);
         assert_eq!(fenced[6..], told);
-        // A call that has nothing to do with a line is sent as if there were none.
+        // A call that has nothing to do with a line is sent as if there were no line.
         for call in calls().into_iter().filter(|call| call.action != Action::Force) {
             let told = Call { line: line(true), ..call.clone() };
             assert_eq!(told.evalsha().get_packed_command(), call.evalsha().get_packed_command());

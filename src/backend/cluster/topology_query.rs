@@ -232,7 +232,7 @@ fn more_useful(known: Option<Error>, error: Error) -> Error {
 
 async fn query_node(candidate: Candidate, limit: Duration) -> Result<NodeReport> {
     let Candidate { node_address, endpoint, line, address_map } = candidate;
-    // Outside of the limit, for the reason given in `Reconnector`.
+    // Outside the limit, for the reason given in `Reconnector`.
     let to = if line.is_none() { Some(endpoint.destination().await?.0) } else { None };
     match timeout(limit, send_query(&endpoint, to, line.clone())).await {
         Ok(answer) => {

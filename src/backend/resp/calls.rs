@@ -10,44 +10,44 @@ use tokio::time::Instant;
 use crate::backend::resp::frame::garbled;
 use crate::backend::resp::unsent::{CONNECTION_LOST, TOO_LATE, unsent};
 
-/// So many bytes fill a packet of most networks.
+/// This many bytes fill a packet of most networks.
 pub(super) const PACKET: usize = 1400;
 
-/// So many polls of a task with nothing to do take some 20 µs.
+/// This many polls of a task with nothing to do take some 20 µs.
 const PUT_OFF: u32 = 100;
 
-/// A buffer that has become larger is not kept.
+/// A buffer that has grown beyond this is not kept.
 const KEPT: usize = 64 << 10;
 
 const REPLY_OFF: &[u8] = b"*3\r\n$6\r\nCLIENT\r\n$5\r\nREPLY\r\n$3\r\nOFF\r\n";
 
-/// Locked for a moment only, and never while something is written.
+/// The state of the calls. Locked only briefly, and never while something is written.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    /// Commands that were not given to the socket.
+    /// Commands that were not given to the socket yet.
     out: Vec<u8>,
-    /// How many bytes were given to it. A call that begins behind them is certainly not sent.
+    /// How many bytes were given to the socket. A call that begins after them is certainly not sent.
     given: u64,
-    /// Somebody writes. What comes meanwhile is written behind it.
+    /// Whether somebody writes. Commands that arrive in the meantime are written after that.
     writing: bool,
-    /// The socket has not taken all that it was given. The connection's task waits until it has room.
+    /// Whether the socket has not taken all that it was given. The connection's task waits until it has room.
     full: bool,
     slots: Vec<Slot>,
     free: Vec<usize>,
-    /// The calls that have answers to come, in the order in which they are sent.
+    /// The calls that still wait for answers, in the order in which they are sent.
     order: VecDeque<usize>,
-    /// No command is sent any more, but by [`add_last`](Calls::add_last).
+    /// Whether no command is sent any more, except by [`add_last`](Calls::add_last).
     ended: bool,
-    /// The server was told to answer no more.
+    /// Whether the server was told to send no more answers.
     silent: bool,
     /// How many calls were given up before they were given to the socket. Their bytes are removed together, with the next write at the
     /// latest: one by one, thousands of calls that time out at once would each move the bytes of all others.
     left: usize,
-    /// The connection's task, where it sleeps.
+    /// The waker of the connection's task, if it sleeps.
     task: Option<Waker>,
     /// How many callers of the current round have been woken by their answers and have not looked at them. They may call again.
     collecting: usize,
-    /// Ends when these callers are not waited for any more.
+    /// The round ends when these callers are not waited for any more.
     round: u64,
     /// How often the next write was put off.
     put_off: u32,
@@ -56,25 +56,25 @@ pub(super) struct Calls {
 /// One call, from when it enters until its answers are taken.
 #[derive(Debug, Default)]
 struct Slot {
-    /// Where its bytes are, counted from the first byte of the connection.
+    /// Where its bytes begin, counted from the first byte of the connection.
     begin: u64,
     end: u64,
     deadline: Option<Instant>,
-    /// How many answers are to come.
+    /// How many answers are still to come.
     missing: usize,
     answers: Vec<Value>,
     failed: Option<RedisError>,
-    /// The push that answers it, if its answer is no error: of a subscription, and its channel.
+    /// The push that answers it unless its answer is an error: the kind of a subscription, and its channel.
     confirmed_by: Option<Box<(PushKind, String)>>,
     waker: Option<Waker>,
-    /// Nobody waits for it.
+    /// Whether nobody waits for it any more.
     given_up: bool,
-    /// The round in which its caller was woken by its answers, until they are looked at.
+    /// The round in which its answers have woken its caller, until the caller looks at them.
     collected_in: Option<u64>,
 }
 
 impl Calls {
-    /// Takes in a call with so many answers, and returns its number. It is not sent after its deadline.
+    /// Takes in a call with this many answers, and returns its number. It is not sent after its deadline.
     pub(super) fn enter(
         &mut self,
         deadline: Option<Instant>,
@@ -97,10 +97,12 @@ impl Calls {
         Ok(at)
     }
 
-    /// Adds a command whose answer nobody gets, behind all that is to be written, once the connection has [ended](Calls::end).
+    /// Adds a command whose answer nobody gets, after everything that is to be written, once the connection has
+    /// [ended](Calls::end).
     ///
-    /// The server is asked for no more answers before the first of them: 1. It runs some of these commands, and writes their answers. 2. The
-    /// process has ended, so that this fails. 3. The server drops the connection with the commands that it has not read.
+    /// The server is asked for no more answers before the first of them: 1. It runs some of these commands, and writes their
+    /// answers. 2. The process has ended, so writing them fails. 3. The server drops the connection with the commands that it has
+    /// not read.
     pub(super) fn add_last(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
         debug_assert!(self.ended);
         if !std::mem::replace(&mut self.silent, true) {
@@ -109,22 +111,22 @@ impl Calls {
         encode(&mut self.out);
     }
 
-    /// Whether a call that enters now is the only one, so that its caller writes it.
+    /// Returns whether a call that enters now is the only one, so that its caller writes it.
     pub(super) fn is_unused(&self) -> bool {
         !self.ended && !self.writing && self.order.is_empty() && self.out.is_empty()
     }
 
-    /// A call that has just entered is answered by this push, or by an error.
+    /// Notes that a call that has just entered is answered by this push, or by an error.
     pub(super) fn confirm_by(&mut self, at: usize, kind: PushKind, channel: &str) {
         self.slots[at].confirmed_by = Some(Box::new((kind, channel.to_owned())));
     }
 
-    /// What whoever has made the call that has just entered writes now, if anything, as by [`begin_write`](Calls::begin_write). Else the
-    /// connection's task writes it, with what comes meanwhile.
+    /// Returns what the caller of the call that has just entered writes now, if anything, like [`begin_write`](Calls::begin_write).
+    /// Otherwise the connection's task writes it, together with what arrives in the meantime.
     ///
-    /// A call that is the only one under way waits for nothing. What fills a packet gains nothing by waiting, and the server runs it
-    /// while more is made: written by the task alone, all that is woken by one read of answers would be sent at once, behind the last of
-    /// them, and client and server would work in turns. Where the socket is full, the task waits for room.
+    /// A call that is the only one under way is written at once. A full packet gains nothing by waiting either, and the server runs
+    /// it while more is made: if only the task wrote, all calls that are woken by one read of answers would be sent at once, after
+    /// the last of them, and client and server would work in turns. If the socket is full, the task waits for room.
     pub(super) fn begin_write_by_caller(
         &mut self,
         now: impl Fn() -> Instant,
@@ -140,7 +142,8 @@ impl Calls {
         self.begin_write()
     }
 
-    /// What to write now; [`written`](Calls::written) has to follow. `None`: there is nothing, or somebody else writes.
+    /// Returns what to write now; [`written`](Calls::written) has to follow. Returns `None` if there is nothing, or somebody else
+    /// writes.
     pub(super) fn begin_write(&mut self) -> Option<Vec<u8>> {
         if self.writing {
             return None;
@@ -156,11 +159,12 @@ impl Calls {
         Some(std::mem::take(&mut self.out))
     }
 
-    /// Whether the connection's task has to put its next write off, and to be polled again: those who were woken by answers are about to
-    /// call too, and what fills no packet yet would be a packet for each of them.
+    /// Returns whether the connection's task has to put off its next write, and to be polled again: callers that were woken by
+    /// answers are about to call too, and bytes that fill no packet yet would be a packet for each of them.
     ///
-    /// On one thread they are polled before the task, and nothing is put off. On several the task is polled while they are. A caller
-    /// may not be polled for long, so the task waits for few polls, and then for none of those who were woken until then.
+    /// On one thread the callers are polled before the task, and nothing is put off. On several threads the task is polled at the
+    /// same time. A caller may not be polled for long, so the task waits for few polls, and then for none of the callers that were
+    /// woken until then.
     pub(super) fn puts_off(&mut self) -> bool {
         let is_full = self.full || self.out.len() >= PACKET;
         if self.collecting == 0 || self.writing || self.out.is_empty() || is_full {
@@ -176,8 +180,8 @@ impl Calls {
         true
     }
 
-    /// So many of these bytes were written. `is_owing`: a part of them waits for room all the same. Returns whether the task has to go on:
-    /// with the rest, or with what has come meanwhile.
+    /// Called when this many of these bytes were written. `is_owing`: a part of them still waits for room. Returns whether the task
+    /// has to go on: with the rest, or with what has arrived in the meantime.
     pub(super) fn written(&mut self, mut bytes: Vec<u8>, count: usize, is_owing: bool) -> bool {
         self.writing = false;
         let is_whole = count == bytes.len();
@@ -192,7 +196,8 @@ impl Calls {
             bytes.append(&mut self.out);
             self.out = bytes;
         }
-        // 1. A call is written. 2. Its caller drops it. 3. The socket has no room. It was not given to the socket, and never is.
+        // 1. A call is written. 2. Its caller drops it. 3. The socket has no room. The call was not given to the socket, and never
+        //    is.
         if !is_whole || self.left > 0 {
             self.remove_left();
         }
@@ -206,12 +211,12 @@ impl Calls {
         }
     }
 
-    /// Where the calls begin that were not given to the socket.
+    /// Returns where the calls begin that were not given to the socket.
     fn unsent_from(&self) -> usize {
         self.order.partition_point(|at| self.slots[*at].begin < self.given)
     }
 
-    /// Takes out the calls whose deadline is over and that were not given to the socket: 1. The socket is full, or the task of the
+    /// Removes the calls whose deadline is over and that were not given to the socket: 1. The socket is full, or the task of the
     /// connection is not polled. 2. The call is given up, and the hold's end is sent elsewhere. 3. It would be sent now.
     pub(super) fn expire(&mut self, now: impl Fn() -> Instant, woken: &mut Vec<Waker>) {
         if self.writing || self.out.is_empty() {
@@ -232,7 +237,7 @@ impl Calls {
         }
         let unsent = self.order.split_off(unsent_from);
         let (mut removed, mut bytes) = (Vec::new(), Vec::with_capacity(self.out.len()));
-        // What is left of a call of which a part was given to the socket stays.
+        // The rest of a call stays if a part of it was given to the socket.
         let mut copied = self.place_of(unsent[0]).start;
         bytes.extend_from_slice(&self.out[..copied]);
         for at in unsent {
@@ -253,13 +258,14 @@ impl Calls {
         removed
     }
 
-    /// Where the bytes of a call are that was not given to the socket.
+    /// Returns where the bytes of a call are that was not given to the socket.
     fn place_of(&self, at: usize) -> Range<usize> {
         let place = |byte: u64| (byte - self.given) as usize;
         place(self.slots[at].begin)..place(self.slots[at].end)
     }
 
-    /// Brings answers to their calls. A push that answers none is skipped: a server ends a subscription by itself when its slot moves.
+    /// Assigns answers to their calls. A push that answers none is skipped: a server ends a subscription by itself when its slot
+    /// moves.
     pub(super) fn deliver(&mut self, answers: &mut Vec<Value>, woken: &mut Vec<Waker>) -> RedisResult<()> {
         for answer in answers.drain(..) {
             // The first call may be refused though it could not be written: 1. A server sends why it hangs up. 2. It hangs up.
@@ -295,7 +301,8 @@ impl Calls {
         Ok(())
     }
 
-    /// Whether the answers to a call have come. Also returns the waker that is replaced, which is not dropped while this is locked:
+    /// Returns whether the answers to a call have come. Also returns the waker that is replaced, which must not be dropped while
+    /// this is locked:
     ///
     /// 1. Somebody's executor owns a task by its wakers alone. 2. The last of them is dropped, and with it the task's future.
     /// 3. That holds another call of this connection, which locks it to leave.
@@ -314,13 +321,13 @@ impl Calls {
         (Poll::Pending, slot.waker.replace(cx.waker().clone()))
     }
 
-    /// Once they have come, or the call has failed: those that came before.
+    /// Returns the answers to a call once they have come, or those that came before the call failed.
     pub(super) fn answers(&mut self, at: usize) -> &mut Vec<Value> {
         &mut self.slots[at].answers
     }
 
-    /// Nobody waits for a call any more. What was not given to the socket is never sent. Returns the call's waker, which is not dropped
-    /// while this is locked, as by [`poll`](Calls::poll).
+    /// Gives a call up: nobody waits for it any more. If it was not given to the socket, it is never sent. Returns the call's
+    /// waker, which must not be dropped while this is locked, as with [`poll`](Calls::poll).
     pub(super) fn leave(&mut self, at: usize) -> Option<Waker> {
         let waker = self.slots[at].waker.take();
         self.give_up(at);
@@ -365,8 +372,9 @@ impl Calls {
         self.free.push(at);
     }
 
-    /// The connection is over, or its task is. What was not given to the socket is known not to run, so it is removed: else
-    /// [`add_last`](Calls::add_last) would have it sent. What is left of a call of which a part was given to the socket stays.
+    /// Called when the connection is over, or its task is. Calls that were not given to the socket certainly do not run, so they
+    /// are removed: otherwise [`add_last`](Calls::add_last) would have them sent. The rest of a call stays if a part of it was
+    /// given to the socket.
     pub(super) fn end(&mut self, why: &RedisError, woken: &mut Vec<Waker>) {
         (self.ended, self.left) = (true, 0);
         for at in self.take_out(|_| true) {
@@ -381,7 +389,8 @@ impl Calls {
         self.ended
     }
 
-    /// Whether it is to end, because nobody uses it any more. Else the task is woken when there is something to write.
+    /// Returns whether the task has to end, because nobody uses the connection any more. Otherwise the task is woken when there is
+    /// something to write.
     pub(super) fn sleep(&mut self, cx: &Context<'_>) -> bool {
         if !self.task.as_ref().is_some_and(|task| task.will_wake(cx.waker())) {
             self.task = Some(cx.waker().clone());
@@ -389,25 +398,25 @@ impl Calls {
         self.ended
     }
 
-    /// Nobody uses it any more.
+    /// Called when nobody uses the connection any more.
     pub(super) fn close(&mut self) -> Option<Waker> {
         self.ended = true;
         self.task.take()
     }
 
-    /// Nothing is under way, and no place is lost.
+    /// Returns whether nothing is under way and no place is lost.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
         self.order.is_empty() && self.out.is_empty() && !self.writing && self.free.len() == self.slots.len()
     }
 
-    /// The task, if it sleeps and nobody writes.
+    /// Returns the task's waker, if it sleeps and nobody writes.
     pub(super) fn task(&mut self) -> Option<Waker> {
         if self.writing { None } else { self.task.take() }
     }
 }
 
-/// Whether a push is about this channel.
+/// Returns whether a push is about this channel.
 fn names(data: &[Value], channel: &str) -> bool {
     match data.first() {
         Some(Value::BulkString(bytes)) => bytes == channel.as_bytes(),

@@ -1,31 +1,32 @@
-//! Where an answer ends in the bytes of a server, and its value.
+//! Finds where an answer ends in the bytes of a server, and decodes it.
 
 use redis::{RedisError, RedisResult, Value};
 
-/// No answer of a server takes as much memory, in bytes. More is taken for garbage, so that no server fills the memory of a client.
+/// The most memory that an answer of a server may take, in bytes. A larger one is taken for garbage, so that no server fills the
+/// memory of a client.
 const LARGEST: usize = 64 << 20;
 
-/// The same of one line, which errors have.
+/// The most bytes of one line, such as an error.
 const LONGEST_LINE: usize = 64 << 10;
 
-/// What was received and not decoded.
+/// Bytes that were received and not decoded yet.
 #[derive(Debug, Default)]
 pub(super) struct Input {
     bytes: Vec<u8>,
     /// Where the next answer begins.
     begin: usize,
-    /// Up to where it was looked at, and how many elements of it are to come behind that.
+    /// Up to where it was looked at, and how many of its elements are to come after that.
     seen: usize,
     wanted: usize,
     /// The memory that the elements take up to there.
     taken: usize,
 }
 
-/// A buffer that has become larger is not kept.
+/// A buffer that has grown beyond this is not kept.
 const KEPT: usize = 64 << 10;
 
 impl Input {
-    /// Where to put what is received, behind what is there.
+    /// Returns the buffer to append received bytes to.
     pub(super) fn room(&mut self, least: usize) -> &mut Vec<u8> {
         if self.begin == self.bytes.len() {
             self.bytes.clear();
@@ -39,7 +40,7 @@ impl Input {
         &mut self.bytes
     }
 
-    /// The next answer that was received as a whole.
+    /// Returns the next answer that was received as a whole.
     pub(super) fn next(&mut self) -> RedisResult<Option<Value>> {
         if self.seen == self.begin {
             if let Some((number, length)) = integer(&self.bytes[self.begin..]) {
@@ -72,17 +73,17 @@ impl Input {
     }
 }
 
-/// With this byte TLS reports an error: what answers does not understand plain text.
+/// TLS reports an error with this byte: the other side does not understand plain text.
 const ALERT: u8 = 21;
 
 /// The first element in these bytes.
 struct Element {
     length: usize,
-    /// How many elements of it come behind it.
+    /// How many elements of it come after this one.
     children: usize,
 }
 
-/// `None`: its first line has not come as a whole.
+/// Reads the first element, or returns `None` if its first line has not come as a whole.
 fn element(bytes: &[u8]) -> RedisResult<Option<Element>> {
     if bytes.first() == Some(&ALERT) {
         return Err(garbled("it speaks TLS: its URL has to begin with rediss://"));
@@ -101,14 +102,14 @@ fn element(bytes: &[u8]) -> RedisResult<Option<Element>> {
         b'$' | b'!' | b'=' => (usize::try_from(line()?).map_or(0, |length| length.saturating_add(2)), 0),
         b'*' | b'~' | b'>' => (0, count()?),
         b'%' => (0, count()?.saturating_mul(2)),
-        // Behind it comes what it belongs to.
+        // The element that it belongs to comes after it.
         b'|' => (0, count()?.saturating_mul(2).saturating_add(1)),
         _ => return Err(garbled("an answer of an unknown type")),
     };
     Ok(Some(Element { length: text.saturating_add(end + 1), children }))
 }
 
-/// An integer that has come as a whole, and its length. Integers are most of what scripts answer: they take no parser.
+/// Reads an integer that has come as a whole, and its length. Most replies of scripts are integers, so they bypass the parser.
 fn integer(bytes: &[u8]) -> Option<(i64, usize)> {
     let (b':', line) = bytes.split_first()? else { return None };
     let end = line.iter().take(DIGITS + 2).position(|byte| *byte == b'\r')?;
@@ -116,13 +117,13 @@ fn integer(bytes: &[u8]) -> Option<(i64, usize)> {
     Some((number(&line[..end]).filter(|_| is_whole)?, end + 3))
 }
 
-/// An array of nothing but integers: what the script answers that renews many holds.
+/// Reads an array of nothing but integers, which the script that renews many holds replies.
 fn integers(frame: &[u8]) -> Option<Value> {
     let head = frame.strip_prefix(b"*")?;
     let end = head.iter().position(|byte| *byte == b'\r')?;
     let count = usize::try_from(number(&head[..end])?).ok()?;
     let mut rest = head.get(end + 2..)?;
-    // No element is shorter: of a count that is too large nothing is reserved.
+    // No element is shorter: a count that is too large reserves no memory.
     let mut numbers = Vec::with_capacity(count.min(rest.len() / ":0\r\n".len()));
     while numbers.len() < count {
         let (number, length) = integer(rest)?;
@@ -132,10 +133,10 @@ fn integers(frame: &[u8]) -> Option<Value> {
     rest.is_empty().then_some(Value::Array(numbers))
 }
 
-/// So many digits can't overflow.
+/// A number with this many digits can't overflow.
 const DIGITS: usize = 18;
 
-/// At most so many digits.
+/// Reads a number of at most that many digits.
 fn number(text: &[u8]) -> Option<i64> {
     let (is_negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),

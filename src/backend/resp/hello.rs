@@ -1,4 +1,4 @@
-//! What is sent first over a connection: protocol, credentials, database, and the name of this library.
+//! The first commands over a connection: protocol, credentials, database, and the name of this library.
 
 use redis::{
     Cmd, ConnectionAddr, ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisResult, ServerError,
@@ -16,7 +16,7 @@ use crate::config::Destination;
 pub(crate) async fn open(to: &Destination, on_push: OnPush) -> RedisResult<Pipe> {
     let opened = over(socket::open(to).await?, to.redis_settings(), on_push).await;
     match opened {
-        // What a port for TLS does with a command in plain text.
+        // A port for TLS answers a command in plain text so.
         Err(error) if error.is_connection_dropped() && matches!(to.addr(), ConnectionAddr::Tcp(..)) => {
             let text = format!("{error}; {ONE_FOR_TLS}");
             Err(std::io::Error::new(std::io::ErrorKind::ConnectionReset, text).into())
@@ -27,7 +27,7 @@ pub(crate) async fn open(to: &Destination, on_push: OnPush) -> RedisResult<Pipe>
 
 const ONE_FOR_TLS: &str = "if the server's port is one for TLS, its URL has to begin with rediss://";
 
-/// The same over a stream that a simulation has made.
+/// Connects like [`open`], over a stream that a simulation has made.
 #[cfg(test)]
 pub(crate) async fn open_simulated(
     stream: impl AsyncRead + AsyncWrite + Send + 'static,
@@ -37,7 +37,7 @@ pub(crate) async fn open_simulated(
     over(socket::simulated(stream), settings, on_push).await
 }
 
-/// Like the function above, but bytes are written as they are over TLS.
+/// Connects like [`open_simulated`], but writes bytes as over TLS.
 #[cfg(all(test, any(feature = "tls-rustls", feature = "tls-native-tls")))]
 pub(crate) async fn open_sealed(
     stream: impl AsyncRead + AsyncWrite + Send + 'static,
@@ -48,7 +48,7 @@ pub(crate) async fn open_sealed(
     over(socket::sealed(super::tls::Sealed::over(stream, longest)), settings, on_push).await
 }
 
-/// The same of what the child of a `fork` has.
+/// Connects like [`open_simulated`], as the child of a `fork` that has a copy of the connection.
 #[cfg(test)]
 pub(crate) fn open_copied(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Pipe {
     Pipe::copied(socket::simulated(stream))
@@ -62,7 +62,8 @@ async fn over(
     let commands = commands(settings);
     let encode = |bytes: &mut Vec<u8>| commands.iter().for_each(|cmd| cmd.write_packed_command(bytes));
     let (pipe, answers, all) = Pipe::start(halves, on_push, commands.len(), encode).await?;
-    // What a server sends to each new client before it hangs up is the first answer: it takes no more clients, or is protected.
+    // If a server sends something to each new client before it hangs up, that is the first answer: it takes no more clients, or is
+    // protected.
     if let (Err(_), Some(Value::ServerError(refused))) = (&all, answers.first())
         && !is_unknown(refused)
     {
@@ -72,7 +73,7 @@ async fn over(
     all.map(|()| pipe)
 }
 
-/// Whether it is the answer to a command that the server does not know. It may repeat the password.
+/// Returns whether this is the answer to a command that the server does not know. It may repeat the password.
 fn is_unknown(refused: &ServerError) -> bool {
     refused.details().is_some_and(|text| text.to_lowercase().starts_with("unknown"))
 }
@@ -98,7 +99,7 @@ fn commands(settings: &RedisConnectionInfo) -> Vec<Cmd> {
         commands.push(select);
     }
     if !settings.skip_set_lib_name() {
-        // Redis knows them since version 7.2.
+        // Redis knows these properties since version 7.2.
         for (property, value) in [("LIB-NAME", settings.lib_name()), ("LIB-VER", settings.lib_ver())] {
             let mut set = cmd("CLIENT");
             set.arg("SETINFO").arg(property).arg(value.unwrap_or_default());

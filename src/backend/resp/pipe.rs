@@ -1,11 +1,12 @@
 //! A connection for commands: they are sent in the order in which they are called, and their answers are received in it.
 //!
-//! What it does that the connection of the redis crate can't:
+//! It differs from the connection of the redis crate in three ways:
 //!
-//! - What was not given to the socket when its deadline is over, or when nobody waits for it any more, is never sent, and reported so.
-//! - A call that is the only one under way is written by its caller, so that no task is woken for it. Several are written together, and
-//!   not later than they fill a packet.
-//! - A call takes no allocation, and no timer.
+//! - A command that was not given to the socket when its deadline is over, or when nobody waits for it any more, is never sent, and
+//!   is reported as unsent.
+//! - A call that is the only one under way is written by its caller, so that no task is woken for it. Several calls are written
+//!   together, at the latest when they fill a packet.
+//! - A call needs no allocation and no timer.
 
 use std::future::Future;
 use std::io;
@@ -21,7 +22,7 @@ use crate::backend::resp::frame::Input;
 use crate::backend::resp::socket::{Reader, Writer, poll_read};
 use crate::base::{Mutex, gated, lock};
 
-/// Cheap to clone. With the last one the connection is closed.
+/// A connection. Cheap to clone. When the last clone is dropped, it is closed.
 #[derive(Clone)]
 pub(crate) struct Pipe(Arc<Handle>);
 
@@ -30,17 +31,18 @@ struct Handle(Arc<Shared>);
 struct Shared {
     calls: Mutex<Calls>,
     writer: Writer,
-    /// Which process has opened it.
+    /// The process that opened it.
     process: u32,
 }
 
-/// Called by the connection's task: with each push before the answers behind it are delivered, and once more when the connection has
+/// Called by the connection's task: with each push before the answers after it are delivered, and once more when the connection has
 /// ended, before the calls that are under way fail.
 pub(crate) type OnPush = Box<dyn Fn(PushInfo) + Send + Sync>;
 
 impl Pipe {
-    /// On the current runtime, which runs the task that reads. The commands that `encode` writes are sent first, so that even what a
-    /// server sends to each new client before it hangs up is their answer. Returns the answers that came, and why others did not.
+    /// Starts a connection on the current runtime, which runs the task that reads. The commands that `encode` writes are sent
+    /// first, so that even what a server sends to each new client before it hangs up is their answer. Returns the answers that
+    /// came, and why others did not.
     pub(super) async fn start(
         (reader, writer): (Reader, Writer),
         on_push: OnPush,
@@ -72,7 +74,7 @@ impl Pipe {
         Ok(one.unwrap_or(Value::Nil))
     }
 
-    /// Whether no call is under way, so that one that [begins](Pipe::begin) is written to the socket at once.
+    /// Returns whether no call is under way, so that one that [begins](Pipe::begin) is written to the socket at once.
     pub(crate) fn is_unused(&self) -> bool {
         lock(&self.0.0.calls).is_unused()
     }
@@ -178,7 +180,8 @@ impl Shared {
         encode: impl FnOnce(&mut Vec<u8>),
         push: Option<(PushKind, &str)>,
     ) -> RedisResult<Answer<S>> {
-        // Apart from the callers, of whom there are hardly any to wake here: a vector for one waker is an allocation for each call.
+        // Kept apart from the callers, of whom hardly any are woken here: a vector for one waker would be an allocation for each
+        // call.
         let (mut woken, mut task) = (Vec::new(), None);
         let (at, bytes) = {
             let mut calls = lock(&shared.calls);
@@ -200,7 +203,7 @@ impl Shared {
         Ok(answer)
     }
 
-    /// Writes what a caller has begun to write. Returns the task where it has to go on.
+    /// Writes what a caller has begun to write. Returns the task's waker if the task has to go on.
     fn write(&self, mut bytes: Vec<u8>) -> Option<Waker> {
         loop {
             // An error is left to the task, which gets it too.
@@ -231,7 +234,7 @@ impl Drop for Handle {
     }
 }
 
-/// A call under way. Dropped before it is sent, it never is.
+/// A call under way. If it is dropped before it is sent, it is never sent.
 struct Answer<S: Deref<Target = Shared>> {
     shared: S,
     at: usize,
@@ -258,7 +261,7 @@ impl<S: Deref<Target = Shared>> Drop for Answer<S> {
     }
 }
 
-/// What reads, and writes what callers could not.
+/// The task of a connection, which reads, and writes what callers could not.
 struct Task {
     shared: Arc<Shared>,
     reader: Reader,
@@ -290,21 +293,21 @@ impl Task {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, answers: &mut Vec<Value>, woken: &mut Vec<Waker>) -> Poll<End> {
-        // On a runtime of the parent that the child goes on with: what is read here would be missing there.
+        // The child of a fork goes on with a runtime of its parent: bytes that are read here would be missing there.
         if self.shared.is_copied() {
             return Poll::Pending;
         }
-        // Before anything is looked at: what comes from now on wakes the task.
+        // Before anything else is looked at: whatever comes from now on wakes the task.
         if lock(&self.shared.calls).sleep(cx) {
             return Poll::Ready(End::Closed);
         }
         let written = self.write(cx, woken);
-        // Also where nothing can be written any more: a server may have sent why.
+        // Also if nothing can be written any more: a server may have sent the reason.
         let polled = self.read(cx, answers, woken).and(written);
         woken.drain(..).for_each(Waker::wake);
         match polled {
             Ok(()) => Poll::Pending,
-            // The last handle was dropped meanwhile, which has shut down the socket.
+            // The last handle was dropped in the meantime, which has shut down the socket.
             Err(_) if lock(&self.shared.calls).is_ended() => Poll::Ready(End::Closed),
             Err(why) => Poll::Ready(End::Lost(why)),
         }
@@ -331,7 +334,7 @@ impl Task {
                 Poll::Ready(Ok(count)) => *count,
                 _ => 0,
             };
-            // What is left is written in the next turn, or when the socket has room.
+            // The rest is written in the next turn, or when the socket has room.
             lock(&self.shared.calls).written(bytes, count, self.shared.writer.is_owing());
             match written {
                 Poll::Pending => return Ok(()),
@@ -377,7 +380,7 @@ impl Task {
     }
 }
 
-/// Whether a push may be the answer to a command.
+/// Returns whether a push may be the answer to a command.
 fn is_confirmation(kind: &PushKind) -> bool {
     matches!(
         kind,
@@ -385,7 +388,8 @@ fn is_confirmation(kind: &PushKind) -> bool {
     )
 }
 
-/// With its runtime, too, maybe before its first poll. That is no disconnection: what makes connections is on the same runtime.
+/// Runs with the end of its runtime, too, maybe before its first poll. That is no disconnection: the task that makes connections is
+/// on the same runtime.
 impl Drop for Task {
     fn drop(&mut self) {
         self.end(&task_has_ended());

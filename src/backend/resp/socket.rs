@@ -19,23 +19,23 @@ use tokio::task::JoinSet;
 use crate::backend::resp::tls::{self, Sealed};
 use crate::config::Destination;
 
-/// What is received, for the one task that reads.
+/// The receiving half, for the one task that reads.
 pub(super) type Reader = Pin<Box<dyn AsyncRead + Send>>;
 
-/// What is sent, by whoever sends it.
+/// The sending half, for any thread.
 pub(super) enum Writer {
     Tcp(tcp::OwnedWriteHalf),
     #[cfg(unix)]
     Unix(tokio::net::unix::OwnedWriteHalf),
     #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
     Sealed(Sealed),
-    /// Of a simulation, by the task that reads alone.
+    /// The half of a simulated stream, which only the reading task uses.
     #[cfg(test)]
     Simulated(crate::base::Mutex<Pin<Box<dyn AsyncWrite + Send>>>),
 }
 
 impl Writer {
-    /// Writes what it can at once, on any thread and outside of a runtime too.
+    /// Writes what it can at once, on any thread and outside a runtime too.
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Writer::Tcp(half) => half.try_write(bytes),
@@ -48,9 +48,9 @@ impl Writer {
         }
     }
 
-    /// Ends the connection for both sides, whoever still has a half of it.
+    /// Ends the connection for both sides, even if somebody still has a half of it.
     pub(super) fn shut_down(&self) {
-        // It fails where the other side has ended the connection.
+        // It fails if the other side has ended the connection.
         let _ = match self {
             Writer::Tcp(half) => SockRef::from(half.as_ref()).shutdown(Shutdown::Both),
             #[cfg(unix)]
@@ -64,7 +64,7 @@ impl Writer {
         };
     }
 
-    /// Whether something lies in the socket that the task has not read.
+    /// Returns whether bytes are in the socket that the task has not read.
     pub(super) fn is_unread(&self) -> bool {
         let socket = match self {
             Writer::Tcp(half) => SockRef::from(half.as_ref()),
@@ -81,7 +81,7 @@ impl Writer {
         socket.peek(&mut [MaybeUninit::uninit()]).is_ok_and(|count| count > 0)
     }
 
-    /// Whether a part of what it took waits for room, so that the task has to [flush](Writer::poll_flush) it.
+    /// Returns whether a part of what it took waits for room, so that the task has to [flush](Writer::poll_flush) it.
     pub(super) fn is_owing(&self) -> bool {
         match self {
             #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
@@ -90,7 +90,7 @@ impl Writer {
         }
     }
 
-    /// For the task that reads: gives to the socket what was taken.
+    /// Gives everything that was taken to the socket. For the task that reads.
     pub(super) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
@@ -102,7 +102,7 @@ impl Writer {
         }
     }
 
-    /// For the task that reads.
+    /// Writes bytes. For the task that reads.
     pub(super) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
             match self {
@@ -122,7 +122,7 @@ impl Writer {
     }
 }
 
-/// Receives what is there, behind what was received.
+/// Receives the bytes that are there, and appends them.
 pub(super) fn poll_read(
     reader: &mut Reader,
     cx: &mut Context<'_>,
@@ -164,10 +164,10 @@ async fn connect(host: &str, port: u16, settings: &TcpSettings) -> RedisResult<T
     Ok(stream)
 }
 
-/// All addresses at once: one that nobody answers at does not keep the others.
+/// Tries all addresses at once, so that one that does not answer does not delay the others.
 async fn connect_to_any(addresses: Vec<SocketAddr>) -> RedisResult<TcpStream> {
     match *addresses {
-        // With this text `redis_error::unreachable` reports it.
+        // `redis_error::unreachable` reports it by this text.
         [] => return Err((ErrorKind::InvalidClientConfig, "No address found for host").into()),
         [address] => return Ok(TcpStream::connect(address).await?),
         _ => {}
@@ -198,13 +198,13 @@ fn set_options(stream: &TcpStream, settings: &TcpSettings) -> io::Result<()> {
     Ok(())
 }
 
-/// Both halves of a stream over TLS.
+/// Returns both halves of a stream over TLS.
 #[cfg(all(test, any(feature = "tls-rustls", feature = "tls-native-tls")))]
 pub(super) fn sealed(stream: Sealed) -> (Reader, Writer) {
     (Box::pin(stream.clone()), Writer::Sealed(stream))
 }
 
-/// Both halves of a stream that a simulation has made.
+/// Returns both halves of a stream that a simulation has made.
 #[cfg(test)]
 pub(super) fn simulated(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> (Reader, Writer) {
     let (reader, writer) = tokio::io::split(stream);

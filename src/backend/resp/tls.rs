@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::base::{Mutex, lock};
 use crate::config::{Pem, Tls, library};
 
-/// So many bytes are given to the TLS library at a time: those of one record.
+/// This many bytes are given to the TLS library at a time: those of one record.
 const RECORD: usize = 16 << 10;
 
 /// How long the rest of what was given to the TLS library may wait for room in the socket, if the socket has no limit for what it was
@@ -35,17 +35,18 @@ pub(super) struct Sealed(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// `None`: of a test.
+    /// `None` in tests.
     socket: Option<Arc<TcpStream>>,
 }
 
 struct State {
     stream: Pin<Box<dyn Stream>>,
-    /// Bytes that were taken from callers, and that the TLS library has not taken as a whole. They count as sent: a part of them may be.
+    /// Bytes that were taken from callers, and that the TLS library has not taken as a whole. They count as sent, since a part of
+    /// them may be.
     taken: Vec<u8>,
-    /// Since when what was taken waits for room.
+    /// Since when taken bytes wait for room.
     waiting: Option<Instant>,
-    /// So long at most:
+    /// For this long at most:
     ///
     /// 1. The socket is full. 2. The process is stopped for a minute. 3. The rest of a command that was given up long ago would be sent.
     ///
@@ -67,7 +68,7 @@ impl Sealed {
         Sealed::new(stream, None, longest)
     }
 
-    /// Takes what it can at once. If anything waits for room then, the task has to be woken: this has replaced its wakers.
+    /// Takes what it can at once. If anything waits for room then, the task has to be woken, since this has replaced its wakers.
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self.poll_write(&mut Context::from_waker(Waker::noop()), bytes) {
             Poll::Ready(written) => written,
@@ -81,17 +82,17 @@ impl Sealed {
         ready!(state.poll_flush(cx))?;
         let count = bytes.len().min(RECORD);
         state.taken.extend_from_slice(&bytes[..count]);
-        // From here on a part of them may be sent: an error is returned by the next call.
+        // From here on a part of them may be sent, so the next call returns an error.
         let _ = state.poll_flush(cx);
         Poll::Ready(Ok(count))
     }
 
-    /// Writes what was taken.
+    /// Writes everything that was taken.
     pub(super) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         lock(&self.0.state).poll_flush(cx)
     }
 
-    /// Whether anything that was taken waits for room, or the next call fails.
+    /// Returns whether anything that was taken waits for room, or the next call fails.
     pub(super) fn is_owing(&self) -> bool {
         let state = lock(&self.0.state);
         state.waiting.is_some() || state.failed.is_some()
@@ -143,7 +144,7 @@ impl AsyncRead for Sealed {
     }
 }
 
-/// A socket that its owner keeps, to shut it down.
+/// A socket that its owner keeps too, to shut it down.
 struct Socket(Arc<TcpStream>);
 
 impl AsyncRead for Socket {
@@ -271,7 +272,7 @@ async fn handshake(
     })
 }
 
-/// `is_other`: what answers does not speak TLS.
+/// Turns an error into that of a connection. `is_other`: the other side does not speak TLS.
 fn failed(error: io::Error, is_other: bool) -> RedisError {
     if is_other || error.kind() == io::ErrorKind::UnexpectedEof {
         let text = format!("{error}; {NO_TLS}");
@@ -287,7 +288,7 @@ fn system() -> RedisResult<library::Authorities> {
     Ok(library::no_authorities())
 }
 
-/// The system's authorities, or those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name. Skips those that rustls can't use.
+/// Returns the system's authorities, or those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name. Skips those that rustls can't use.
 #[cfg(feature = "tls-rustls")]
 fn system() -> RedisResult<library::Authorities> {
     use rustls::RootCertStore;

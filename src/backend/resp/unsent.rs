@@ -14,7 +14,7 @@ pub(crate) fn unsent(why: &'static str) -> RedisError {
     (ErrorKind::Client, NOT_SENT, why.to_owned()).into()
 }
 
-/// Why it was not sent, if that is what this error is.
+/// Returns why a command was not sent, if this error is about that.
 pub(crate) fn why_unsent(error: &RedisError) -> Option<&'static str> {
     if error.kind() != ErrorKind::Client {
         return None;

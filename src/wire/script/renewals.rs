@@ -7,7 +7,7 @@ use redis::{Cmd, Value};
 use super::{Action, Call, GONE, KeyEnd, RENEW_ALL};
 use crate::base::Lease;
 
-/// The most renewals in one run: the server runs nothing else meanwhile.
+/// The most renewals in one run, since the server runs nothing else in that time.
 const MOST: usize = 100;
 
 /// Renewals of holds without a token, all for the same lease.
@@ -30,7 +30,7 @@ impl<'a> Renewals<'a> {
         parts
     }
 
-    /// Returns the renewals of a part. `None`: it is a single call, which is sent alone.
+    /// Returns the renewals of a part, or `None` if it is a single call, which is sent alone.
     pub(crate) fn of(part: &'a [Call]) -> Option<Renewals<'a>> {
         (part.len() > 1).then_some(Renewals(part))
     }
@@ -74,7 +74,7 @@ impl<'a> Renewals<'a> {
         }
     }
 
-    /// Whether one of these replies says that a hold is gone. Only a reply to this hold alone proves that:
+    /// Returns whether one of these replies says that a hold is gone. Only a reply to this hold alone proves that:
     ///
     /// 1. A proxy before several servers sends the script to the server of its first key.
     /// 2. That server lacks the locks of the others.

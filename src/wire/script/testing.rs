@@ -36,8 +36,8 @@ fn read_line(told: &str, again: bool) -> Option<Line> {
 }
 
 impl Call {
-    /// Parses what follows `EVALSHA` or `EVAL`. Returns the hash of the script and the call. `None`: the call is not one of ours, or is
-    /// one for a cluster.
+    /// Parses what follows `EVALSHA` or `EVAL`. Returns the hash of the script and the call. Returns `None` if the call is not one
+    /// of ours, or is one for a cluster.
     pub(crate) fn read(words: &[&str]) -> Option<(&'static str, Call)> {
         let (script, count, rest) = (*words.first()?, words.get(1)?, words.get(2..)?);
         let script = ALL.into_iter().find(|one| *one.sha == script || one.body == script)?;
