@@ -95,6 +95,7 @@ mod quorum;
 mod session;
 #[cfg(test)]
 #[cfg(not(shuttle))]
+#[path = "../tests/sim/mod.rs"]
 mod sim;
 mod table;
 mod wire;

@@ -50,43 +50,4 @@ impl Agenda {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-    use std::time::Duration;
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        /// Compared with an ordered set.
-        #[test]
-        fn what_is_due_is_what_was_put_in_and_not_taken_out(
-            steps in proptest::collection::vec((0..12_usize, proptest::option::of(0..5_u64)), 1..100),
-        ) {
-            let begin = Instant::now();
-            let time = |seconds| begin + Duration::from_secs(seconds);
-            let (mut agenda, mut places, mut expected) = (Agenda::default(), [None; 12], BTreeSet::new());
-            for (place, due) in steps {
-                if let Some(before) = places[place] {
-                    agenda.remove(time(before), place);
-                    expected.remove(&(before, place));
-                }
-                if let Some(due) = due {
-                    agenda.insert(time(due), place);
-                    expected.insert((due, place));
-                }
-                places[place] = due;
-                prop_assert_eq!(agenda.first(), expected.first().map(|(due, _)| time(*due)));
-                for now in 0..5 {
-                    let mut until: Vec<_> = agenda.until(time(now)).map(|place| (places[place], place)).collect();
-                    prop_assert!(until.is_sorted_by_key(|(due, _)| *due));
-                    until.sort();
-                    let due = expected.iter().filter(|(due, _)| *due <= now);
-                    let due: Vec<_> = due.map(|(due, place)| (Some(*due), *place)).collect();
-                    prop_assert_eq!(until, due);
-                }
-            }
-        }
-    }
-}
+mod tests;
