@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::{builder, over, plain};
 use crate::support::cluster::Cluster;
+use crate::support::line::{self, alone, granted, session, session_of, stand, waits};
 use crate::support::server::{Server, allow_its_name};
 use crate::support::{self, HOUR, SECOND, eventually, soon};
 
@@ -29,27 +30,6 @@ async fn processes(cluster: &Cluster, count: usize) -> Vec<Locks> {
     join_all((0..count).map(|_| process(cluster))).await
 }
 
-fn waits(locks: &Locks, name: &str) -> JoinHandle<Result<Guard>> {
-    tokio::spawn(locks.mutex(name).lock())
-}
-
-fn line_of(name: &str) -> String {
-    format!("nestlock_line:{{{name}}}")
-}
-
-/// Returns what the fields of those begin with who wait for this lock, in order.
-async fn line(node: &Server, name: &str) -> Vec<String> {
-    let members = node.try_ask::<Vec<String>>(&["ZRANGE", &line_of(name), "0", "-1"]).await;
-    let begin = format!("nestlock_wake:{{{name}}}:");
-    let session =
-        |member: &String| member.strip_prefix(&begin).unwrap().rsplit_once(':').unwrap().0.to_owned();
-    members.unwrap_or_default().iter().map(session).collect()
-}
-
-async fn stand(node: &Server, name: &str, count: usize) {
-    eventually("a line", async || line(node, name).await.len() == count).await;
-}
-
 /// Begins to wait with each of these, one after the other.
 async fn all_wait(node: &Server, name: &str, processes: &[Locks]) -> Vec<JoinHandle<Result<Guard>>> {
     let mut waiters = Vec::new();
@@ -60,22 +40,12 @@ async fn all_wait(node: &Server, name: &str, processes: &[Locks]) -> Vec<JoinHan
     waiters
 }
 
-fn session(guard: &Guard) -> &str {
-    guard.field().rsplit_once(':').unwrap().0
-}
-
-async fn granted(waiter: JoinHandle<Result<Guard>>) -> Guard {
-    soon("the lock", waiter).await.unwrap().unwrap()
-}
-
 /// Each of them gets it, in whichever order, and one at a time.
 async fn all_are_granted(waiters: Vec<JoinHandle<Result<Guard>>>) {
     let inside = AtomicUsize::new(0);
     let each = waiters.into_iter().map(async |waiter| {
         let guard = granted(waiter).await;
-        assert_eq!(inside.fetch_add(1, SeqCst), 0, "two were inside at once");
-        tokio::task::yield_now().await;
-        inside.fetch_sub(1, SeqCst);
+        alone(&inside).await;
         guard.release().await.unwrap();
     });
     join_all(each).await;
@@ -94,15 +64,15 @@ async fn processes_get_it_in_the_order_in_which_they_began_to_wait_by_one_hint_e
     let (node, all) = (cluster.node(1), processes(cluster, 5).await);
     let mut guard = all[4].mutex(&name).lock().await.unwrap();
     let waiters = all_wait(node, &name, &all[..4]).await;
-    let order = line(node, &name).await;
+    let order = line::members(node, &name).await;
     let seen = all[4].mutex(&name).waiters().await.unwrap();
-    assert!(seen.iter().map(|one| one.field().rsplit_once(':').unwrap().0).eq(&order), "{seen:?}");
+    assert!(seen.iter().map(|one| session_of(one.field())).eq(&order), "{seen:?}");
     for (at, waiter) in waiters.into_iter().enumerate() {
         guard.release().await.unwrap();
         guard = granted(waiter).await;
         assert_eq!(session(&guard), order[at]);
         // The others were left alone.
-        assert_eq!(line(node, &name).await, order[at + 1..]);
+        assert_eq!(line::members(node, &name).await, order[at + 1..]);
     }
     guard.release().await.unwrap();
     tidy(cluster, &name).await;
@@ -122,9 +92,7 @@ async fn none_starves_where_all_take_it_again_and_again() {
         all.push(async move {
             while count.load(SeqCst) < TURNS {
                 let guard = stock.lock().await.unwrap();
-                assert_eq!(inside.fetch_add(1, SeqCst), 0, "two were inside at once");
-                tokio::task::yield_now().await;
-                inside.fetch_sub(1, SeqCst);
+                alone(inside).await;
                 count.fetch_add(1, SeqCst);
                 guard.release().await.unwrap();
             }
@@ -185,7 +153,7 @@ async fn one_that_is_gone_is_passed_over() {
     let guard = all[2].mutex(&name).lock().await.unwrap();
     let waiters = all_wait(node, &name, &all[..2]).await;
     let gone = format!("nestlock_wake:{{{name}}}:4be5fd9c-8a3d-4c17-9d0e-0d8f8f1c2b3a:7");
-    node.ask::<()>(&["ZADD", &line_of(&name), "-1", &gone]).await;
+    node.ask::<()>(&["ZADD", &line::key(&name), "-1", &gone]).await;
     guard.release().await.unwrap();
     all_are_granted(waiters).await;
     tidy(cluster, &name).await;
@@ -205,7 +173,7 @@ async fn one_that_is_frozen_keeps_the_next_one_waiting_for_a_term() {
     let channel = format!("nestlock_wake:{{{name}}}:4be5fd9c-8a3d-4c17-9d0e-0d8f8f1c2b3a");
     let mut frozen = node.admin().await;
     redis::cmd("SSUBSCRIBE").arg(&channel).exec_async(&mut frozen).await.unwrap();
-    node.ask::<()>(&["ZADD", &line_of(&name), "-1", &format!("{channel}:7")]).await;
+    node.ask::<()>(&["ZADD", &line::key(&name), "-1", &format!("{channel}:7")]).await;
     let released = Instant::now();
     guard.release().await.unwrap();
     all_are_granted(waiters).await;
@@ -224,7 +192,7 @@ async fn those_who_wait_get_it_behind_a_move_of_the_slot() {
         let waiters = all_wait(cluster.node(from), &name, &all[..3]).await;
         cluster.begin_move(&name, from, to).await;
         cluster.move_key(&name, from, to).await;
-        cluster.move_key(&line_of(&name), from, to).await;
+        cluster.move_key(&line::key(&name), from, to).await;
         cluster.end_move(&name, to, &[to, from, 3 - from - to]).await;
         guard.release().await.unwrap();
         all_are_granted(waiters).await;
@@ -242,7 +210,7 @@ async fn those_who_wait_get_it_while_the_slot_moves() {
         let guard = all[3].mutex(&name).lock().await.unwrap();
         let waiters = all_wait(cluster.node(0), &name, &all[..3]).await;
         cluster.begin_move(&name, 0, 1).await;
-        for (key, moves) in [(name.clone(), first), (line_of(&name), second)] {
+        for (key, moves) in [(name.clone(), first), (line::key(&name), second)] {
             if moves {
                 cluster.move_key(&key, 0, 1).await;
             }
@@ -263,8 +231,8 @@ async fn those_who_wait_get_it_behind_a_failover() {
     let all = processes(&cluster, 4).await;
     let guard = all[3].mutex(&name).lock().await.unwrap();
     let waiters = all_wait(cluster.node(1), &name, &all[..3]).await;
-    let line = line_of(&name);
-    eventually("the line on the replica", async || cluster.node(4).all_keys().await.contains(&line)).await;
+    let key = line::key(&name);
+    eventually("the line on the replica", async || cluster.node(4).all_keys().await.contains(&key)).await;
     cluster.node(1).kill();
     cluster.promoted(4).await;
     guard.release().await.unwrap();
@@ -287,9 +255,7 @@ async fn a_process_without_lines_has_its_turns_beside_busy_ones() {
         let stock = locks.mutex(&name);
         loop {
             let guard = stock.lock().await.unwrap();
-            assert_eq!(inside.fetch_add(1, SeqCst), 0, "two were inside at once");
-            tokio::task::yield_now().await;
-            inside.fetch_sub(1, SeqCst);
+            alone(&inside).await;
             turns.fetch_add(1, SeqCst);
             guard.release().await.unwrap();
         }

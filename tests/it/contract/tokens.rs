@@ -5,21 +5,13 @@ mod trouble;
 use std::sync::{Arc, Mutex as Shared};
 use std::time::Duration;
 
-use nestlock::{ErrorKind, Fenced, Hold, Loss, Mutex, Owner, scope};
+use nestlock::{ErrorKind, Fenced, Hold, Loss, Owner, scope};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::task::JoinSet;
 
 use super::{HOUR, Home, LONG, SECOND, crash, foreign_guard, less_drift, long_lived};
-use crate::support::{enlisted_fenced, eventually, soon};
-
-/// Takes the lock, and returns the token of the grant.
-async fn next(mutex: &Mutex<Fenced>) -> u64 {
-    let guard = soon("the lock", mutex.lock().owner(&Owner::new())).await.unwrap();
-    let given = guard.token();
-    guard.release().await.unwrap();
-    given
-}
+use crate::support::{enlisted_fenced, eventually, next_token, soon};
 
 #[tokio::test]
 async fn tokens_grow_over_the_holds_of_tasks_and_processes() {
@@ -85,7 +77,7 @@ async fn a_re_entry_has_the_token_of_its_hold_by_whichever_handle() {
     assert_eq!(innermost.token(), given);
     innermost.release().await.unwrap();
     inner.release().await.unwrap();
-    assert!(next(&fenced).await > given);
+    assert!(next_token(&fenced).await > given);
 }
 
 #[tokio::test]
@@ -172,12 +164,12 @@ async fn a_plain_lock_has_none() {
     let home = Home::start().await;
     let locks = home.locks().await;
     let (plain, fenced) = (locks.mutex("stock"), locks.mutex("stock").fenced());
-    let before = next(&fenced).await;
+    let before = next_token(&fenced).await;
     let guard = plain.lock().await.unwrap();
     assert_eq!(fenced.token(), None);
     guard.release().await.unwrap();
     assert_eq!(plain.run(async |_| fenced.token()).await.unwrap(), None);
-    assert!(next(&fenced).await > before);
+    assert!(next_token(&fenced).await > before);
 }
 
 #[tokio::test]
@@ -256,8 +248,8 @@ async fn locks_of_any_name_and_prefix_have_tokens() {
                 assert_eq!(stock.lock().await.unwrap_err().kind(), ErrorKind::Config, "{prefix}{name}");
                 continue;
             }
-            let before = next(&stock).await;
-            assert!(next(&stock).await > before, "{prefix}{name}");
+            let before = next_token(&stock).await;
+            assert!(next_token(&stock).await > before, "{prefix}{name}");
         }
     }
 }

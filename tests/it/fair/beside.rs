@@ -8,6 +8,7 @@ use nestlock::{Locks, Owner};
 use redis::aio::{MultiplexedConnection, PubSub};
 
 use super::{granted, process, stand, tidy, waits};
+use crate::support::line::alone;
 use crate::support::log;
 use crate::support::server::{Server, allow_its_name};
 use crate::support::{self, SECOND, eventually, soon};
@@ -81,9 +82,7 @@ async fn takes_turns(locks: &Locks, inside: &Turns, turns: &Turns) {
     let stock = locks.mutex("stock");
     loop {
         let guard = stock.lock().await.unwrap();
-        assert_eq!(inside.fetch_add(1, SeqCst), 0, "two were inside at once");
-        tokio::task::yield_now().await;
-        inside.fetch_sub(1, SeqCst);
+        alone(inside).await;
         turns.fetch_add(1, SeqCst);
         guard.release().await.unwrap();
     }
@@ -93,9 +92,7 @@ async fn takes_turns(locks: &Locks, inside: &Turns, turns: &Turns) {
 async fn takes_turns_outside(outsider: &mut Outsider, name: &str, inside: &Turns, turns: &Turns) {
     loop {
         let field = outsider.lock(name).await;
-        assert_eq!(inside.fetch_add(1, SeqCst), 0, "two were inside at once");
-        tokio::task::yield_now().await;
-        inside.fetch_sub(1, SeqCst);
+        alone(inside).await;
         turns.fetch_add(1, SeqCst);
         outsider.unlock(&field).await;
     }
@@ -218,9 +215,7 @@ async fn one_is_inside_at_a_time_whoever_knows_of_the_line() {
         let stock = locks.mutex("stock");
         for _ in 0..TURNS {
             let guard = stock.lock().await.unwrap();
-            assert_eq!(inside.fetch_add(1, SeqCst), 0, "two were inside at once");
-            tokio::task::yield_now().await;
-            inside.fetch_sub(1, SeqCst);
+            alone(&inside).await;
             guard.release().await.unwrap();
         }
     });

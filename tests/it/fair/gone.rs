@@ -2,13 +2,37 @@
 
 use std::time::Duration;
 
-use nestlock::ErrorKind;
+use nestlock::{ErrorKind, Guard, Locks, Result};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::{LINE, granted, holder, line, process, session, stand, tidy, waits};
 use crate::support::proxy::{Proxy, Which};
 use crate::support::server::Server;
 use crate::support::{SECOND, SOON_OVER, builder, eventually, soon, without_timers};
+
+/// `stock` is held, and two processes wait for it.
+struct Waiting {
+    guard: Guard,
+    first: JoinHandle<Result<Guard>>,
+    second: JoinHandle<Result<Guard>>,
+    /// The line.
+    both: Vec<String>,
+    _processes: [Locks; 3],
+}
+
+/// The first of them is connected by the proxy.
+async fn two_wait(server: &Server, proxy: &Proxy) -> Waiting {
+    let (holds, two) = (process(&server.url()).await, process(&server.url()).await);
+    let one = process(&proxy.url()).await;
+    let guard = holds.mutex("stock").lock().await.unwrap();
+    let first = waits(&one);
+    stand(server, 1).await;
+    let second = waits(&two);
+    stand(server, 2).await;
+    let both = line(server).await;
+    Waiting { guard, first, second, both, _processes: [holds, one, two] }
+}
 
 #[tokio::test]
 async fn who_is_dropped_or_waits_no_longer_leaves_the_line() {
@@ -39,14 +63,7 @@ async fn who_is_dropped_or_waits_no_longer_leaves_the_line() {
 async fn what_was_handed_to_one_that_is_dropped_is_the_next_ones_at_once() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
-    let (holds, two) = (process(&server.url()).await, process(&server.url()).await);
-    let one = process(&proxy.url()).await;
-    let guard = holds.mutex("stock").lock().await.unwrap();
-    let first = waits(&one);
-    stand(&server, 1).await;
-    let second = waits(&two);
-    stand(&server, 2).await;
-    let both = line(&server).await;
+    let Waiting { guard, first, second, both, .. } = two_wait(&server, &proxy).await;
     let _late = proxy.half_open(Which::Subscribers);
     guard.release().await.unwrap();
     assert_eq!(holder(&server).await, Some((both[0].clone(), 0)));
@@ -62,13 +79,7 @@ async fn what_was_handed_to_one_that_is_dropped_is_the_next_ones_at_once() {
 async fn what_was_granted_to_one_that_is_dropped_is_the_next_ones_at_once() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
-    let (holds, two) = (process(&server.url()).await, process(&server.url()).await);
-    let one = process(&proxy.url()).await;
-    let guard = holds.mutex("stock").lock().await.unwrap();
-    let mut first = waits(&one);
-    stand(&server, 1).await;
-    let second = waits(&two);
-    stand(&server, 2).await;
+    let Waiting { guard, mut first, second, .. } = two_wait(&server, &proxy).await;
     let asks = proxy.on(|c| c.is("acquire")).times(1).hold();
     guard.release().await.unwrap();
     tokio::select! {
@@ -88,14 +99,7 @@ async fn what_was_granted_to_one_that_is_dropped_is_the_next_ones_at_once() {
 async fn a_process_whose_connections_have_ended_is_passed_over() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
-    let (holds, two) = (process(&server.url()).await, process(&server.url()).await);
-    let one = process(&proxy.url()).await;
-    let guard = holds.mutex("stock").lock().await.unwrap();
-    let first = waits(&one);
-    stand(&server, 1).await;
-    let second = waits(&two);
-    stand(&server, 2).await;
-    let both = line(&server).await;
+    let Waiting { guard, first, second, both, .. } = two_wait(&server, &proxy).await;
     let away = proxy.refuse().await;
     proxy.reset(Which::All).await;
     eventually("the end of its subscriptions", async || {

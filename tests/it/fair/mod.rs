@@ -10,8 +10,9 @@ use std::time::Duration;
 use nestlock::{Builder, Guard, Locks, Result};
 use tokio::task::JoinHandle;
 
+use crate::support::line::{self, granted, session, session_of};
 use crate::support::server::Server;
-use crate::support::{self, HOUR, eventually, soon};
+use crate::support::{self, HOUR, eventually};
 
 const LINE: &str = "nestlock_line:{stock}";
 
@@ -30,38 +31,24 @@ async fn process(url: &str) -> Locks {
 
 /// Starts a waiter for `stock`.
 fn waits(locks: &Locks) -> JoinHandle<Result<Guard>> {
-    tokio::spawn(locks.mutex("stock").lock())
+    line::waits(locks, "stock")
 }
 
 /// Returns what the fields of those who wait for `stock` begin with, in order.
 async fn line(server: &Server) -> Vec<String> {
-    let members: Vec<String> = server.ask(&["ZRANGE", LINE, "0", "-1"]).await;
-    let session = |member: &String| {
-        member.strip_prefix("nestlock_wake:").unwrap().rsplit_once(':').unwrap().0.to_owned()
-    };
-    members.iter().map(session).collect()
+    line::members(server, "stock").await
 }
 
 /// Waits until this many wait for `stock`.
 async fn stand(server: &Server, count: usize) {
-    eventually("a line", async || line(server).await.len() == count).await;
+    line::stand(server, "stock", count).await;
 }
 
 /// Returns who holds `stock` or was handed it: what the field begins with, and its count.
 async fn holder(server: &Server) -> Option<(String, usize)> {
     let fields: Vec<(String, usize)> = server.ask(&["HGETALL", "stock"]).await;
     assert!(fields.len() <= 1, "{fields:?}");
-    fields.first().map(|(field, count)| (field.rsplit_once(':').unwrap().0.to_owned(), *count))
-}
-
-/// Returns what the field of a guard begins with.
-fn session(guard: &Guard) -> &str {
-    guard.field().rsplit_once(':').unwrap().0
-}
-
-/// Returns what a waiter gets.
-async fn granted(waiter: JoinHandle<Result<Guard>>) -> Guard {
-    soon("the lock", waiter).await.unwrap().unwrap()
+    fields.first().map(|(field, count)| (session_of(field).to_owned(), *count))
 }
 
 /// Waits until neither a lock nor a line is left.

@@ -7,6 +7,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use nestlock::{Locks, Owner};
 
 use super::{LINE, granted, holder, process, session, stand, tidy, waits};
+use crate::support::line::alone;
 use crate::support::sentinel::Group;
 use crate::support::server::Server;
 use crate::support::{eventually, soon};
@@ -96,9 +97,7 @@ async fn none_starves_where_all_take_it_again_and_again() {
             let stock = locks.mutex("stock");
             while count.load(SeqCst) < TURNS {
                 let guard = stock.lock().await.unwrap();
-                assert_eq!(inside.fetch_add(1, SeqCst), 0, "two were inside at once");
-                tokio::task::yield_now().await;
-                inside.fetch_sub(1, SeqCst);
+                alone(inside).await;
                 count.fetch_add(1, SeqCst);
                 guard.release().await.unwrap();
             }

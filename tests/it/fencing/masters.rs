@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use super::{COUNTER, SECOND, next};
+use super::{COUNTER, SECOND, next_token};
 use crate::support::proxy::Proxy;
 use crate::support::server::Server;
 use crate::support::{eventually, quorum, soon};
@@ -71,7 +71,7 @@ async fn counters_that_differ_are_made_one_by_the_first_holder() {
     let mut before = ABOVE;
     for _ in 0..5 {
         for stock in [&first, &second] {
-            let given = next(stock).await;
+            let given = next_token(stock).await;
             assert!(given > before, "{given} after {before}");
             before = given;
         }
@@ -157,7 +157,7 @@ async fn a_request_dropped_before_its_token_was_known_is_undone_everywhere() {
         for server in [ahead, behind, deaf] {
             eventually("it is free", async || server.keys().await == [COUNTER]).await;
         }
-        assert!(next(&stock).await > counter + 1, "its token is burnt");
+        assert!(next_token(&stock).await > counter + 1, "its token is burnt");
     }
 }
 

@@ -3,7 +3,7 @@
 
 use nestlock::Locks;
 
-use super::{COUNTER, next};
+use super::{COUNTER, next_token};
 use crate::support::server::Server;
 use crate::support::{builder, eventually, locks, soon};
 
@@ -70,16 +70,16 @@ async fn tokens_grow_over_holds_of_both_and_redissons_counter_keeps_no_ttl() {
 async fn a_counter_of_ours_may_have_an_end_or_none_and_java_counts_on() {
     let server = Server::start().await;
     let java = Java(&server);
-    let ours = next(&locks(&server.url()).await.mutex("stock").fenced()).await;
+    let ours = next_token(&locks(&server.url()).await.mutex("stock").fenced()).await;
     assert!(ttl(&server).await > 86_000);
     let theirs = java.lock().await;
     assert_eq!(theirs, ours + 1);
     java.unlock().await;
     // A fleet that shares its locks with Java sets no end for counters: it removes the one that an earlier fleet set.
     let shared = builder(&server.url()).token_ttl(std::time::Duration::MAX).connect().await.unwrap();
-    assert!(next(&shared.mutex("stock").fenced()).await > theirs);
+    assert!(next_token(&shared.mutex("stock").fenced()).await > theirs);
     assert_eq!(ttl(&server).await, -1);
-    assert!(next(&locks(&server.url()).await.mutex("stock").fenced()).await > theirs + 1);
+    assert!(next_token(&locks(&server.url()).await.mutex("stock").fenced()).await > theirs + 1);
     assert_eq!(ttl(&server).await, -1, "nobody gives it one again");
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nestlock::{ErrorKind, Locks};
 
-use super::{COUNTER, SECOND, next};
+use super::{COUNTER, SECOND, next_token};
 use crate::support::server::Server;
 use crate::support::{builder, eventually, locks, soon};
 
@@ -34,16 +34,17 @@ async fn a_token_is_the_servers_time_and_lies_beside_the_lock() {
 #[tokio::test]
 async fn the_counter_is_kept_for_the_given_time() {
     let server = Server::start().await;
-    next(&locks(&server.url()).await.mutex("stock").fenced()).await;
+    next_token(&locks(&server.url()).await.mutex("stock").fenced()).await;
     assert!((86_000..=86_400).contains(&ttl(&server).await));
     let week = Duration::from_secs(7 * 86_400);
-    next(&builder(&server.url()).token_ttl(week).connect().await.unwrap().mutex("stock").fenced()).await;
+    next_token(&builder(&server.url()).token_ttl(week).connect().await.unwrap().mutex("stock").fenced())
+        .await;
     assert!((604_000..=604_800).contains(&ttl(&server).await));
-    next(&locks(&server.url()).await.mutex("stock").fenced()).await;
+    next_token(&locks(&server.url()).await.mutex("stock").fenced()).await;
     assert!((604_000..=604_800).contains(&ttl(&server).await), "never shortened");
     // If a lease is longer than a day, its counter outlives it.
     server.ask::<()>(&["DEL", COUNTER]).await;
-    next(&with_lease(&server, week).await.mutex("stock").fenced()).await;
+    next_token(&with_lease(&server, week).await.mutex("stock").fenced()).await;
     assert!((604_000..=604_800).contains(&ttl(&server).await));
 }
 

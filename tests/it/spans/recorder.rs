@@ -1,14 +1,14 @@
 //! Records the spans of a test whose runtime has one thread, and the events in them.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 
-use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::subscriber::DefaultGuard;
 use tracing::{Level, Metadata, Subscriber, span};
 use tracing_core::span::Current;
+
+use crate::support::log::Fields;
 
 /// A span, as it was last seen.
 #[derive(Clone, Debug, Default)]
@@ -142,16 +142,4 @@ impl Subscriber for Spans {
     }
 
     fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-}
-
-struct Fields(BTreeMap<String, String>);
-
-impl Visit for Fields {
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.0.insert(field.name().to_owned(), value.to_owned());
-    }
-
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.0.insert(field.name().to_owned(), format!("{value:?}"));
-    }
 }

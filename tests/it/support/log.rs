@@ -95,7 +95,9 @@ impl Subscriber for Capture {
     fn exit(&self, _: &span::Id) {}
 }
 
-struct Fields(BTreeMap<String, String>);
+/// Collects the fields of an event or a span.
+#[derive(Default)]
+pub struct Fields(pub BTreeMap<String, String>);
 
 impl Visit for Fields {
     fn record_str(&mut self, field: &Field, value: &str) {

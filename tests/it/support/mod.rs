@@ -47,6 +47,7 @@
 pub mod child;
 pub mod cluster;
 pub mod home;
+pub mod line;
 pub mod log;
 mod lone_node;
 pub mod process;
@@ -145,6 +146,14 @@ pub fn enlisted_fenced(
     mutex: &nestlock::Mutex<Fenced>,
 ) -> nestlock::futures::Request<nestlock::Guard<Fenced>> {
     polled(mutex.lock().owner(&nestlock::Owner::new()))
+}
+
+/// Takes the lock, and returns the token of the grant.
+pub async fn next_token(mutex: &nestlock::Mutex<Fenced>) -> u64 {
+    let guard = soon("the lock", mutex.lock().owner(&nestlock::Owner::new())).await.unwrap();
+    let given = guard.token();
+    guard.release().await.unwrap();
+    given
 }
 
 fn polled<F: Future + Unpin>(mut request: F) -> F {

@@ -21,9 +21,9 @@ async fn after_a_loss_the_guard_keeps_its_token_and_the_next_one_is_larger() {
         assert_eq!(soon("the loss", guard.lost()).await, Loss::Gone);
         assert_eq!(stock.token(), None, "{trouble}");
         assert_eq!(guard.token(), given, "{trouble}: what was given out stays given out");
-        assert!(next(&theirs).await > given, "{trouble}");
+        assert!(next_token(&theirs).await > given, "{trouble}");
         guard.release().await.unwrap_err();
-        assert!(next(&stock).await > given, "{trouble}");
+        assert!(next_token(&stock).await > given, "{trouble}");
     }
 }
 
@@ -36,7 +36,7 @@ async fn a_late_holder_has_a_smaller_token_than_the_next_one() {
     let given = guard.token();
     assert_eq!(soon("its end", guard.lost()).await, Loss::Expired);
     assert_eq!((stock.token(), guard.token()), (None, given));
-    assert!(next(&others.mutex("stock").fenced()).await > given);
+    assert!(next_token(&others.mutex("stock").fenced()).await > given);
     drop(guard);
 
     let guard = stock.lock().max_hold(SECOND / 2).await.unwrap();
@@ -44,22 +44,22 @@ async fn a_late_holder_has_a_smaller_token_than_the_next_one() {
     assert_eq!(soon("its end", guard.lost()).await, Loss::MaxHold);
     assert_eq!((stock.token(), guard.token()), (None, given));
     drop(guard);
-    assert!(next(&others.mutex("stock").fenced()).await > given);
+    assert!(next_token(&others.mutex("stock").fenced()).await > given);
 }
 
 #[tokio::test]
 async fn tokens_grow_past_a_crash_and_past_plain_holds_of_others() {
     let home = Home::start().await;
     let stock = home.locks().await.mutex("stock").fenced();
-    let before = next(&stock).await;
+    let before = next_token(&stock).await;
     crash(&home, "stock", SECOND).await;
-    let after = next(&stock).await;
+    let after = next_token(&stock).await;
     assert!(after > before);
     let foreign = foreign_guard(&home, "stock").await;
     assert_eq!(stock.token(), None);
     assert!(stock.try_lock().await.unwrap().is_none());
     foreign.release().await.unwrap();
-    assert!(next(&stock).await > after);
+    assert!(next_token(&stock).await > after);
 }
 
 #[tokio::test]
@@ -67,7 +67,7 @@ async fn a_grant_whose_answer_was_lost_is_undone_and_the_next_token_is_larger() 
     let home = Home::with_faults().await;
     let locks = home.builder().lease(LONG).node_timeout(SECOND).connect().await.unwrap();
     let stock = locks.mutex("stock").fenced();
-    let mut before = next(&stock).await;
+    let mut before = next_token(&stock).await;
     for lost in 1..=3 {
         home.drop_replies(lost).await;
         let guard = soon("the lock", stock.lock()).await.unwrap();
@@ -91,9 +91,9 @@ async fn tokens_grow_past_a_restart_that_forgets_them() {
     let home = Home::start().await;
     let locks = home.builder().node_timeout(SECOND).connect().await.unwrap();
     let stock = locks.mutex("stock").fenced();
-    let before = next(&stock).await;
+    let before = next_token(&stock).await;
     home.restart_empty().await;
-    assert!(next(&stock).await > before, "by the time of day");
+    assert!(next_token(&stock).await > before, "by the time of day");
 }
 
 #[tokio::test]
@@ -118,7 +118,7 @@ async fn requests_dropped_on_their_way_let_no_token_fall() {
             }
         }
         let stock = locks[random.random_range(0..2)].mutex("stock").fenced();
-        let given = next(&stock).await;
+        let given = next_token(&stock).await;
         assert!(given > before, "{given} after {before}");
         before = given;
     }
@@ -135,5 +135,5 @@ async fn a_closed_locks_has_the_tokens_of_the_guards_that_live() {
     assert_eq!((guard.token(), stock.token()), (given, Some(given)));
     assert_eq!(stock.lock().await.unwrap_err().kind(), ErrorKind::Closed);
     guard.release().await.unwrap();
-    assert!(next(&home.locks().await.mutex("stock").fenced()).await > given);
+    assert!(next_token(&home.locks().await.mutex("stock").fenced()).await > given);
 }
