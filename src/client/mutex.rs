@@ -98,7 +98,8 @@ impl Mutex {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, a hold that it may have moved is ended in the background, which frees the lock.
+    /// If the future is dropped, a hold that its command moved is ended in the background, which frees the lock. If the command never
+    /// reached a server, the claim is still good until its lease ends.
     pub async fn resume(&self, claim: &Claim) -> Result<Guard> {
         resume(self.handle.clone(), self.keys.clone(), claim).await
     }
