@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Who has a lock, as of when the servers, or this process, were asked.
+/// Who has a lock, according to the servers or this process, at the time when they were asked.
 ///
-/// [`Mutex::holder`](crate::Mutex::holder) returns one. An [`Error`](crate::Error) of kind [`Timeout`](crate::ErrorKind::Timeout) has the
-/// one that was in the way. `Display` shows it in one line, for logs.
+/// [`Mutex::holder`](crate::Mutex::holder) returns one. An [`Error`](crate::Error) of kind [`Timeout`](crate::ErrorKind::Timeout)
+/// has the holder that was in the way. `Display` shows it in one line, for logs.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -41,8 +41,8 @@ impl Holder {
         Holder { field: self.field.clone(), count, left }
     }
 
-    /// Returns the [label](crate::Builder::label) of the `Locks` that has the lock. `None`: it has no label, or another library has the
-    /// lock.
+    /// Returns the [label](crate::Builder::label) of the `Locks` that has the lock. Returns `None` if it has no label, or another
+    /// library has the lock.
     #[must_use]
     pub fn label(&self) -> Option<&str> {
         label_of(&self.field)
@@ -58,7 +58,8 @@ impl Holder {
         &self.field
     }
 
-    /// Returns how often the holder has the lock, as the server counts it: 1, and one more for each re-entry that it was asked for.
+    /// Returns how often the holder has the lock, as the server counts it: 1, and one more for each re-entry that the server
+    /// granted.
     ///
     /// A nested level that was [granted without a command](crate::Builder::confirm_reentry) is not counted there.
     #[must_use]
@@ -72,7 +73,7 @@ impl Holder {
         self.left
     }
 
-    /// Returns its label, or else its field: escaped, and cut if it is long.
+    /// Returns its label or, if there is none, its field: escaped, and cut if it is long.
     pub(crate) fn name(&self) -> impl fmt::Display {
         Name(self.field.clone())
     }
@@ -84,7 +85,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// A process that waits for a lock, in the line that the server keeps: an element of [`Mutex::waiters`](crate::Mutex::waiters).
+/// A process that waits for a lock in the line that the server keeps: an element of [`Mutex::waiters`](crate::Mutex::waiters).
 ///
 /// `Display` shows it in one line, for logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,13 +100,13 @@ impl WaitingProcess {
         WaitingProcess { field: field.into(), waiting_for, here: false }
     }
 
-    /// Returns this process as `uuid` sees it, whose fields begin with that.
+    /// Returns this process as the `Locks` sees it whose fields begin with `uuid`.
     pub(crate) fn seen_by(self, uuid: &str) -> WaitingProcess {
         let here = self.field.strip_prefix(uuid).is_some_and(|id| id.starts_with(':'));
         WaitingProcess { here, ..self }
     }
 
-    /// Returns the [label](crate::Builder::label) of the `Locks` that waits. `None`: it has no label.
+    /// Returns the [label](crate::Builder::label) of the `Locks` that waits. Returns `None` if it has no label.
     #[must_use]
     pub fn label(&self) -> Option<&str> {
         label_of(&self.field)
@@ -117,7 +118,8 @@ impl WaitingProcess {
         &self.field
     }
 
-    /// Whether it is the `Locks` that asked: [`Mutex::waiters`](crate::Mutex::waiters) then has its place in the line.
+    /// Returns whether it is the `Locks` that asked: if so, [`Mutex::waiters`](crate::Mutex::waiters) has its own place in the
+    /// line.
     #[must_use]
     pub fn is_here(&self) -> bool {
         self.here
@@ -125,7 +127,7 @@ impl WaitingProcess {
 
     /// Returns how long the process has been in the line, in whole seconds by the server's clock.
     ///
-    /// A process has one place, however many of its requests wait: its next request keeps that, or goes behind the others.
+    /// A process has one place, however many of its requests wait: its next request keeps that place, or goes to the end.
     #[must_use]
     pub fn waiting_for(&self) -> Duration {
         self.waiting_for

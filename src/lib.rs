@@ -51,7 +51,7 @@
 //!   safety.
 //! - [`Guard`]: a hold, which is released on drop. [`Hold`]: what the work of a `run` knows of its hold.
 //! - [`Claim`]: a hold on its way from one process to another.
-//! - [`Mutexes`], [`Guards`]: several locks, taken all or none.
+//! - [`Mutexes`], [`Guards`]: several locks, taken together or not at all.
 //! - [`Fenced`]: the kind of a lock with a fencing token for each hold, as in `Mutex<Fenced>`. [`Plain`] is that of all others, and
 //!   [`Kind`] stands for both in generic code.
 //! - [`Owner`], [`scope()`]: who re-enters. A lock is granted to an owner if it is free, or if everyone who holds it is that owner or
@@ -129,9 +129,9 @@ pub mod futures {
     pub use crate::owner::Scope;
 }
 
-/// For tests of code that takes locks.
+/// Tools for tests of code that takes locks.
 ///
-/// [`guide::testing`] shows how.
+/// See [`guide::testing`] for how to use them.
 pub mod testing {
     pub use crate::backend::memory::Faults;
 }

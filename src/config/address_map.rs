@@ -1,4 +1,4 @@
-//! `AddressMap`: from the addresses that servers report to those to connect to.
+//! `AddressMap`: maps the addresses that servers report to those to connect to.
 
 use std::fmt;
 use std::sync::Arc;

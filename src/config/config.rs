@@ -96,9 +96,9 @@ pub struct Builder {
 
 /// How a bare request re-enters a hold of its owner: see [`Builder::bare_reentry`].
 ///
-/// Two bare requests of one owner may be nested calls, which have to enter, or branches of one task, as those of a `join!`, which have to
-/// exclude each other. They look the same unless both are under way at once, or the branches are polled through [wakers of their
-/// own](crate::guide::owners#branches-of-one-task), as those of `for_each_concurrent` are.
+/// Two bare requests of one owner may be nested calls, which have to enter, or branches of one task, such as those of a `join!`,
+/// which have to exclude each other. They look the same unless both are under way at once, or the branches are polled through
+/// [wakers of their own](crate::guide::owners#branches-of-one-task), such as those of `for_each_concurrent`.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -114,14 +114,14 @@ pub struct Builder {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BareReentry {
-    /// The masters are asked, as for a first level: while the answer is on its way, a branch that asks too is noticed.
+    /// The masters are asked, as for a first level: if a branch asks while the answer is on its way, it is noticed.
     #[default]
     Asked,
-    /// Without a command, where the hold is certain. For code that takes no lock in branches of one owner: only those that ask in one
-    /// poll of their task, or through wakers of their own, are noticed.
+    /// It enters without a command if the hold is certain. Use it for code that takes no lock in branches of one owner: branches
+    /// are noticed only if they ask in one poll of their task, or through wakers of their own.
     Local,
-    /// Where the owner itself has a bare guard of the lock, the request fails with [`Ambiguous`](crate::ErrorKind::Ambiguous). For code
-    /// that may have branches: what nests is a [`run`](crate::Mutex::run).
+    /// If the owner itself has a bare guard of the lock, the request fails with [`Ambiguous`](crate::ErrorKind::Ambiguous). Use it
+    /// for code that may have branches, and nest calls by a [`run`](crate::Mutex::run).
     Refused,
 }
 
@@ -136,30 +136,30 @@ pub(crate) struct Config {
     pub(crate) unavailable_after: Duration,
     pub(crate) poll_interval: Duration,
     pub(crate) retry_delay: RangeInclusive<Duration>,
-    /// How long after its start a master has no vote on fresh grants, before the drift over it; `None`: it has one at once. No lease
-    /// may be longer than that.
+    /// How long after its start a master has no vote on fresh grants, before the drift over that time is added. With `None` it has
+    /// a vote at once. No lease may be longer.
     pub(super) restart_delay: Option<Lease>,
-    /// How long a fencing counter stays while it is not used; `None`: for ever.
+    /// How long a fencing counter stays while it is not used. `None` means for ever.
     pub(crate) token_ttl: Option<Lease>,
     pub(crate) replicas: Option<Replicas>,
     pub(crate) local_handoff: Duration,
     pub(crate) bare_reentry: BareReentry,
     pub(crate) confirm_reentry: bool,
-    /// For how long a runtime that does not run is stood in for.
+    /// For how long a thread stands in for a runtime that does not run.
     pub(crate) blocked_for: Duration,
     /// Whether releases are published on sharded channels, on masters that are clusters.
     pub(crate) sharded_channels: bool,
-    /// What stands before the id of each hold.
+    /// The label, which stands before the id of each hold.
     pub(crate) label: Option<Arc<str>>,
-    /// `None`: no wait is reported.
+    /// `None` if no wait is reported.
     pub(crate) warn_after: Option<WarnAfter>,
-    /// Which locks are counted together; `None`: all.
+    /// Which locks are counted together. `None` means all.
     pub(crate) grouping: Option<Grouping>,
     /// Whether locks that are taken in two orders are reported.
     pub(crate) warn_lock_order: bool,
     /// Whether processes wait in a line that the server keeps.
     fair: bool,
-    /// Who is asked for credentials; `None`: they are in the URLs.
+    /// The provider that is asked for credentials. `None` if they are in the URLs.
     pub(crate) provider: Option<Provider>,
     pub(crate) address_map: AddressMap,
 }
@@ -244,12 +244,12 @@ impl Builder {
     /// Maps the addresses that sentinels and the nodes of a cluster report to those to connect to. Default: none; each address is
     /// used as it is reported.
     ///
-    /// For servers behind address translation: in containers, behind port forwarding or a tunnel, where they know each other by
-    /// addresses that lead nowhere from here. `map` gets host and port as they are reported, and returns those to connect to; an
-    /// address that it does not know, it returns as it is. It is asked for the master that sentinels name, and for everything that a
+    /// Use it for servers behind address translation: in containers, behind port forwarding or a tunnel, where they know each other
+    /// by addresses that lead nowhere from here. `map` gets host and port as they are reported, and returns those to connect to; it
+    /// should return an unknown address unchanged. It is asked for the master that sentinels name, and for everything that a
     /// cluster reports: masters, replicas, and the targets of redirections (`MOVED`, `ASK`). If a node reports no host, `map` gets
-    /// the one at which that node was asked. The URLs given to [`Master::sentinel`](crate::Master::sentinel) and [`Master::cluster`](crate::Master::cluster) are
-    /// used as they are.
+    /// the one at which that node was asked. The URLs given to [`Master::sentinel`](crate::Master::sentinel) and
+    /// [`Master::cluster`](crate::Master::cluster) are used as they are.
     ///
     /// The same address must lead to the same result, and two servers to different ones. Over TLS, a server's certificate has to be
     /// for the host that `map` returned. Messages name that address too. `map` is called for each report; it must not block, or use a
@@ -279,20 +279,20 @@ impl Builder {
 
     /// Sets how long Redis keeps a lock that its holder does not renew. Default: 30 s.
     ///
-    /// A crashed holder blocks the others for that time. A live holder renews the lease every third of it, so a lease of a few
-    /// node timeouts or less leaves no room to repeat a renewal that was not answered, and holds are lost that a
-    /// longer lease would have kept. Counted in whole milliseconds.
+    /// A crashed holder blocks the others for that time. A live holder renews the lease every third of it, so with a lease of a few
+    /// node timeouts or less an unanswered renewal can't be repeated in time, and holds are lost that a longer lease would have
+    /// kept. Counted in whole milliseconds.
     ///
-    /// Rejected: a lease that is not longer than the drift over it (see [`drift`](Builder::drift)), and one beyond what
+    /// Rejected: a lease that is not longer than the drift over it (see [`drift`](Builder::drift)), and one that is longer than
     /// Redis can store.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// Sets what stands before the name of every key and channel. Default: nothing.
+    /// Sets the prefix of the names of all keys and channels. Default: none.
     ///
-    /// Processes share a lock only if prefix and name together are the same.
+    /// Processes share a lock only if prefix and name together are equal.
     ///
     /// Rejected: a prefix that begins with `}`, which would break the hash tag of the channel, and one of more than 1024
     /// bytes.
@@ -338,9 +338,11 @@ impl Builder {
     ///
     /// With it the server keeps a line of the processes that wait, and a release hands the lock to the first of them: none starves,
     /// and a release wakes one process, not all. It works with one master: a server, fixed or named by sentinels, a [`Memory`], or
-    /// a Cluster with [`sharded_channels`](Builder::sharded_channels), without [`replicas`](Builder::replicas); elsewhere it changes nothing. Clients that know no line, such as Redisson and
-    /// processes without this option, have their turns among those who wait in it, if they subscribe. [`guide::operations`](crate::guide::operations) lists the rights that it needs; a user who lacks
-    /// them has locks without it. Inside a process a lock may first pass on for [`local_handoff`](Builder::local_handoff).
+    /// a Cluster with [`sharded_channels`](Builder::sharded_channels), without [`replicas`](Builder::replicas); elsewhere it
+    /// changes nothing. Clients that do not know the line, such as Redisson and processes without this option, have their turns
+    /// among those who wait in it if they subscribe. [`guide::operations`](crate::guide::operations) lists the rights that it
+    /// needs; a user who lacks them has locks without it. Inside a process a lock may first pass on for
+    /// [`local_handoff`](Builder::local_handoff).
     pub fn fair(mut self, fair: bool) -> Self {
         self.fair = fair;
         self
@@ -370,12 +372,12 @@ impl Builder {
         self
     }
 
-    /// Sets how long a master that was started has no vote on fresh grants: the longest lease that any client of these masters asks
-    /// for. Default: the lease with several masters, zero with one.
+    /// Sets how long a master that was started has no vote on fresh grants: the longest lease that any client of these masters
+    /// uses. Default: the lease with several masters, zero with one.
     ///
     /// Without it two owners may hold a lock: 1. One holds it on masters A and B. 2. B restarts without its data. 3. The other gets
-    /// it on B and C. With it, B has no vote until all that it may have forgotten is over (the delayed restart of Redlock). All clients
-    /// of a set of masters have to agree on it, and a longer `fixed_lease` or `extend` is an error of kind
+    /// it on B and C. With it, B has no vote until every hold that it may have forgotten is over (the delayed restart of Redlock).
+    /// All clients of a set of masters have to agree on it, and a longer `fixed_lease` or `extend` is an error of kind
     /// [`Config`](crate::ErrorKind::Config).
     ///
     /// Masters that were started together grant nothing for that time: a `lock` whose
@@ -392,11 +394,12 @@ impl Builder {
     /// Sets how long the counter of a lock's fencing tokens stays in Redis while the lock is not used. Default: a day, or the lease
     /// or [`restart_delay`](Builder::restart_delay) if that is longer.
     ///
-    /// While the counter exists, tokens grow whatever the clocks show; after that they begin at the time of day, in microseconds.
-    /// [`Duration::MAX`] means for ever. That is for locks that are shared with Java services: Redisson's `RFencedLock` would begin
-    /// again at 1. A counter that was found without a TTL, as Redisson creates them, gets none.
+    /// While the counter exists, tokens grow, whatever the clocks show; after that they begin at the time of day, in microseconds.
+    /// [`Duration::MAX`] means for ever. Use that for locks that are shared with Java services: Redisson's `RFencedLock` would
+    /// begin again at 1. A counter that was found without a TTL, as Redisson creates them, gets none.
     ///
-    /// Rejected: a time shorter than the lease or [`restart_delay`](Builder::restart_delay), and one beyond what Redis can store.
+    /// Rejected: a time shorter than the lease or [`restart_delay`](Builder::restart_delay), and one that is longer than Redis can
+    /// store.
     pub fn token_ttl(mut self, ttl: Duration) -> Self {
         self.token_ttl = Some(ttl);
         self
@@ -404,15 +407,15 @@ impl Builder {
 
     /// Sets how many replicas of the master have to acknowledge a grant within `wait` before it counts (`WAIT`). Default: 0.
     ///
-    /// With fewer, the grant is undone and asked for again, within the limits that the request has. When these are over, the error is
-    /// of kind [`Unavailable`](crate::ErrorKind::Unavailable), and its message has the number of replicas. With several masters each
+    /// With fewer, the grant is undone and requested again, within the limits of the request. When these are over, the error is of
+    /// kind [`Unavailable`](crate::ErrorKind::Unavailable), and its message has the number of replicas. With several masters each
     /// waits for its own replicas.
     ///
     /// A failover is then less likely to lose a grant: if all replicas had to acknowledge it, the one that takes over has it. And a
-    /// master that is cut off from its replicas grants nothing. **It does not make a failover safe**: releases and renewals are not
-    /// waited for, so the lease may be shorter on the new master, and a master that is cut off renews the holds that it has, unless
-    /// `min-replicas-to-write` of the server ends that. Redis may promote a replica that lags behind the one that acknowledged. The
-    /// wait is taken off the lease.
+    /// master that is cut off from its replicas grants nothing. **It does not make a failover safe**: nothing waits for releases
+    /// and renewals to be replicated, so the lease may be shorter on the new master, and a master that is cut off renews the holds
+    /// that it has, unless `min-replicas-to-write` of the server ends that. Redis may promote a replica that lags behind the one
+    /// that acknowledged. The wait is taken off the lease.
     ///
     /// Each master then has a second connection, for acquires alone: `WAIT` holds up the commands after it. Acquires that are made
     /// while it waits are sent together after it, and share the next one.
@@ -437,22 +440,22 @@ impl Builder {
         self
     }
 
-    /// How a bare request (`lock` or `try_lock`, awaited for a guard) re-enters a lock that its owner or an ancestor holds. Default:
-    /// [`BareReentry::Asked`].
+    /// Sets how a bare request (`lock` or `try_lock`, awaited for a guard) re-enters a lock that its owner or an ancestor holds.
+    /// Default: [`BareReentry::Asked`].
     ///
-    /// A [`run`](crate::Mutex::run) is an owner of its own, and re-enters without a command whatever this says.
+    /// A [`run`](crate::Mutex::run) is an owner of its own, and re-enters without a command, whatever this option says.
     pub fn bare_reentry(mut self, how: BareReentry) -> Self {
         self.bare_reentry = how;
         self
     }
 
-    /// Whether the masters are asked for each nested level too. Default: `false`, so that a level is granted without a command while the
-    /// hold around it is certain.
+    /// Sets whether the masters are asked for each nested level too. Default: `false`, so a level is granted without a command
+    /// while the hold around it is certain.
     ///
-    /// A hold is certain when the masters have confirmed it within half a lease, it is good for half a lease more, no command of it has
-    /// failed since, and their connection is not known to be lost. Anything else is asked for whatever this says. With `true` a key that
-    /// was deleted, evicted, or lost in a failover is noticed by the next nested call, as by [`Guard::check`](crate::Guard::check); with
-    /// `false` by the next renewal. [The guide](crate::guide::owners) says more.
+    /// A hold is certain when the masters have confirmed it within half a lease, it is good for half a lease more, no command of it
+    /// has failed since, and their connection is not known to be lost. Otherwise the masters are asked, whatever this option says.
+    /// With `true` a key that was deleted, evicted, or lost in a failover is noticed by the next nested call, as by
+    /// [`Guard::check`](crate::Guard::check); with `false` by the next renewal. [The guide](crate::guide::owners) says more.
     pub fn confirm_reentry(mut self, confirm: bool) -> Self {
         self.confirm_reentry = confirm;
         self
@@ -460,15 +463,15 @@ impl Builder {
 
     /// Sets for how long holds are renewed while the runtime does not run. Default: ten leases.
     ///
-    /// Holds are renewed by a task of the runtime. A task that computes or sleeps without an `.await` may keep that from running, whatever
-    /// it has to do with locks. So a thread of this process, `nestlock`, looks each sixth of a lease whether it runs; if not, the thread
-    /// renews, by a connection of its own. After this time it stops, which is logged as an error, and the holds are lost at their ends:
-    /// a deadlock of the runtime does not keep its locks for ever. [`Duration::MAX`] means for ever, as Redisson's watchdog does, and
-    /// zero that only the runtime renews.
+    /// Holds are renewed by a task of the runtime. A task that computes or sleeps without an `.await` may keep that task from
+    /// running, even if it has nothing to do with locks. So a thread of this process, `nestlock`, checks each sixth of a lease
+    /// whether it runs; if not, the thread renews, by a connection of its own. After this time it stops, which is logged as an
+    /// error, and the holds are lost at their ends: a deadlock of the runtime does not keep its locks for ever. [`Duration::MAX`]
+    /// means for ever, as Redisson's watchdog does; zero means that only the runtime renews.
     ///
-    /// The thread only ever makes a hold last longer: waiters, releases, and the notice of a loss wait for the runtime. Work that takes
-    /// long still belongs into `spawn_blocking`. [The guide](crate::guide::leases) says more. It takes the right `+info`, and has no
-    /// effect on [`Memory`](crate::Memory).
+    /// The thread only ever makes a hold last longer: waiters, releases, and the notice of a loss wait for the runtime. Work that
+    /// takes long still belongs in `spawn_blocking`. [The guide](crate::guide::leases) says more. It takes the right `+info`, and
+    /// has no effect on [`Memory`](crate::Memory).
     pub fn blocked_for(mut self, longest: Duration) -> Self {
         self.blocked_for = Some(longest);
         self
@@ -481,7 +484,8 @@ impl Builder {
     /// Otherwise they still exclude each other, but a waiter is not notified: it gets the lock by its
     /// [`poll_interval`](Builder::poll_interval).
     ///
-    /// Redisson decides by `shardedSubscriptionMode`. `AUTO`, its default, and `ON` agree with `true`, `OFF` with `false`.
+    /// In Redisson, `shardedSubscriptionMode` decides: `AUTO`, its default, and `ON` agree with `true`, and `OFF` agrees with
+    /// `false`.
     ///
     /// ```no_run
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -497,7 +501,7 @@ impl Builder {
         self
     }
 
-    /// Names this process in what it writes, for example `billing@web-7`. Default: none.
+    /// Sets a label that names this process in the holds that it writes, for example `billing@web-7`. Default: none.
     ///
     /// The label stands in the field of each hold, before its id. So other processes see who holds a lock, by
     /// [`Mutex::holder`](crate::Mutex::holder) and [`Error::holder`](crate::Error::holder), and so does an operator, by `HGETALL`. It
@@ -525,10 +529,10 @@ impl Builder {
     /// Sets how long a request waits before a `tracing` warning reports it, and then again each time. Default: 5 s, or the lease if
     /// it is shorter; then again after each lease.
     ///
-    /// The warning names the lock, the place in the code that asked, how long it has waited and what may help; as far as this process
-    /// [knows](crate::Error::holder), also who has the lock and for how long. A request begins to wait once it was refused: because
-    /// somebody else has the lock, others are before it, or its attempt was not answered. The warning ends nothing, and takes no
-    /// further command; [`within`](crate::futures::Request::within) ends a wait. [`Duration::MAX`] means never.
+    /// The warning names the lock, the place in the code that asked, how long it has waited and what may help; and, as far as this
+    /// process [knows](crate::Error::holder), who has the lock and for how long. A request begins to wait once it was refused:
+    /// because somebody else has the lock, others are before it, or its attempt was not answered. The warning ends nothing, and
+    /// needs no further command; [`within`](crate::futures::Request::within) ends a wait. [`Duration::MAX`] means never.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> nestlock::Result<()> {
@@ -551,11 +555,11 @@ impl Builder {
         self
     }
 
-    /// Maps the names of locks to a few values, those of the label `lock` of all metrics. Default: none, and no such label.
+    /// Maps the names of locks to a few values of the label `lock`, which all metrics have then. Default: none, and no such label.
     ///
-    /// For programs that turn on the feature `metrics`: [what is measured](crate::guide::operations#metrics). Names of locks often
-    /// have an id in them, and each value of a label is a time series of its own: return the part that says which kind of lock it is.
-    /// `label` is called for each measurement. It must not block, or use a lock. If it panics, the value is empty.
+    /// It is for programs that turn on the feature `metrics`; see [what is measured](crate::guide::operations#metrics). Names of
+    /// locks often have an id in them, and each value of a label is a time series of its own: return the part that says which kind
+    /// of lock it is. `label` is called for each measurement. It must not block, or use a lock. If it panics, the value is empty.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -576,12 +580,12 @@ impl Builder {
     /// assertions.
     ///
     /// If one task holds A and asks for B, and another holds B and asks for A, they wait for each other until a `within` or a lease
-    /// ends it. The warning comes before that happens, as soon as both orders were seen, once for each pair, and has the four places
-    /// in the code. Names are compared by what [`metric_label`](Builder::metric_label) makes of them, if it is set, and locks of one
+    /// ends it. The warning comes before that happens, as soon as both orders were seen, once for each pair, and has the four
+    /// places in the code. Names are compared by their [`metric_label`](Builder::metric_label), if one is set, and locks of one
     /// group have no order. [The guide](crate::guide::several#the-order-of-locks) describes what is seen, and what is not.
     ///
-    /// Each request costs a look at what its owner holds, and the pairs that were seen take memory, at most 2048 of them. Requests of
-    /// an owner that has more than 32 guards and runs are not compared.
+    /// Each request costs a look at the holds of its owner, and the pairs that were seen take memory, at most 2048 of them.
+    /// Requests of an owner that has more than 32 guards and runs are not compared.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -658,7 +662,7 @@ impl Builder {
 }
 
 impl Config {
-    /// Checks a lease that a caller asks for by the option `what`.
+    /// Checks a lease that a caller sets by the option `what`.
     pub(crate) fn lease(&self, what: &str, asked: Duration) -> Result<Lease> {
         let lease = Lease::new(what, asked, self.drift)?;
         if let Some(delay) = self.restart_delay.filter(|delay| lease > *delay) {
@@ -671,7 +675,7 @@ impl Config {
         Ok(lease)
     }
 
-    /// Returns how long after its start a master has no vote on fresh grants; `None`: it has one at once.
+    /// Returns how long after its start a master has no vote on fresh grants; Returns `None` if it has one at once.
     pub(crate) fn probation(&self) -> Option<Duration> {
         let delay = self.restart_delay?.duration();
         Some(delay.saturating_add(self.drift.of(delay)))
@@ -703,8 +707,8 @@ impl Config {
         self.replicas.map_or(once, |replicas| once.saturating_add(replicas.wait).saturating_mul(3))
     }
 
-    /// Whether a thread stands in for a runtime that does not run. In unit tests none does: a simulation has one thread, and a clock that is
-    /// not the thread's.
+    /// Returns whether a thread stands in for a runtime that does not run. In unit tests none does: a simulation has one thread,
+    /// and its clock is not that of a thread.
     pub(crate) fn stands_in(&self) -> bool {
         let is_there = |master: &MasterKind| !matches!(master, MasterKind::Memory(_));
         !self.blocked_for.is_zero() && !cfg!(any(test, shuttle)) && self.masters.iter().any(is_there)

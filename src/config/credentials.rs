@@ -1,4 +1,4 @@
-//! Credentials that change: what a user's code provides, and the check of what it is combined with.
+//! Credentials that change: the user's code that provides them, and the checks of their use.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::config::master::MasterKind;
 use crate::config::server::Server;
 use crate::error::{Result, rejected};
 
-/// The least time between two questions to a provider that only the passing of time causes.
+/// The least time between two calls of a provider that only the passing of time causes.
 const SHORTEST: Duration = Duration::from_millis(100);
 
 /// A user and a password, as a provider returns them to [`Builder::credentials`](crate::Builder::credentials).
@@ -33,8 +33,8 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Creates credentials of a user and its password, or the token that stands for one. On a server that has a password and no users
-    /// (`requirepass`) the user is `default`.
+    /// Creates credentials from a user and its password, or a token in place of a password. On a server that has a password and no
+    /// users (`requirepass`) the user is `default`.
     pub fn new(user: impl Into<String>, password: impl Into<String>) -> Credentials {
         Credentials { user: user.into(), password: password.into(), renew_after: None }
     }
@@ -105,8 +105,8 @@ impl fmt::Debug for Provider {
     }
 }
 
-/// Rejects a provider beside fixed credentials, since one of the two would be used silently, and a provider that nobody asks. The
-/// credentials of sentinels are their own.
+/// Rejects a provider beside fixed credentials, since one of the two would be ignored silently, and a provider that nobody asks.
+/// The credentials of sentinels are their own.
 pub(super) fn check(masters: &[MasterKind]) -> Result<()> {
     let servers = masters.iter().flat_map(|master| match master {
         MasterKind::Server(server) => std::slice::from_ref(server),

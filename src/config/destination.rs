@@ -1,4 +1,4 @@
-//! How one server is connected to.
+//! How to connect to one server.
 
 use redis::io::tcp::TcpSettings;
 use redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo};

@@ -95,7 +95,7 @@ pub(super) fn replicas(
     Ok(Some(Replicas { count, wait }))
 }
 
-/// Returns when a request that waits is reported, or `None` for never.
+/// Returns when a waiting request is reported, or `None` for never.
 pub(super) fn warn_after(asked: Option<Duration>, lease: Duration) -> Result<Option<WarnAfter>> {
     const SHORTEST: Duration = Duration::from_millis(1);
     /// Soon, for a request that waits for its own caller. A standby that waits for days must not fill the log: it is reported once a

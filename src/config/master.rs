@@ -1,4 +1,4 @@
-//! What a master may be: what has one vote on a lock.
+//! What a master may be: something that has one vote on a lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use crate::config::server::Server;
 use crate::error::{Result, rejected, shown};
 use crate::memory::Memory;
 
-/// What keeps locks: a server, one that sentinels name, a Cluster, or a store in this process.
+/// A master keeps locks: a server, one that sentinels name, a Cluster, or a store in this process.
 ///
-/// [`Locks::builder`](crate::Locks::builder) takes one, and [`Locks::quorum`](crate::Locks::quorum) takes several that have one vote
-/// each, however many servers they consist of. Whatever makes a [`Server`] makes a master too, and so does `&Memory`. `Debug` shows no
-/// credentials.
+/// [`Locks::builder`](crate::Locks::builder) takes one, and [`Locks::quorum`](crate::Locks::quorum) takes several that have one
+/// vote each, however many servers they consist of. Everything that converts into a [`Server`] converts into a master too, and so
+/// does `&Memory`. `Debug` shows no credentials.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -59,8 +59,8 @@ impl Master {
     /// # Ok(()) }
     /// ```
     ///
-    /// Rejected by [`connect`](crate::Builder::connect): no address or one that can't be used, an empty name, and a name that most of
-    /// the sentinels do not know.
+    /// Rejected by [`connect`](crate::Builder::connect): no address or one that can't be used, an empty name, and a name that most
+    /// sentinels do not know.
     pub fn sentinel(
         sentinels: impl IntoIterator<Item = impl Into<Server>>,
         name: impl Into<String>,
@@ -72,10 +72,10 @@ impl Master {
 
     /// Creates a master that is a Redis Cluster, named by some of its nodes.
     ///
-    /// One node that answers is enough to learn of all the others, at the addresses that the cluster gives for them; name several, so
-    /// that some may be down. A lock is kept by the node that serves the slot of its key. Failovers and slots that move are followed.
-    /// User, password and TLS settings of the named nodes hold for all nodes. A failover may lose what the replica had not received:
-    /// [`guide::failover`](crate::guide::failover) describes what that means for locks.
+    /// One node that answers is enough to learn of all the others, at the addresses that the cluster gives for them; name several,
+    /// so that some may be down. A lock is kept by the node that serves the slot of its key. Failovers and slots that move are
+    /// followed. User, password and TLS settings of the named nodes hold for all nodes. A failover may lose writes that the replica
+    /// had not received: [`guide::failover`](crate::guide::failover) describes what that means for locks.
     ///
     /// ```no_run
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -128,7 +128,7 @@ impl fmt::Debug for Master {
     }
 }
 
-/// Where locks are kept.
+/// The place where locks are kept.
 #[derive(Clone, Debug)]
 pub(crate) enum MasterKind {
     Server(Server),
@@ -174,7 +174,7 @@ pub(super) fn checked(masters: Vec<MasterKind>) -> Result<Vec<MasterKind>> {
 }
 
 impl MasterKind {
-    /// Returns whether both are known to be the same master. Two sets of nodes of one cluster may have none in common.
+    /// Returns whether both are known to be the same master. Two sets of nodes may belong to one cluster and have none in common.
     fn is(&self, other: &MasterKind) -> bool {
         match (self, other) {
             (MasterKind::Server(one), MasterKind::Server(other)) => one.address() == other.address(),

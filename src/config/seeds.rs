@@ -34,7 +34,7 @@ impl Seeds {
         self.0.iter().find(is_there).cloned().or_else(|| Some(self.0.first()?.at(host, port)))
     }
 
-    /// Rejects what can't lead to a cluster, before anything is sent.
+    /// Rejects nodes that can't lead to a cluster, before anything is sent.
     pub(super) fn check(&self) -> Result<()> {
         let Some(first) = self.0.first() else {
             return Err(rejected(

@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// The address of a Redis server, and the credentials for it.
 ///
-/// It is made from a URL or from a host and a port, wherever a server is asked for:
+/// It is made from a URL or from a host and a port, wherever a server is expected:
 ///
 /// - `redis://[user[:password]@]host[:port][/database]`; the port is 6379 unless given, and `valkey://` means the same
 /// - `rediss://…`, the same over TLS, with the feature `tls-rustls` or `tls-native-tls`; with `#insecure` at its end the server's
@@ -51,15 +51,15 @@ enum Location {
         address: Arc<str>,
         destination: Box<Destination>,
     },
-    /// What is wrong. Never a part of what was given: a password can stand anywhere in an address that can't be read.
+    /// A description of the mistake. It has no part of the address: in one that can't be read, a password can be anywhere.
     Unusable(String),
 }
 
 impl Server {
     /// Connects over TLS with these settings, even if the address itself does not ask for TLS.
     ///
-    /// The settings also hold for what is found by this address: the masters that a sentinel names, the nodes of a cluster.
-    /// `#insecure` at the end of a URL keeps its meaning.
+    /// The settings also hold for the servers that are found by this address: the masters that a sentinel names, the nodes of a
+    /// cluster. `#insecure` at the end of a URL keeps its meaning.
     ///
     /// ```
     /// use nestlock::{Server, Tls};
@@ -210,7 +210,7 @@ fn unreadable(error: &redis::RedisError) -> String {
     )
 }
 
-/// Shows an address. Host names are in lower case, so that they compare without case, and IPv6 addresses are set apart from their
+/// Shows an address. Host names are in lower case, so that they compare without case, and IPv6 addresses are in brackets before a
 /// port.
 fn address_of(addr: &ConnectionAddr) -> String {
     match addr {

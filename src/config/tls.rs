@@ -1,4 +1,4 @@
-//! Whom a connection over TLS trusts, and which certificate it presents.
+//! Whom a connection over TLS trusts, and which certificate the client presents.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -119,7 +119,7 @@ impl Tls {
 
 #[cfg(not(any(feature = "tls-rustls", feature = "tls-native-tls")))]
 impl Tls {
-    /// Rejects nothing: a server over TLS is rejected as such.
+    /// Rejects nothing, since a server over TLS is rejected as such.
     pub(super) fn check(&self) -> Result<()> {
         Ok(())
     }

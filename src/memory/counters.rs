@@ -21,7 +21,7 @@ pub(crate) struct Counters {
 #[derive(Clone, Debug)]
 struct Counter {
     token: u64,
-    /// When it expires unless it is used. `None`: never.
+    /// When it expires unless it is used. `None` means never.
     until: Option<Instant>,
 }
 
@@ -31,12 +31,12 @@ impl Counters {
         self.found(key, now).map(|counter| counter.token)
     }
 
-    /// Whether there is no next token.
+    /// Returns whether there is no next token.
     pub(crate) fn is_at_its_end(&self, fence: &Fence, now: Instant) -> bool {
         self.stands(&fence.counter, now) == Some(HIGHEST)
     }
 
-    /// Returns the next token. `None`: the counter has its largest value.
+    /// Returns the next token, or `None` if the counter has its largest value.
     pub(crate) fn next(&mut self, fence: &Fence, now: Instant) -> Option<u64> {
         let least = fence.least.unwrap_or_default();
         let token = match self.stands(&fence.counter, now) {

@@ -10,7 +10,7 @@ use crate::base::{Lease, after};
 use crate::holder::WaitingProcess;
 use crate::wire::keys::Keys;
 
-/// By the keys of lines, which may be of several prefixes.
+/// The lines by their keys, which may have several prefixes.
 #[derive(Default)]
 pub(crate) struct Lines {
     all: HashMap<Box<str>, StoredLine>,
@@ -18,7 +18,7 @@ pub(crate) struct Lines {
     sweep_at: usize,
 }
 
-/// Never empty.
+/// The line of one lock. Never empty.
 struct StoredLine {
     places: VecDeque<Place>,
     until: Instant,
@@ -28,7 +28,7 @@ struct Place {
     field: Arc<str>,
     score: u64,
     since: Instant,
-    /// It has once let clients go first that know no line.
+    /// Whether it has let clients go first that do not know the line. It does so once.
     gave_way: bool,
 }
 
@@ -67,7 +67,8 @@ impl Lines {
         line.places.get(place).map(|place| place.field.clone())
     }
 
-    /// Returns whether the first waiter lets clients go first that know no line, of which so many wait. It does so at most once.
+    /// Returns whether the first waiter lets clients go first that do not know the line, of which `others` wait. It does so at most
+    /// once.
     pub(super) fn gives_way(&mut self, key: &str, others: usize, now: Instant) -> bool {
         let Some(line) = self.all.get_mut(key).filter(|line| line.is_live(now)) else { return false };
         let every = line.places.len().div_ceil(others).next_power_of_two() as u64;
@@ -82,7 +83,7 @@ impl Lines {
         Some(first)
     }
 
-    /// Whether it was there.
+    /// Removes an entry. Returns whether it was there.
     pub(super) fn remove(&mut self, key: &str, field: &str, now: Instant) -> bool {
         let Some(line) = self.all.get_mut(key).filter(|line| line.is_live(now)) else { return false };
         let at = line.places.iter().position(|known| *known.field == *field);
@@ -93,7 +94,7 @@ impl Lines {
         at.is_some()
     }
 
-    /// Who waits there, in order.
+    /// Returns who waits there, in order.
     pub(super) fn waiters(&self, key: &str, now: Instant) -> Vec<WaitingProcess> {
         let line = self.all.get(key).filter(|line| line.is_live(now));
         let places = line.into_iter().flat_map(|line| &line.places);
@@ -106,7 +107,7 @@ impl Lines {
         self.all.clear();
     }
 
-    /// Who waits there, in order, and until when the line stays.
+    /// Returns the fields that wait there, in order, and until when the line stays.
     #[cfg(test)]
     pub(crate) fn seen(&self, key: &str, now: Instant) -> Option<(Vec<Arc<str>>, Instant)> {
         let line = self.all.get(key).filter(|line| line.is_live(now))?;

@@ -9,15 +9,16 @@ use crate::memory::store::{Notice, Store};
 
 /// A store for locks in this process, in place of a Redis server.
 ///
-/// For tests, for development, and for services that run as one copy. [`Locks::builder`](crate::Locks::builder) takes it in place of
-/// the address of a server. Several `Locks` may share one, as processes share a server.
+/// Use it for tests, for development, and for services that run as one copy. [`Locks::builder`](crate::Locks::builder) takes it in
+/// place of the address of a server. Several `Locks` may share one, as processes share a server.
 /// [`Locks::in_memory`](crate::Locks::in_memory) has one of its own.
 ///
 /// It answers as the scripts on a server do and, like a server, never in the first poll, so that code behaves the same over it and over
 /// Redis. Leases follow tokio's clock, so a test that pauses it need not wait for them. The store ends with the process, and is not
 /// shared with other processes.
 ///
-/// [`faults`](Memory::faults) makes it fail, to test how your code handles that. `Debug` shows the locks that are held.
+/// [`faults`](Memory::faults) makes it fail, so that you can test how your code handles that. `Debug` shows the locks that are
+/// held.
 ///
 /// ```
 /// use nestlock::{Locks, Memory};
@@ -47,13 +48,13 @@ struct Inner {
 impl Memory {
     /// Creates an empty store.
     ///
-    /// [`Memory`] has an example.
+    /// See the example of [`Memory`].
     #[must_use]
     pub fn new() -> Memory {
         Memory::default()
     }
 
-    /// Whether both are the same store.
+    /// Returns whether both are the same store.
     pub(crate) fn is(&self, other: &Memory) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -64,7 +65,7 @@ impl Memory {
             let mut store = lock(&self.0.store);
             (visit(&mut store), store.take_notices(), std::mem::take(&mut store.progressed))
         };
-        // The store is unlocked by now: the receiver of a notice may visit it.
+        // The store is unlocked by now, so the receiver of a notice may visit it.
         notices.into_iter().for_each(Notice::deliver);
         // Not after each visit: a task that waits for an answer visits the store to look, and two such tasks would wake each other for
         // ever.
@@ -74,7 +75,7 @@ impl Memory {
         result
     }
 
-    /// Ready once, after this call, commands were answered or may be answered sooner than was known.
+    /// Returns a future that is ready once commands were answered, or may be answered sooner than was known, after this call.
     pub(crate) fn progress(&self) -> tokio::sync::futures::Notified<'_> {
         self.0.progress.notified()
     }

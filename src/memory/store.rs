@@ -12,13 +12,13 @@ use crate::memory::counters::Counters;
 use crate::memory::lines::Lines;
 use crate::wire::{self, AT_ITS_END, Action, Call, Fence, Hint, LEFT_TO_OTHERS, Line, RELEASED, Reply};
 
-/// The reply to a command once it has run. An inner `None`: the connection broke first.
+/// The reply to a command once it has run. The inner value is `None` if the connection broke first.
 pub(crate) type PendingReply = Arc<OnceLock<Option<Reply>>>;
 
-/// The most waiters, whose processes are gone, that one command skips in a line.
+/// At most this many waiters whose processes are gone are skipped in a line by one command.
 const MOST_SERVED: usize = 64;
 
-/// How long a lock is left to clients that know no line. All clients of a store are near.
+/// How long a lock is left to clients that do not know the line. All clients of a store are near.
 const TURN: Duration = Duration::from_millis(1);
 
 /// The data of a store. It changes only while it is locked, and never across an await.
@@ -228,7 +228,7 @@ impl Store {
         self.locks.get_mut(key).filter(|held| held.is_live(now))
     }
 
-    /// Returns the lock if this field holds it. One that was handed to the field is held by nobody before its acquire.
+    /// Returns the lock if this field holds it. A lock that was handed to the field is held by nobody before the field's acquire.
     fn held_by(&mut self, key: &str, field: &str, now: Instant) -> Option<&mut StoredLock> {
         self.held(key, now).filter(|held| *held.field == *field && held.count > 0)
     }
@@ -275,7 +275,7 @@ impl Store {
             Action::Renew { lease } => {
                 change_if_held(self.held_by(key, field, now), |held| held.extend(lease, now))
             }
-            // It has no clock that is set, and answers no end of a key that this could name.
+            // The store's clock is never set, and no reply of it names the end of a key.
             Action::Shorten { .. } => change_if_held(self.held_by(key, field, now), |_| ()),
             Action::Repair { count, lease } if self.held(key, now).is_none() => {
                 let until = after(now, lease.duration());
@@ -290,7 +290,7 @@ impl Store {
             Action::Force => match self.held(key, now).map(|held| held.field.clone()) {
                 Some(field) => {
                     self.locks.remove(key);
-                    // For who has lost it.
+                    // A hint for the holder that has lost it.
                     call.line.is_some().then(|| self.hint(call, &field, None));
                     call.line.and_then(|line| self.serve(call, line, None, now));
                     self.publish(keys.channel(), RELEASED);
@@ -308,7 +308,7 @@ impl Store {
                 Some(_) => self.lines.waiters(&keys.line().line, now),
                 None => Vec::new(),
             }),
-            // Only nodes of a cluster are asked this, since a store has all its keys.
+            // Only nodes of a cluster get this command, since a store has all its keys.
             Action::Count(_) => {
                 let stands = fence.as_ref().and_then(|fence| self.counters.stands(&fence.counter, now));
                 Reply::Token(stands.unwrap_or_default())
@@ -389,7 +389,7 @@ impl Store {
         }
     }
 
-    /// Returns how many clients wait that know no line. Clients that know of lines are subscribed to a second channel.
+    /// Returns how many waiting clients do not know the line. Clients that know it are subscribed to a second channel.
     fn others(&self, call: &Call) -> usize {
         let channel = call.keys.channel();
         let beside = [&*call.keys.line().wakes, &**channel].concat();
@@ -398,7 +398,7 @@ impl Store {
         count(channel).saturating_sub(count(&beside))
     }
 
-    /// Leaves a free lock to clients that know no line, if it is their turn. Returns whether it is.
+    /// Leaves a free lock to clients that do not know the line, if it is their turn. Returns whether it is.
     fn gives_way(&mut self, call: &Call, line: Line, now: Instant) -> bool {
         let others = self.others(call);
         if others == 0 || !self.lines.gives_way(&call.keys.line().line, others, now) {

@@ -79,8 +79,8 @@ impl Pipe {
         lock(&self.0.0.calls).is_unused()
     }
 
-    /// Like [`send`](Pipe::send), but does here what that does in its first poll, on any thread and outside a runtime too: if
-    /// no other call is under way, the command is written. What is returned waits for the answer.
+    /// Like [`send`](Pipe::send), but does its first poll here, on any thread and outside a runtime too: if no other call is under
+    /// way, the command is written. The returned future waits for the answer.
     pub(crate) fn begin(
         &self,
         deadline: Instant,
@@ -95,8 +95,9 @@ impl Pipe {
         }
     }
 
-    /// Writes commands whose answers nobody gets, as far as the socket has room, on any thread: the runtime of the connection ends, or has
-    /// ended. The connection is over with that for all others. A part of a command that was given to the socket is completed first.
+    /// Writes commands whose answers nobody gets, as far as the socket has room, on any thread: the runtime of the connection ends
+    /// or has ended. After that the connection is over for all other calls. A part of a command that was given to the socket is
+    /// completed first.
     pub(crate) fn send_last(&self, encode: impl FnOnce(&mut Vec<u8>)) {
         let (shared, mut woken) = (&self.0.0, Vec::new());
         let bytes = {
@@ -112,8 +113,8 @@ impl Pipe {
         woken.into_iter().chain(task).for_each(Waker::wake);
     }
 
-    /// Sends a command of a subscription, which is answered by that push about the channel, or by an error. `on_push` is called with it
-    /// too, in order with all others.
+    /// Sends a command of a subscription, which is answered by that push about the channel, or by an error. `on_push` is called
+    /// with the push too, in order with all others.
     pub(crate) async fn send_for_push(
         &self,
         (kind, channel): (PushKind, &str),
@@ -125,7 +126,7 @@ impl Pipe {
         Ok(one.unwrap_or(Value::Nil))
     }
 
-    /// What the child of a `fork` has: another process has opened it.
+    /// Makes the copy that the child of a `fork` has: another process has opened it.
     #[cfg(test)]
     pub(super) fn copied((reader, writer): (Reader, Writer)) -> Pipe {
         let shared = Arc::new(Shared { calls: Mutex::default(), writer, process: 0 });
@@ -134,17 +135,18 @@ impl Pipe {
         Pipe(Arc::new(Handle(shared)))
     }
 
-    /// Whether something has come that the connection's task has not read. While its runtime is driven, that is so for a moment only.
+    /// Returns whether something has come that the connection's task has not read. While its runtime is driven, this is true only
+    /// for a moment.
     pub(crate) fn is_unread(&self) -> bool {
         self.0.0.writer.is_unread()
     }
 
-    /// Whether this is a copy in the child of a `fork`, whose parent has the same socket.
+    /// Returns whether this is a copy in the child of a `fork`, whose parent has the same socket.
     pub(crate) fn is_copied(&self) -> bool {
         self.0.0.is_copied()
     }
 
-    /// As `send`, for several commands that have so many answers together.
+    /// Like [`send`](Pipe::send), for several commands that have this many answers together.
     pub(crate) async fn send_all(
         &self,
         deadline: Option<Instant>,
@@ -159,7 +161,7 @@ impl Pipe {
 }
 
 impl Shared {
-    /// Whether this is a copy in the child of a `fork`, whose parent has the same socket.
+    /// Returns whether this is a copy in the child of a `fork`, whose parent has the same socket.
     fn is_copied(&self) -> bool {
         self.process != std::process::id()
     }

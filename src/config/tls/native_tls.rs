@@ -4,7 +4,7 @@ use native_tls::{Certificate, Identity, TlsConnector};
 
 use crate::config::tls::wrong;
 
-/// The authorities to trust; `None`: the system's.
+/// The authorities to trust. `None` means those of the system.
 pub(crate) type Authorities = Option<Vec<Certificate>>;
 pub(crate) type Connector = TlsConnector;
 
@@ -33,7 +33,7 @@ pub(crate) fn connector(
         }
     }
     if let Some((certificate, key)) = identity {
-        // Its error does not say which of them is wrong.
+        // The library's error does not say which certificate is wrong.
         Certificate::from_pem(certificate).map_err(|_| wrong::CERTIFICATE)?;
         builder.identity(Identity::from_pkcs8(certificate, key).map_err(|_| wrong::KEY)?);
     }
