@@ -1,32 +1,32 @@
 -- Makes a field the holder of a free lock, or raises the count of a field that holds it already.
--- It is given the count that must stand afterwards, and adds the difference, so running it twice counts nothing twice. It stands behind
--- serve.lua; fields.lua, enter.lua and whose.lua are appended to it.
+-- Its argument is the count that must stand afterwards, and it adds the difference, so running it twice counts nothing twice. It is
+-- appended to serve.lua; fields.lua, enter.lua and whose.lua are appended to it.
 --
 -- KEYS[1]  the lock
--- KEYS[2]  its line, if it has one: where the lock is busy, the field enters it, and it is answered whose the lock is
+-- KEYS[2]  its line, if it has one: if the lock is busy, the field enters the line, and the reply names the holder
 -- ARGV[1]  the hold's field, `<uuid>:<id>`
 -- ARGV[2]  the count that must stand: 1 takes the lock, more re-enters a hold
 -- ARGV[3]  the lease in ms
--- ARGV[4]  of a re-entry: `moves`, as in renew.lua, or missing
--- ARGV[last] `whose`: where the lock is busy, it is answered whose it is. `again`: the field has asked before, and a free lock is given to the
+-- ARGV[4]  for a re-entry: `moves`, as in renew.lua, or missing
+-- ARGV[last] `whose`: if the lock is busy, the reply names the holder. `again`: the field has asked before, and a free lock is given to the
 --            first of the line.
--- ARGV[last], or before `again`: what is told of the line, if there is a KEYS[2] (serve.lua)
+-- ARGV[last], or before `again`: the parameters of the line, if there is a KEYS[2] (serve.lua)
 --
 -- Replies  -1        granted
 --          -2        lost: a re-entry found its hold gone
 --          0 or more busy: the TTL in ms of another's hold
---          a list    busy, if `whose` or with a line: this TTL, the field, its count as text; the TTL alone where the user may not read them;
---                    behind it how many fields are in the line, where this one is
+--          a list    busy, if `whose` or with a line: this TTL, the field, its count as text; the TTL alone if the user may not read them;
+--                    after it the number of fields in the line, if this one is among them
 --          a status  not a lock: the key's type (a hash or a string has no TTL); there also `fields` or `rwlock`
 --          an error  `…, nothing written`: its first write was refused; after any other it may have written
 
--- First because it distinguishes free from held and is the answer where the lock is busy.
+-- Read first, because it distinguishes free from held and is the reply if the lock is busy.
 local ttl = redis.call('PTTL', KEYS[1])
 if ttl == -2 and ARGV[#ARGV] == 'again' and redis.pcall('PTTL', KEYS[2]) ~= -2 then
   local sharded, term, _, wakes = string.match(ARGV[#ARGV - 1], '^(S?)(%d+) (%d+) (.*)$')
   local served = serve(sharded .. 'PUBLISH', wakes, term, ARGV[3], ARGV[1])
   if not served then
-    -- It is granted, wherever it stood behind those who are gone.
+    -- It is granted, wherever it stood after those that are gone.
     redis.pcall('ZREM', KEYS[2], wakes .. ARGV[1])
   elseif served ~= ARGV[1] then
     ttl = redis.call('PTTL', KEYS[1])
@@ -55,7 +55,7 @@ if count == '0' and ARGV[2] ~= '1' then
   return -2
 end
 if type(count) == 'string' then
-  -- A count that is no number, written by another program, is lower than any.
+  -- A count that is no number, which another program wrote, counts as lower than any number.
   local held = tonumber(count) or 0
   if not (held >= tonumber(ARGV[2])) then
     local counted = redis.pcall('HINCRBY', KEYS[1], ARGV[1], tonumber(ARGV[2]) - held)
@@ -83,7 +83,7 @@ if ARGV[2] ~= '1' then
 end
 if count or ttl < 0 then
   local kind = redis.call('TYPE', KEYS[1])
-  -- What `SET NX PX` makes is another program's lock: fleets that are half moved exclude each other.
+  -- `SET NX PX` makes another program's lock: both halves of a fleet that is being migrated exclude each other.
   if kind.ok == 'string' and ttl >= 0 then
     return ttl
   end
@@ -92,7 +92,7 @@ end
 if not KEYS[2] and ARGV[#ARGV] ~= 'whose' then
   return ttl
 end
--- By a command that may be denied: without its right only the name is missing.
+-- The command may be denied: without its right only the name is missing.
 local scan = redis.pcall('HSCAN', KEYS[1], '0')
 if scan.err then
   return {ttl}

@@ -1,11 +1,11 @@
--- Puts the field of an acquire that finds the lock busy into the lock's line, behind all others; there it keeps its place. It is appended to
+-- Puts the field of an acquire that finds the lock busy at the end of the lock's line; there it keeps its place. It is appended to
 -- fields.lua.
 --
--- KEYS[2]     the line; nothing: it is left alone
+-- KEYS[2]     the line; without it the script does nothing
 -- ARGV[1]     the field
--- ARGV[last], or before `again`: what is told of the line (serve.lua)
+-- ARGV[last], or before `again`: the parameters of the line (serve.lua)
 --
--- Replies  a list    as whose.lua, and behind it how many fields are in the line, with this one
+-- Replies  a list    as whose.lua, and after it the number of fields in the line, this one included
 --          an error  a right is missing: the client has to remember that, since a server counts and logs what it denies
 
 if KEYS[2] then
@@ -15,11 +15,11 @@ if KEYS[2] then
   local last, now = redis.pcall('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES'), redis.pcall('TIME')
   local entered = last.err and last or now
   if not entered.err then
-    -- Above 20 bits that count the entries is the second, for those who look at the line. The order is not by the time, which may be set
-    -- back: those who come later would pass. A whole number: an entry that gave way has a half added to its score (hold.lua).
+    -- The lowest 20 bits count the entries; above them is the time in s, for people who look at the line. The order is not by the
+    -- time, which may be set back: later entries would pass. A whole number: an entry that gave way has a half added to its score (hold.lua).
     local score = math.floor(tonumber(last[2]) or 0) + 1
     score = math.max(score, now[1] * 2 ^ 20 + score % 2 ^ 20)
-    -- A full server refuses it: the answer is that without a line.
+    -- A full server refuses it: the reply is then the one without a line.
     entered = redis.pcall('ZADD', KEYS[2], 'NX', string.format('%.0f', score), member)
   end
   if type(entered) == 'number' then

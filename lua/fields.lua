@@ -4,7 +4,7 @@
 --
 -- KEYS[1]  the hash
 --
--- Replies  a status  not a lock: `rwlock` for a read-write lock of Redisson, else `fields`
+-- Replies  a status  not a lock: `rwlock` for a read-write lock of Redisson, otherwise `fields`
 
 local fields, hex = scan[2], '%x%x%x%x'
 local four = '%-' .. hex

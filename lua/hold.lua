@@ -1,19 +1,19 @@
--- What release.lua and settle.lua have in common. It stands before each of them: a hold is ended here, and what is left to them is a
--- hold whose count must stand at one or more. `count` is then the count as text, or something else where the field is not there.
+-- The common part of release.lua and settle.lua, which are appended to it. It ends holds; they handle a hold whose count must stand at
+-- one or more. `count` is then the count as text, or something else if the field is not there.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its line, if `serve` is there and it has one
 -- ARGV[1]  the hold's field
 -- ARGV[2]  the count that must stand; 0 ends the hold, whatever its count
 -- ARGV[3]  the lock's release channel
--- ARGV[4]  the command that publishes: `SPUBLISH` on a cluster; else: `PUBLISH`
--- `serve`  serve.lua; nothing: the line is left alone
--- ARGV[last] what is told of the line, if `serve` and KEYS[2] (serve.lua)
+-- ARGV[4]  the command that publishes: `SPUBLISH` on a cluster, otherwise `PUBLISH`
+-- `serve`  serve.lua; without it the line is left alone
+-- ARGV[last] the parameters of the line, if there are `serve` and KEYS[2] (serve.lua)
 
 local sharded = ARGV[4] == 'SPUBLISH'
 local publish = sharded and 'SPUBLISH' or 'PUBLISH'
 
--- Returns how many clients wait that know no line, and for how many ms a free lock is left to them: now and then for long enough that
+-- Returns how many clients wait that do not know the line, and for how many ms a free lock is left to them: now and then for long enough that
 -- clients far away can take it. Clients that know of lines are subscribed to a second channel beside the release channel.
 local function others(wakes)
   local heard = redis.pcall('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', ARGV[3], wakes .. ARGV[3])
@@ -22,17 +22,17 @@ local function others(wakes)
 end
 
 if ARGV[2] == '0' then
-  -- Looks and ends in one command. The key goes with its last field; a field that another program put beside ours stays,
-  -- for it is not ours to end.
+  -- Looks and ends in one command. The key goes with its last field. A field that another program put beside ours stays,
+  -- since it is not ours to end.
   local ended = redis.pcall('HDEL', KEYS[1], ARGV[1])
   local line, handed, pause = serve and KEYS[2]
   if line and redis.pcall('PTTL', line) ~= -2 then
     local _, term, _, wakes = string.match(ARGV[#ARGV], '^(S?)(%d+) (%d+) (.*)$')
-    -- Whoever ends a hold asks for nothing any more. First, so that nothing is handed to it.
+    -- The field of an ended hold no longer waits. It is removed first, so that nothing is handed to it.
     local left = redis.pcall('ZREM', line, wakes .. ARGV[1])
     local ttl = redis.pcall('PTTL', KEYS[1])
     if ttl == -2 then
-      -- By this or before: it may have expired. A field that another program put beside ours keeps the key.
+      -- The key is gone by this command or before: it may have expired. A field that another program put beside ours keeps the key.
       local count, time = 0
       if ended == 1 then
         count, time = others(wakes)
@@ -54,7 +54,7 @@ if ARGV[2] == '0' then
       end
       handed = serve(publish, wakes, term, pause, nil, pause)
     elseif left == 1 and type(ttl) == 'number' and ttl >= 0 then
-      -- It may have been the only one who knew when to ask.
+      -- It may have been the only one that knew when to ask.
       serve(publish, wakes, nil, ttl)
     end
   end
@@ -65,7 +65,7 @@ if ARGV[2] == '0' then
     -- An error here (no right to the channel) must not hide that the lock is free.
     local sent = handed and 0 or redis.pcall(publish, ARGV[3], '0')
     if type(sent) == 'table' and sharded then
-      -- The node knows no sharded channels (Redis 6), or the user may not use them: those who wait were refused them too.
+      -- The node knows no sharded channels (Redis 6), or the user may not use them: the waiters were refused them too.
       -- Nobody knows how many got it, since the nodes forward it to each other.
       redis.pcall('PUBLISH', ARGV[3], '0')
       return -1
@@ -99,8 +99,8 @@ if count == '0' then
   count = nil
 end
 
--- Adds the difference between the count that must stand and the one that is there, so a repeat adds nothing. Where that is no whole
--- number, which another program wrote, it is replaced. Returns the error, if any.
+-- Adds the difference between the count that must stand and the one that is there, so a repeat adds nothing. A count that is no whole
+-- number, which another program wrote, is replaced. Returns the error, if any.
 local function count_to_stand()
   local difference = tonumber(ARGV[2]) - (tonumber(count) or 0)
   local counted = redis.pcall('HINCRBY', KEYS[1], ARGV[1], difference)

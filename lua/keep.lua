@@ -22,10 +22,10 @@ else
   if type(count) == 'table' and string.sub(count.err, 1, 9) ~= 'WRONGTYPE' then
     return redis.error_reply(count.err .. ' script: user_script')
   end
-  -- A repeat is answered like that of a release, and publishes nothing either. Otherwise:
+  -- A repeat is answered like a repeated release, and publishes nothing either. Otherwise:
   -- 1. One of three masters is reached, and the others are not.
   -- 2. Its message is a sign that the hold may be gone, so this is sent again at once.
-  -- 3. If each run publishes a message, there is no end of that.
+  -- 3. If each run published a message, this would never end.
   return -2
 end
 -- The waiters know the old TTL.

@@ -1,8 +1,8 @@
--- Hands a hold over: its field is replaced by one of the process that goes on with it. It never shortens the TTL.
+-- Hands a hold over: its field is replaced by one of the process that continues it. It never shortens the TTL.
 -- Commands of the former holder don't find its field any more.
 --
 -- KEYS[1]  the lock
--- ARGV[1]  the field that goes on with the hold
+-- ARGV[1]  the field that continues the hold
 -- ARGV[2]  the field that it replaces
 -- ARGV[3]  the lease in ms
 --
@@ -12,7 +12,7 @@
 
 local count = redis.pcall('HGET', KEYS[1], ARGV[2])
 if type(count) == 'string' and count ~= '0' then
-  -- In this order, since the key goes with its last field.
+  -- They run in this order, since the key goes with its last field.
   local moved = redis.pcall('HSET', KEYS[1], ARGV[1], '1')
   if type(moved) == 'table' then
     return redis.error_reply(moved.err .. ' script: user_script, nothing written')

@@ -6,7 +6,7 @@
 -- ARGV[last]     how long the counter is kept while unused, in ms; if empty: for ever
 --
 -- Replies  a string  the counter could not be raised, and why (a full server); everything else was done
---          else      as renew.lua or settle.lua
+--          otherwise as renew.lua or settle.lua
 
 local token, ttl = ARGV[#ARGV - 1], ARGV[#ARGV]
 local stands, wrong = counter()

@@ -1,5 +1,5 @@
 -- Lowers the count of a hold, or ends the hold. It never touches the TTL.
--- It is given the count that must stand afterwards, so running it twice, or late, lowers nothing twice. It is appended to serve.lua and
+-- Its argument is the count that must stand afterwards, so running it twice, or late, lowers nothing twice. It is appended to serve.lua and
 -- hold.lua.
 --
 -- KEYS[1]  the lock
@@ -13,7 +13,7 @@
 -- Replies  -1        released, or the count is already that low
 --          -2        not held: the field is not there
 --          -4 - n    released, and n clients got the message on the lock's channel (if ARGV[4] is left out, or there is a KEYS[2])
---          {ms}      released, and the lock is left to clients that know no line for this long (if there is a KEYS[2])
+--          {ms}      released, and the lock is left to clients that do not know the line for this long (if there is a KEYS[2])
 --          a string  the count could not be lowered, and why (a full server); the hold stands
 
 if type(count) ~= 'string' then

@@ -3,17 +3,17 @@
 -- KEYS[1]  the lock
 -- ARGV[1]  the hold's field
 -- ARGV[2]  the lease in ms
--- ARGV[3]  `moves`, of a hold that may have a late shorten.lua on its way: a key that stays for longer gets another end, by which that finds
---          nothing to do. Else missing, or the first of what raise.lua is given
+-- ARGV[3]  `moves`, for a hold that may have a late shorten.lua on its way: a key that stays longer gets another end, so that shorten.lua
+--          finds nothing to do. Otherwise missing, or the first argument of raise.lua
 --
 -- Replies  -1        renewed
 --          -2        lost: the field is not there
---          a list    renewed: the TTL in ms, which is longer than the lease, and when the key ends, in Unix ms (from Redis 7 on, where the
---                    user may ask for that)
+--          a list    renewed: the TTL in ms, which is longer than the lease, and when the key ends, in Unix ms (from Redis 7 on, if the
+--                    user may ask for it)
 --          an error  `…, nothing written`: its one write was refused
 
 local count = redis.pcall('HGET', KEYS[1], ARGV[1])
--- 0: the lock is handed to the field, and held by nobody before its acquire.
+-- With a count of 0 the lock is handed to the field, and held by nobody before its acquire.
 if type(count) ~= 'string' or count == '0' then
   if type(count) == 'table' and string.sub(count.err, 1, 9) ~= 'WRONGTYPE' then
     return redis.error_reply(count.err .. ' script: user_script')
@@ -21,7 +21,7 @@ if type(count) ~= 'string' or count == '0' then
   return -2
 end
 local ttl, lease = redis.call('PTTL', KEYS[1]), tonumber(ARGV[2])
--- No TTL reads as -1: it gets one.
+-- A key without a TTL reads as -1, and gets one.
 if ttl < lease or ARGV[3] == 'moves' then
   local expires = redis.pcall('PEXPIRE', KEYS[1], string.format('%.0f', math.max(lease, ttl + 1)))
   if type(expires) == 'table' then

@@ -1,10 +1,10 @@
--- Lets several holds live for a lease from now, at least: what renew.lua does, for each of them. An error of one ends no other.
+-- Lets several holds live for a lease from now, at least: for each of them it does what renew.lua does. An error of one ends no other.
 --
 -- KEYS        the locks
 -- ARGV[1...]  the holds' fields, in the order of the locks
 -- ARGV[last]  the lease in ms
 --
--- Replies  a list, in the order of the locks: what renew.lua answers, or an error
+-- Replies  a list, in the order of the locks: the reply of renew.lua, or an error
 
 local lease = ARGV[#ARGV]
 
@@ -17,7 +17,7 @@ local function renew(key, field)
     return -2
   end
   local ttl = redis.pcall('PTTL', key)
-  -- No TTL reads as -1: it gets one.
+  -- A key without a TTL reads as -1, and gets one.
   if type(ttl) == 'number' and ttl < tonumber(lease) then
     ttl = redis.pcall('PEXPIRE', key, lease)
   elseif type(ttl) == 'number' and ttl > tonumber(lease) then

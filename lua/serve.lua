@@ -1,24 +1,24 @@
--- Hands a lock that is free to the first process that waits for it, and tells the next one when to ask. It stands before the scripts that
--- may end a hold or find the lock free.
+-- Hands a lock that is free to the first process that waits for it, and notifies the next one when to ask. The scripts that may end a
+-- hold or find the lock free are appended to it.
 --
--- KEYS[2]  the lock's line: a sorted set. A member is a field that asks for the lock, behind what the channels of processes begin with.
+-- KEYS[2]  the lock's line: a sorted set. A member is what the channels of processes begin with, followed by a field that asks for the lock.
 --          Without its last colon and number it is the channel of its process. Scores: see enter.lua.
 --
--- What a script needs to know of the line is one argument, since each argument costs all those who never wait:
--- `<for how long the lock is kept for whom it is handed to, in ms> <for how long the line stays where nobody asks, in ms> <what the channels
+-- The parameters of the line are one argument, since each argument costs all those who never wait:
+-- `<how long the lock is kept for the field that it is handed to, in ms> <how long the line stays if nobody asks, in ms> <what the channels
 -- of processes begin with>`. On a Cluster an `S` is put before it: all messages are sharded, and each process has a channel for each lock,
 -- in the lock's slot.
 --
 -- publish  the command that publishes
 -- wakes    what the channels begin with
--- term     for how long the lock is kept for whom it is handed to, in ms; nothing: it is not free, and the first is only told when to ask
--- wait     when to ask, in ms, where nobody gets a message that the lock was handed to it
--- me       the field that asks here, if any: it is granted by an answer, and gets no message
--- shared   the lock stays free for clients that know no line: the first is told `wait`, and the second `term`, in case the first is gone
+-- term     how long the lock is kept for the field that it is handed to, in ms; nil if it is not free: the first is only notified when to ask
+-- wait     when to ask, in ms, if nobody gets a message that the lock was handed to it
+-- me       the field that asks here, if any: the reply grants it, and it gets no message
+-- shared   the lock stays free for clients that do not know the line: the first gets `wait`, and the second `term`, in case the first is gone
 --
--- Returns the field whose lock it is now, which is made here unless it is `me`; nothing: the lock is as it was.
+-- Returns the field that has the lock now, which is made here unless it is `me`, or nil if the lock is as it was.
 --
--- A message is `number wait key`; `-` for `wait`: ask at once. It decides nothing: whoever gets it asks. So nothing here may fail: where a
+-- A message is `number wait key`; a `wait` of `-` means at once. It decides nothing: its receiver asks. So nothing here may fail: if a
 -- right is missing or the server is full, the lock is free, as without a line.
 
 local function serve(publish, wakes, term, wait, me, shared)
@@ -27,8 +27,8 @@ local function serve(publish, wakes, term, wait, me, shared)
     if not channel or string.sub(member, 1, #wakes) ~= wakes then
       return 0
     end
-    -- Who is subscribed to all channels by a pattern, as a monitor is, gets the message too, and would be counted. No pattern matches a
-    -- sharded channel.
+    -- A client that is subscribed to all channels by a pattern, such as a monitor, gets the message too, and would be counted. No
+    -- pattern matches a sharded channel.
     local heard = publish == 'PUBLISH' and redis.pcall('PUBSUB', 'NUMSUB', channel)
     if heard and heard[2] == 0 then
       return 0
@@ -36,7 +36,7 @@ local function serve(publish, wakes, term, wait, me, shared)
     return redis.pcall(publish, channel, number .. ' ' .. when .. ' ' .. KEYS[1])
   end
 
-  -- Tells the waiter at this place when to ask. A waiter that is gone is removed.
+  -- Notifies the waiter at this place when to ask. A waiter that is gone is removed.
   local function tell(place, when)
     for _ = 1, 64 do
       local member = redis.pcall('ZRANGE', KEYS[2], place, place)
@@ -48,7 +48,7 @@ local function serve(publish, wakes, term, wait, me, shared)
   end
 
   local served
-  -- Bounded: a server runs nothing else meanwhile.
+  -- Bounded, since a server runs nothing else in the meantime.
   for _ = 1, (term and not shared) and 64 or 0 do
     local first = redis.pcall('ZPOPMIN', KEYS[2])
     if first.err or not first[1] then
@@ -59,7 +59,7 @@ local function serve(publish, wakes, term, wait, me, shared)
       served = me
       break
     end
-    -- Before the field is made: of those who are gone nothing has to be taken back. It is not sent before the script ends.
+    -- Done before the field is made, so that nothing has to be undone for waiters that are gone. It is not sent before the script ends.
     local sent = send(first[1], '-')
     if sent ~= 0 then
       if type(sent) == 'number' and type(redis.pcall('HSET', KEYS[1], field, '0')) == 'number' then
@@ -76,7 +76,7 @@ local function serve(publish, wakes, term, wait, me, shared)
   if served and served ~= me then
     wait = term
   end
-  -- Else the next one would sleep for as long as an earlier holder had the lock, whatever becomes of this one.
+  -- Otherwise the next one would sleep for as long as an earlier holder had the lock, whatever happens to this one.
   if served or shared or not term then
     tell(0, wait)
   end

@@ -1,6 +1,6 @@
 -- After a command of unknown outcome: sets the count of a hold to what its client knows it to be, or ends the hold. It is appended to
--- hold.lua. It creates nothing, so a hold that is gone stays gone, unless it is asked to: for a master that lacks a hold which a majority
--- of others has.
+-- hold.lua. It creates nothing, so a hold that is gone stays gone, unless ARGV[6] is set: for a master that lacks a hold which a majority
+-- of the others has.
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  the hold's field
@@ -15,7 +15,7 @@
 --          a string  the count could not be written, and why (a full server); the hold stands, and its TTL is raised
 
 if type(count) ~= 'string' then
-  -- The field is never put beside another's, nor over what is no lock.
+  -- The field is never put beside another's, nor over a key that is no lock.
   if ARGV[6] ~= '1' or redis.call('PTTL', KEYS[1]) ~= -2 then
     return -2
   end
@@ -27,7 +27,7 @@ if type(count) ~= 'string' then
   end
   return -1
 end
--- Before the count, since a hold must not end because its count could not be written.
+-- Done before the count, since a hold must not end because its count could not be written.
 if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[5]) then
   redis.call('PEXPIRE', KEYS[1], ARGV[5])
 end

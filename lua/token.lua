@@ -7,14 +7,14 @@
 --
 -- Replies  a string  granted: the token
 --          a status  `counter …`: KEYS[2] is no counter (its type), or at its `end`
---          else      as acquire.lua
+--          otherwise as acquire.lua
 
 local stands, wrong = counter()
 if wrong then
   return wrong.err and redis.error_reply(wrong.err .. ' script: user_script') or wrong
 end
 local held = redis.call('EXISTS', KEYS[1]) == 1
--- With a line or without: a request that has left the line may ask for it.
+-- The count may be 0 with a line or without: a request that has left the line may ask for it.
 if held and redis.pcall('HGET', KEYS[1], ARGV[1]) == '0' then
   held = false
 end

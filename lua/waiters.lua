@@ -2,14 +2,14 @@
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its line, if it has one
--- ARGV[last] what is told of the line, if there is a KEYS[2] (serve.lua)
+-- ARGV[last] the parameters of the line, if there is a KEYS[2] (serve.lua)
 --
 -- Replies  a list  for each process the field that asks, and for how many seconds it has been in the line
 
 local waiters = {}
 if KEYS[2] then
   local wakes = string.match(ARGV[#ARGV], '^S?%d+ %d+ (.*)$')
-  -- Bounded: a server runs nothing else meanwhile.
+  -- Bounded, since a server runs nothing else in the meantime.
   local line = redis.call('ZRANGE', KEYS[2], 0, 999, 'WITHSCORES')
   local now = line[1] and redis.call('TIME')[1]
   for at = 1, #line, 2 do
