@@ -100,7 +100,7 @@ impl Spread {
 /// Masters that certainly do not have a hold's field, so that its end need not be sent to them. Without this:
 ///
 /// 1. A master is away for a long time.
-/// 2. The end of each lock that is taken and released meanwhile is sent to it again and again, for a lease.
+/// 2. The end of each lock that is taken and released in that time is sent to it again and again, for a lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Absence {
     absent: MasterSet,

@@ -685,7 +685,7 @@ impl Attempts {
             }
             // Granted, maybe with a token.
             _ => {
-                // If the `Locks` was closed meanwhile, nobody will renew the hold, so it is undone.
+                // If the `Locks` was closed in the meantime, nobody will renew the hold, so it is undone.
                 let open = self.options.handle.check_open();
                 open.inspect_err(|_| {
                     self.visit(|entry, _, at| {

@@ -49,7 +49,7 @@ pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Re
             return Err(failure.error.again().on(&keys.name));
         }
     }
-    // If the `Locks` was closed meanwhile, nobody will renew the hold, so it is undone.
+    // If the `Locks` was closed in the meantime, nobody will renew the hold, so it is undone.
     handle
         .check_open()
         .inspect_err(|_| conclude(Err(Outcome::Unknown)))

@@ -42,7 +42,7 @@ impl LockEntry {
             None if hold.count() > 1 => HandOver::Nested(hold.count()),
             None if hold.fence.is_some() => HandOver::Fenced,
             // 1. A re-entry is under way, or a settle. 2. The hold is continued elsewhere. 3. The request would never learn its
-            //    result.
+            // result.
             None if hold.command.is_some() || hold.next_action().is_some() => HandOver::Wait,
             None => HandOver::Done,
         }
@@ -125,7 +125,7 @@ impl LockEntry {
         hold.confirmed(new.lease, pending.sent, at.slept);
         let mut level = new.level_of(owner.settle_at(&place));
         // 1. A branch of a task asks, and is refused. 2. Another branch of it resumes. 3. The first one would look nested in
-        //    that.
+        // that.
         level.branch = self.queue.prove_beside(&level.owner);
         hold.enter(level, 1);
         hold.offer.begin(at.now);

@@ -133,7 +133,7 @@ impl LockEntry {
             |front: &&Waiter| matches!(front.phase, WaiterState::Waiting | WaiterState::Asleep { .. });
         let Some(front) = self.outer_front().filter(comes).map(|front| front.id) else { return false };
         // 1. The end is sent, and the machine sleeps for hours, or the answer is looked at late. 2. Nothing wakes a request that
-        //    pauses.
+        // pauses.
         self.pauses(front, after(now, pause.min(LONGEST_PAUSE)));
         // It has to set its timer.
         let woken = self.queue.get_mut(front).and_then(|request| request.wake(now));

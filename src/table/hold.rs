@@ -332,7 +332,7 @@ impl Hold {
             return false; // It ends when the server may drop it.
         }
         // 1. A nested request, or an extension, is sent. 2. The end comes. 3. It runs, and the key lives for the lease that it
-        //    sets.
+        // sets.
         let asked = self.command.as_ref().filter(|command| !command.sender.is_background());
         let asked_until =
             asked.and_then(|command| command.action.lease()).map(|lease| after(now, lease.duration()));

@@ -118,7 +118,7 @@ impl Orphans {
         for id in self.ids().collect::<Vec<_>>() {
             if let Some(hold) = self.get_mut(id).filter(|hold| hold.apart.spread.remains.contains(master)) {
                 // 1. The orphan is being ended there, and the connection breaks. 2. There is a new connection. 3. The failure is
-                //    reported.
+                // reported.
                 hold.retry_at = now;
                 hold.doubt();
             }

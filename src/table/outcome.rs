@@ -342,7 +342,7 @@ impl LockEntry {
         }
         match answer {
             // 1. The acquire runs there late, after a renewal that found nothing. 2. The end finds the field that it made. 3. The
-            //    repair runs.
+            // repair runs.
             _ if left && hold.is_ending() && hold.apart.absence.repaired().contains(master) => {
                 hold.remains_at(MasterSet::one(master), now);
             }

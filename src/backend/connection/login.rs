@@ -1,4 +1,4 @@
-//! Credentials that a provider is asked for: at each new connection, and before those of an open connection expire.
+//! Credentials from a provider, which is asked at each new connection, and before those of an open connection expire.
 
 use std::sync::Arc;
 use std::time::Duration;

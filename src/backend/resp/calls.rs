@@ -197,7 +197,7 @@ impl Calls {
             self.out = bytes;
         }
         // 1. A call is written. 2. Its caller drops it. 3. The socket has no room. The call was not given to the socket, and never
-        //    is.
+        // is.
         if !is_whole || self.left > 0 {
             self.remove_left();
         }
