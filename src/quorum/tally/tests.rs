@@ -269,7 +269,7 @@ enum Answer {
 const ANSWERS: [Answer; 6] = [
     Answer::Ttl(Duration::ZERO),
     Answer::Ttl(Duration::from_secs(20)),
-    // The same hold, by a later answer.
+    // A later answer about the same hold.
     Answer::Ttl(Duration::from_millis(20_005)),
     Answer::Ttl(Duration::from_secs(600)),
     Answer::Foreign,

@@ -136,7 +136,7 @@ fn a_move_without_an_answer_is_undone_on_each_master_that_it_was_sent_to() {
     world.entry.conclude(&pending, Err(Outcome::Unknown), spread, world.at);
     let [end] = &world.due()[..] else { panic!("it is due") };
     assert!(end.is_end() && end.masters == MasterSet::ALL && end.call.field == pending.call.field);
-    // It finds nothing: the move may run behind it.
+    // It finds nothing: the move may run after it.
     let missing = Spread { missing: MasterSet::first(3), ..Spread::default() };
     world.entry.conclude(end, Ok(&Reply::Gone), missing, world.at);
     world.at.now += std::time::Duration::from_secs(2);

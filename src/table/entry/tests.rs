@@ -627,7 +627,7 @@ fn what_happens_on_a_master_while_something_is_ended_there_is_not_forgotten() {
     assert!(world.entry.is_empty());
 }
 
-/// Its acquire was sent there again, with the text of its script, behind the end of the hold.
+/// Its acquire was sent there again, with the text of its script, after the end of the hold.
 #[test]
 fn what_a_master_has_granted_after_the_end_is_ended_there() {
     let mut world = World::new(1);
@@ -645,7 +645,7 @@ fn what_a_master_has_granted_after_the_end_is_ended_there() {
     }
 }
 
-/// They are looked at in steps: the first one behind a time without any is looked at when it is due.
+/// They are looked at in steps: the first one after a time without any is looked at when it is due.
 #[test]
 fn what_is_left_on_a_master_is_ended_at_once_where_nothing_was_left_before() {
     let mut world = World::new(1);
@@ -659,7 +659,7 @@ fn what_is_left_on_a_master_is_ended_at_once_where_nothing_was_left_before() {
     }
 }
 
-/// What is there for each lock that is held, beside its names: a part that most locks never have is behind a pointer.
+/// The memory for each held lock, beside its names: a part that most locks never have is behind a pointer.
 #[test]
 fn a_held_lock_at_rest_takes_no_more_than_this() {
     let sizes = [size_of::<LockEntry>(), size_of::<Hold>(), size_of::<Level>(), size_of::<Fate>()];

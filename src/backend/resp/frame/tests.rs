@@ -78,7 +78,7 @@ fn what_no_server_sends_is_an_error_at_once() {
     }
 }
 
-/// Else a server that sends a line without an end, or lengths that it does not keep, fills the memory.
+/// Otherwise a server that sends a line without an end, or announces lengths that it does not keep, fills the memory.
 #[test]
 fn what_has_no_end_is_an_error_before_it_is_large() {
     let line = vec![b'+'; LONGEST_LINE];

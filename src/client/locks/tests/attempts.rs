@@ -1,4 +1,4 @@
-//! Several attempts at once for several names: of those that begin together one is granted, and none holds a name behind a busy one.
+//! Several attempts at once for several names: of those that begin together one is granted, and none holds a name after a busy one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Masters that answer, but more slowly than the lease that is asked for.
+//! Masters that answer, but take longer than the requested lease.
 
 use std::collections::VecDeque;
 use std::time::Duration;

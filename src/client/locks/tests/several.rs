@@ -70,7 +70,7 @@ async fn asked<T: Send + 'static>(
 async fn a_name_that_is_lost_before_the_last_one_is_granted_is_asked_for_again_after_a_pause() {
     let store = Memory::new();
     let (request, first) = asked(&store, several(&store).await.lock()).await;
-    // The name behind the lost one is given back for the time of the pause.
+    // The name after the lost one is released for the time of the pause.
     sleep(PAUSE / 2).await;
     assert!(!request.is_finished());
     assert_eq!((field(&store, "a"), field(&store, "b")), (None, None));

@@ -93,7 +93,7 @@ fn a_guard_that_goes_before_a_nested_one_is_logged() {
     }
 }
 
-/// The runtime of the background has ended: what they wait for would never come.
+/// The runtime of the background has ended, so what they wait for would never come.
 #[test]
 fn whoever_waits_for_the_background_is_woken_when_it_ends() {
     let mut world = World::new(1);
@@ -330,7 +330,7 @@ fn a_hold_names_nobody_from_its_end_on() {
     }
 }
 
-/// What was renewed late is reported once it is renewed: a release that succeeds behind a failed command says nothing about it.
+/// A late renewal is reported once the hold is renewed: a release that succeeds after a failed command says nothing about it.
 #[test]
 fn a_release_is_not_reported_as_a_late_renewal() {
     let mut world = World::new(1);
@@ -428,7 +428,7 @@ fn a_ttl_that_is_too_long_is_brought_back_behind_the_renewal_that_finds_it() {
     assert_eq!(world.entry.holds[0].end(), end, "which shows nothing of the TTL");
 }
 
-/// A release goes behind a renewal that is under way. The server refuses the one, and not the other.
+/// A release goes after a renewal that is under way. The server refuses the one, and not the other.
 #[test]
 fn a_renewal_that_is_refused_and_a_release_that_waits_for_it_take_turns() {
     let mut world = World::new(1);

@@ -1,4 +1,4 @@
-//! Heads that ask, sleep, or do not come, and what others may do meanwhile.
+//! Heads that ask, sleep, or do not come, and what others may do in that time.
 
 use super::*;
 

@@ -96,7 +96,7 @@ fn who_was_not_refused_says_nothing_of_the_line() {
     // It was refused before, and is granted what it asks for first.
     lock(&mut world, Some(false));
     lock(&mut world, None);
-    // Refused without a line, it enters with its next attempt; so does who comes behind it, also where nothing is left of the entry.
+    // Refused without a line, it enters with its next attempt; so does the next request, even if nothing is left of the entry.
     world.is_taken();
     let id = world.asks(&Owner::new(), true);
     assert_eq!(says(&world, id), None);
@@ -215,7 +215,7 @@ fn a_hint_for_what_nobody_here_knows_ends_nothing() {
     }
 }
 
-/// What nobody waits for any more may be the holder for a time, and nobody else would be notified of that.
+/// A field that nobody waits for any more may be the holder for a time, and nobody else would be notified of that.
 #[test]
 fn whoever_waits_asks_behind_a_hint_for_what_nobody_here_knows() {
     let mut world = World::fair();
@@ -317,7 +317,7 @@ fn a_process_that_left_the_lock_to_others_asks_for_it_behind_them() {
     let id = world.asks(&Owner::new(), true);
     assert!(world.askers[world.asker(id)].asking.is_none());
     assert_eq!(world.askers[world.asker(id)].nap, Some(until));
-    // Messages wake nobody meanwhile.
+    // Messages wake nobody in that time.
     world.entry.message(0, world.now);
     world.poll(world.asker(id));
     assert!(world.askers[world.asker(id)].asking.is_none());

@@ -1,4 +1,4 @@
-//! Answers, requests and ends that are looked at late: what has changed meanwhile counts.
+//! Answers, requests and ends that are looked at late: changes that happened in between count.
 
 use super::*;
 
@@ -155,7 +155,7 @@ fn nothing_is_nested_in_a_level_whose_max_hold_is_over() {
     assert_eq!(world.guards[0].fate.loss(), Some(Loss::MaxHold));
 }
 
-/// In this order: 1. A re-entry is asked for. 2. The outer level's `max_hold` is over. 3. The re-entry is granted.
+/// 1. A re-entry is requested. 2. The outer level's `max_hold` is over. 3. The re-entry is granted.
 #[test]
 fn a_re_entry_is_undone_where_the_level_that_it_is_nested_in_is_over() {
     let mut world = World::new(1);

@@ -18,7 +18,7 @@ pub(super) enum Listener {
     None,
     /// The server has not read it: what is published reaches nobody.
     Asks,
-    /// The confirmation is on its way, and messages are behind it.
+    /// The confirmation is on its way, and messages come after it.
     Unconfirmed,
     Listens,
 }

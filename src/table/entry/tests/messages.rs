@@ -1,12 +1,12 @@
-//! What messages of several masters mean to whoever sleeps.
+//! What messages of several masters mean to sleeping requests.
 
 use super::*;
 use crate::holder::Holder;
 use crate::table::entry::Subscription;
 use crate::table::queue::{Waiter, WaiterState};
 
-/// A master that does not run a release publishes nothing, nor does one that has nothing to release. Else the next message from there, of a lock that was forced away, would
-/// be taken for that of the release.
+/// A master that does not run a release publishes nothing, nor does one that has nothing to release. Otherwise the next message
+/// from there, of a lock that was forced away, would be taken for that of the release.
 #[test]
 fn no_message_of_a_release_is_expected_from_a_master_that_did_not_run_it() {
     let third = MasterSet::one(2);
@@ -118,8 +118,8 @@ fn the_message_of_a_release_is_no_news_though_a_renewal_was_answered_late() {
     assert!(sent.is_empty(), "{sent:?}");
 }
 
-/// In this order: 1. A head asks. 2. The others report another release than the one that it asks behind, and one of three masters is late
-/// with it. 3. It is refused. The late one may be what a majority waits for.
+/// 1. A head asks. 2. The others report another release than the one after which it asks, and one of three masters is late with it.
+/// 3. It is refused. The late one may be what a majority waits for.
 #[test]
 fn a_head_that_was_notified_of_a_release_while_it_asked_sleeps_for_a_short_time() {
     for notified in [false, true] {

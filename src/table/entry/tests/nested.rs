@@ -90,7 +90,7 @@ fn a_level_in_a_certain_hold_takes_no_command_and_neither_does_its_release() {
     assert_eq!(world.samples.iter().filter(|sample| **sample == Sample::Nested).count(), 3);
 }
 
-/// The masters are given the count that stands behind it, so they have counted all levels then.
+/// The masters are given the count that stands after it, so they have counted all levels then.
 #[test]
 fn a_level_that_is_asked_for_brings_the_count_up_to_date() {
     let (mut world, owner) = World::one_nests();
@@ -110,7 +110,7 @@ fn a_level_that_is_asked_for_brings_the_count_up_to_date() {
     world.rest();
 }
 
-/// 1. A bare request yields, and is not polled again. 2. A sibling asks behind it. Woken by its waker alone it would never be late.
+/// 1. A bare request yields, and is not polled again. 2. A sibling asks after it. Woken by its waker alone it would never be late.
 #[test]
 fn a_nested_request_that_yields_and_is_not_polled_is_passed_over() {
     let (mut world, owner) = World::one_nests();

@@ -194,12 +194,12 @@ impl World {
         self.take_with(Spread::default(), |_| ())
     }
 
-    /// The same, while this happens.
+    /// Takes the lock while this happens.
     pub(super) fn take_while(&mut self, happens: impl FnOnce(&mut LockEntry)) -> (Pending, u64) {
         self.take_with(Spread::default(), happens)
     }
 
-    /// The same, where the masters differ so.
+    /// Takes the lock while the masters differ in this way.
     pub(super) fn take_with(
         &mut self,
         spread: Spread,

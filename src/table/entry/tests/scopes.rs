@@ -1,5 +1,5 @@
-//! The same model through all orders of few events. Breadth first, so that the first path to a fault is a shortest
-//! one. A path is data: what is printed can be put into a test, and walked again.
+//! Runs the same model through all orders of few events. Breadth first, so that the first path to a fault is a shortest one. A path
+//! is data: the printed text can be put into a test, and run again.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write;
@@ -577,7 +577,7 @@ const STRANGERS: Scope = Scope { kinds: &[lock(0), lock(4)], ..ANY_TWO };
 const PARENT_AND_CHILD: Scope = Scope { kinds: &[lock(0), lock(1)], ..ANY_TWO };
 const THREE_OF_A_TREE: Scope = Scope { kinds: &[lock(0), run(0), lock(4)], requests: 3, ..ANY_TWO };
 
-/// The first one holds, the second one sleeps behind it, and messages reach this process.
+/// The first one holds, the second one sleeps after it, and messages reach this process.
 const ONE_WAITS: &[Step] =
     &[Step::Begins(0), Step::Ends(0, Net::Answers), Step::Begins(1), Step::Subscribes, Step::Confirmed];
 

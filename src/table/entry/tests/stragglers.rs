@@ -87,7 +87,7 @@ fn a_late_answer_to_a_renewal_shows_nothing_of_a_hold_that_is_gone() {
     }
 }
 
-/// The same, where the answer to the renewal comes before the hold is gone: while it stands, or while its end is under way.
+/// The answer to the renewal comes before the hold is gone: while it stands, or while its end is under way.
 #[test]
 fn a_late_answer_to_a_renewal_has_no_end_sent_twice() {
     let missing = Spread { missing: MasterSet::one(LATE), ..Spread::default() };
@@ -111,7 +111,7 @@ fn a_late_answer_to_a_renewal_has_no_end_sent_twice() {
     }
 }
 
-/// The same on a master where the hold was repaired.
+/// A renewal is answered late by a master where the hold was repaired.
 #[test]
 fn a_late_answer_to_a_renewal_has_no_end_sent_to_a_master_that_was_repaired() {
     let mut world = World::new(1);
@@ -129,7 +129,7 @@ fn a_late_answer_to_a_renewal_has_no_end_sent_to_a_master_that_was_repaired() {
     assert!(world.entry.is_empty());
 }
 
-/// A repair runs, or may run, on the third master behind the end of its hold.
+/// A repair runs, or may run, on the third master after the end of its hold.
 #[test]
 fn what_a_repair_makes_when_its_hold_is_gone_is_ended() {
     for answer in [LateAnswer::There, LateAnswer::Unknown] {

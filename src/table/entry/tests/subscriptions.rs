@@ -50,7 +50,7 @@ fn a_head_asks_again_when_a_subscription_is_lost() {
     assert!(world.is_woken(head));
 }
 
-/// Whoever is behind a hold of this process waits for its end, and whoever asks does not wait yet.
+/// A request that waits for a hold of this process waits for its end, and a request that asks does not wait yet.
 #[test]
 fn a_subscription_is_wanted_while_a_stranger_waits_and_no_longer() {
     let mut world = World::new(1);

@@ -45,7 +45,8 @@ fn a_new_head_asks_though_it_has_asked_and_gone_to_sleep_before() {
     assert!(world.is_woken(second), "it sleeps on beside a lock that may be free");
 }
 
-/// First, two sleep. 1. The lock is released, and the message wakes the first one. 2. It is not polled, and is passed over.
+/// First, two requests sleep. 1. The lock is released, and the message wakes the first one. 2. It is not polled, and is passed
+/// over.
 #[test]
 fn whoever_follows_one_that_is_passed_over_asks_though_it_has_asked_and_gone_to_sleep_before() {
     let (mut world, [first, second]) = two_that_sleep();
@@ -355,7 +356,7 @@ fn a_release_that_is_not_polled_is_given_up_for_one_that_waits() {
     assert!(matches!(&sent[..], [end] if end.is_end() && end.repeated), "{sent:?}");
 }
 
-/// However many wait behind it.
+/// However many wait after it.
 #[test]
 fn a_head_that_does_not_come_is_passed_over_before_few_and_before_many() {
     for waiting in [2, 3, 9] {
@@ -371,7 +372,7 @@ fn a_head_that_does_not_come_is_passed_over_before_few_and_before_many() {
     }
 }
 
-/// A request for several names gives one of them back, and asks anew for it, which its owner has meanwhile.
+/// A request for several names gives one of them up, and asks for it again after its owner has got it.
 #[test]
 fn a_level_that_was_granted_since_a_bare_request_began_is_one_of_a_branch() {
     for (is_older, bare) in [(false, true), (true, true), (false, false)] {
@@ -401,7 +402,7 @@ fn a_request_that_asks_anew_beside_a_branch_and_a_level_from_before_is_ambiguous
     assert!(world.entry.enter_again(request, began).is_err());
 }
 
-/// It costs the server more, and is of no use where nobody waits for an answer.
+/// It costs the server more, and is useless if nobody waits for an answer.
 #[test]
 fn whoever_may_sleep_on_the_answer_asks_for_the_holder_as_well() {
     let mut world = World::new(1);

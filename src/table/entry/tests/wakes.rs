@@ -139,7 +139,7 @@ fn branches_of_an_owner_are_proven_while_it_holds_or_asks_and_no_longer() {
     }
 }
 
-/// Its next request begins anew, and what is nested in that one re-enters.
+/// Its next request begins afresh, and requests that are nested in that one re-enter.
 #[test]
 fn an_owner_that_has_handed_its_hold_over_has_no_proven_branches_any_more() {
     let mut world = World::new(1);
