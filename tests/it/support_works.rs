@@ -7,6 +7,7 @@ use futures::StreamExt;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, RedisResult};
 
+use crate::support::cluster::Cluster;
 use crate::support::process::Worker;
 use crate::support::proxy::{Proxy, Which};
 use crate::support::server::Server;
@@ -339,4 +340,22 @@ async fn the_log_has_recorded_events() {
     assert_eq!(log::all(|e| e.mentions("the-log-has")).len(), 1);
     assert!(log::find(|e| e.mentions("the-log-has-not")).is_none());
     teller.await.unwrap();
+}
+
+/// Behind a failover the former master has the keys of the new one, and moves none.
+#[tokio::test]
+async fn a_slot_moves_also_to_a_node_whose_replica_was_a_master() {
+    let cluster = Cluster::start().await;
+    let (failed_over, name) = (cluster.name_on(0, "stays").await, cluster.name_on(1, "moves").await);
+    cluster.fail_over(3).await;
+    for witness in [1, 2] {
+        let knows = async || cluster.owner_seen_by(witness, &failed_over).await == 3;
+        eventually("the others know the new master", knows).await;
+    }
+    cluster.node(1).ask::<()>(&["SET", &name, "1"]).await;
+    cluster.begin_move(&name, 1, 3).await;
+    cluster.move_key(&name, 1, 3).await;
+    eventually("the key on the replica", async || cluster.node(0).all_keys().await.contains(&name)).await;
+    cluster.end_move(&name, 3, &[3, 1, 2]).await;
+    assert_eq!(cluster.owner_seen_by(2, &name).await, 3);
 }

@@ -243,6 +243,10 @@ impl Cluster {
     pub async fn end_move(&self, key: &str, to: usize, notified: &[usize]) {
         let (slot, target) = (self.slot(key).await.to_string(), self.id(to).await);
         for at in (0..MASTERS).filter(|at| *at != to) {
+            // Behind a failover it may be a replica: it has the keys of its master, and moves none.
+            if self.nodes[at].info("replication").await["role"] != "master" {
+                continue;
+            }
             let left: Vec<String> = self.nodes[at].ask(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]).await;
             for key in left {
                 self.move_key(&key, at, to).await;
