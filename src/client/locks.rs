@@ -218,15 +218,13 @@ impl Locks {
             session.ensure_watchdog();
             // Made before the table is read, so that progress in between is not missed.
             let progress = session.progress.notified();
-            let (unconfirmed, orphans, empty) = session
-                .table(|table, _| (table.has_unconfirmed_ends(), table.has_orphans(), table.is_empty()));
-            let left = unconfirmed || orphans || session.is_forcing();
+            let (unconfirmed, others, empty) = session.left_to_do();
             session.end_with_runtime();
             if session.stage() == Stage::RuntimeEnded && unconfirmed {
                 let message = "the tokio runtime that this `Locks` was connected on ended before some releases were confirmed; the leases free those locks";
                 return Err(Error::new(ErrorKind::Unavailable, message));
             }
-            if session.stage() >= Stage::Closed || !(left || empty) {
+            if session.stage() >= Stage::Closed || !(unconfirmed || others || empty) {
                 return Ok(());
             }
             let slice = session.takeover_pause().map(|pause| after(Instant::now(), pause));

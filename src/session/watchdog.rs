@@ -117,6 +117,15 @@ impl Session {
         }
         self.progress.notify_waiters();
     }
+
+    /// What `close` waits for: whether ends are unconfirmed, whether anything else is left to be sent, and whether nothing is held or asked
+    /// for.
+    pub(crate) fn left_to_do(&self) -> (bool, bool, bool) {
+        let forcing = self.is_forcing();
+        self.table(|table, _| {
+            (table.has_unconfirmed_ends(), table.has_orphans() || forcing, table.is_empty())
+        })
+    }
 }
 
 /// Runs until the session is closed or has no handle left, and nothing is left to be sent. `number` is that of this background task
@@ -136,7 +145,7 @@ fn watch(session: Arc<Session>, number: u64) -> impl Future<Output = ()> + Send 
 
 /// Returns whether the session has ended. If not, another task has taken over.
 async fn attend(session: &Arc<Session>, number: u64) -> bool {
-    let mut sent = JoinSet::new();
+    let (mut sent, mut left) = (JoinSet::new(), None);
     while session.is_active(number) {
         session.pulse.beat();
         // Made before the look, so that nothing that becomes due in between is missed.
@@ -152,7 +161,13 @@ async fn attend(session: &Arc<Session>, number: u64) -> bool {
             }
             continue;
         }
-        session.progress.notify_waiters();
+        // Only of what has changed. Else 1. a task awaits `close` and a request, 2. each of its polls polls the request, which nudges this
+        // task, 3. which notifies `close`, and so on without a pause until the masters answer.
+        let now_left = (session.stage() > Stage::Open).then(|| session.left_to_do());
+        if now_left.is_none() || now_left != left {
+            left = now_left;
+            session.progress.notify_waiters();
+        }
         let at_rest =
             || sent.is_empty() && !session.is_forcing() && session.table(|table, _| table.is_empty());
         if session.stage() > Stage::Open && at_rest() {

@@ -199,6 +199,8 @@ async fn a_nested_release_waits_for_no_renewal_that_is_refused() {
     stock
         .run(async |_| {
             let nested = stock.lock().await.unwrap();
+            // Within the same millisecond there would be nothing to renew.
+            assert_eq!(server.ask::<i64>(&["PEXPIRE", "refused-renewals", "20000"]).await, 1);
             server.ask::<()>(&["ACL", "SETUSER", "default", "-pexpire"]).await;
             assert_eq!(nested.check().await.unwrap_err().kind(), ErrorKind::Denied);
             soon("the release", nested.release()).await.unwrap();

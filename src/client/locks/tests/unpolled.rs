@@ -1,9 +1,11 @@
 //! Futures that are not polled for long: what becomes of them, and of those beside them.
 
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use futures::poll;
+use tokio::join;
 use tokio::time::{Instant, sleep};
 
 use crate::{Locks, Memory, Owner};
@@ -57,6 +59,24 @@ async fn close_ends_what_a_future_has_under_way_that_is_not_polled_any_more() {
         }
         drop(future);
     }
+}
+
+/// In one task each poll of the one is a poll of the other.
+#[tokio::test(start_paused = true)]
+async fn a_close_beside_a_request_of_its_task_waits_without_being_polled_on_and_on() {
+    let store = Memory::new();
+    let locks = Locks::builder(&store).connect().await.unwrap();
+    store.faults().stall(Duration::MAX);
+    let stock = locks.mutex("stock");
+    let mut polls = 0;
+    let mut both = pin!(async { join!(stock.lock(), locks.close()) });
+    let (asked, _) = poll_fn(|cx| {
+        polls += 1;
+        assert!(polls < 1000, "they wake each other");
+        both.as_mut().poll(cx)
+    })
+    .await;
+    assert!(asked.is_err());
 }
 
 #[tokio::test(start_paused = true)]
