@@ -447,7 +447,8 @@ impl Hold {
     /// Returns whether the server has it as it is known here, as far as this process knows, and nothing has to be sent. A renewal
     /// under way does not matter: it changes nothing here but the hold's end.
     pub(super) fn owes_nothing(&self) -> bool {
-        let renews = |command: &UnderWay| matches!(command.action, Action::Renew { .. }) && !command.doubted;
+        // What doubts the renewal of a live hold unsettles the hold as well.
+        let renews = |command: &UnderWay| matches!(command.action, Action::Renew { .. });
         self.state == State::Stands { unsettled: false }
             && self.command.as_ref().is_none_or(renews)
             && self.apart.spread.lacking.is_empty()

@@ -9,14 +9,13 @@ use crate::table::hold::Hold;
 use crate::table::level::{Granted, Level};
 use crate::table::queue::Queue;
 
-/// Returns the live hold, if one renewed level more or less changes nothing but its levels: no request of its tree waits, no
-/// branches are proven, no other hold is known, and no level ends before the hold does. A visit would find nothing to wake, to
-/// send, to forget, or to look at sooner.
+/// Returns the hold, if only one is known and one renewed level more or less changes nothing but its levels: no request of its tree waits,
+/// no branches are proven, and no level ends before the hold does. A visit would find nothing to wake, to send, to forget, or to look at
+/// sooner.
 fn simple<'a>(holds: &'a mut [Hold], queue: &Queue) -> Option<&'a mut Hold> {
     let [hold] = holds else { return None };
     let first = hold.levels.first()?;
-    let is_simple =
-        hold.lives() && first.watched && hold.limited().is_empty() && !queue.concerns(&first.owner);
+    let is_simple = first.watched && hold.limited().is_empty() && !queue.concerns(&first.owner);
     is_simple.then_some(hold)
 }
 
@@ -36,7 +35,8 @@ impl LockEntry {
             return None;
         }
         let at = at()?;
-        if at.now >= hold.end() || !hold.is_certain(at.now) {
+        // So it is not lost either, and does not end within half a lease.
+        if !hold.is_certain(at.now) {
             return None;
         }
         *number += 1;
@@ -52,8 +52,8 @@ impl LockEntry {
     pub(crate) fn unnest(&mut self, id: u64, level: u64, at: Moment) -> Option<Level> {
         let hold =
             simple(&mut self.holds, &self.queue).filter(|hold| hold.id == id && at.now < hold.end())?;
-        // The masters have counted no more levels than are left.
-        let is_done = hold.levels.len() > 1 && hold.owes_nothing() && hold.stands < hold.count();
+        // The masters have counted no more levels than are left. That is at least one, so the last level never goes here.
+        let is_done = hold.owes_nothing() && hold.stands < hold.count();
         let left = hold.levels.pop_if(|last| is_done && last.id == level)?;
         left.owner.forget(&self.place);
         Some(left)

@@ -9,7 +9,7 @@ use crate::sim::program::{
 };
 
 /// What is drawn grows: a seed of an earlier edition draws what it did then.
-pub(super) const EDITION: u32 = 10;
+pub(super) const EDITION: u32 = 11;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -33,6 +33,10 @@ impl Program {
         if edition >= 10 {
             let bare = if nests.with(1).one_in(2) { BareReentry::Local } else { BareReentry::Asked };
             setup.reentry = (bare, nests.one_in(4));
+        }
+        if edition >= 11 && setup.lease < MINUTE && Key::new(seed).with(18).one_in(4) {
+            // An extension makes a hold good for long, while nothing has confirmed it for more than half a lease.
+            setup.longest_lease = 20 * setup.lease;
         }
         let chains = Key::new(seed).with(15);
         let has_chains = edition >= 8 && chains.one_in(8);
@@ -508,7 +512,7 @@ impl Writer<'_> {
         let (process, master) = (dice.roll(processes), dice.roll(masters));
         let one_in = dice.pick(&[1, 2, 5]);
         let slow = dice.pick(&[node_timeout / 2, 2 * node_timeout, 5 * node_timeout]);
-        let sides = [20, 20, 24, 30, 35, 35, 35, 35, 35, 35, 35][self.edition as usize];
+        let sides = [20, 20, 24, 30, 35, 35, 35, 35, 35, 35, 35, 35][self.edition as usize];
         let kind = match dice.roll(sides) {
             20..22 => {
                 let late = dice.pick(&[self.setup.latency, slow, lease.min(MINUTE)]);

@@ -2,6 +2,7 @@
 
 use super::late::MOMENT;
 use super::*;
+use crate::error::{Error, ErrorKind};
 use crate::table::claims::HandOver;
 use crate::table::queue::HEAD_PATIENCE;
 
@@ -183,6 +184,67 @@ fn a_hold_of_fixed_lease_is_certain_for_half_a_lease_too() {
     world.release_by(1, true);
     world.now += LEASE / 2 + MOMENT;
     assert!(!world.enters_for(&owner, Duration::from_secs(1)));
+}
+
+/// The masters count the level that leaves by what is under way: its release is sent behind that.
+#[test]
+fn a_nested_release_beside_a_nested_acquire_waits_for_it() {
+    let (mut world, owner) = World::one_nests();
+    world.asks(&owner.child(), false);
+    world.nests = None;
+    let inner = Owner::clone(&world.hold_now().levels[1].owner);
+    world.asks(&inner.child(), false);
+    assert!(world.hold_now().command.is_some());
+    let (hold, level, at) = (world.guards[1].hold, world.guards[1].level, world.at());
+    assert!(world.entry.unnest(hold, level, at).is_none());
+    assert!(matches!(world.entry.leave(hold, level, None, at), ReleaseStep::Wait));
+}
+
+#[test]
+fn nothing_nests_without_a_command_in_a_hold_that_masters_lack() {
+    let (mut world, owner) = World::one_nests();
+    let now = world.now;
+    world.entry.live_mut().unwrap().lacked_by(MasterSet::one(0), now);
+    assert!(!world.enters(&owner));
+}
+
+/// Others of this process are refused. The hold itself was confirmed just now.
+#[test]
+fn nothing_nests_without_a_command_while_those_of_the_lock_fail() {
+    let (mut world, owner) = World::one_nests();
+    let (at, child) = (world.at(), owner.child());
+    world.entry.outage.goes_on(Error::new(ErrorKind::Unavailable, "away"), LEASE, at.now);
+    assert!(world.entry.nest(&child, false, &mut world.numbers, || Some(at)).is_none());
+}
+
+#[test]
+fn a_fenced_level_in_a_hold_without_a_token_is_not_granted_in_silence() {
+    let (mut world, owner) = World::one_nests();
+    let (at, child) = (world.at(), owner.child());
+    assert!(world.entry.nest(&child, true, &mut world.numbers, || Some(at)).is_none());
+}
+
+/// Else it would be reported as done, while the hold may be gone.
+#[test]
+fn a_nested_release_behind_an_unknown_outcome_waits_for_the_settle() {
+    let (mut world, owner) = World::one_nests();
+    world.asks(&owner.child(), false);
+    let check = world.begins_check();
+    world.fails(&check, Net::AnswerLost);
+    let (hold, level, at) = (world.guards[1].hold, world.guards[1].level, world.at());
+    assert!(world.entry.unnest(hold, level, at).is_none());
+    assert!(matches!(world.entry.leave(hold, level, None, at), ReleaseStep::Wait));
+}
+
+/// The end has come, and the background has not looked yet.
+#[test]
+fn a_nested_release_past_the_end_of_its_hold_reports_the_loss() {
+    let (mut world, owner) = World::one_nests();
+    world.asks(&owner.child(), false);
+    world.now += LEASE;
+    let (hold, level, at) = (world.guards[1].hold, world.guards[1].level, world.at());
+    assert!(world.entry.unnest(hold, level, at).is_none());
+    assert!(matches!(world.entry.leave(hold, level, None, at), ReleaseStep::Lost(_)));
 }
 
 #[test]
