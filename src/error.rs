@@ -178,7 +178,7 @@ impl Error {
     pub(crate) fn lost(loss: Loss) -> Error {
         let mut error = Error::new(
             ErrorKind::Lost,
-            format!("the hold is lost, {loss}; stop the work that it guards, then take the lock anew"),
+            format!("the hold is lost, {loss}; stop the work that it guards, then take the lock again"),
         );
         error.0.loss = Some(loss);
         error
@@ -221,7 +221,7 @@ impl Error {
         error
     }
 
-    /// Puts a text before the message that says how many masters failed like this one.
+    /// Puts in front of the message how many masters failed like this one.
     pub(crate) fn behind(mut self, counted: &str) -> Error {
         self.0.message = in_one_line(format!("{counted}: {}", self.0.message));
         self
@@ -284,7 +284,7 @@ impl fmt::Display for Error {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {self}", self.0.kind)?;
-        // Mostly the message already contains the cause's text.
+        // The message usually contains the cause's text already.
         let mut last = self.to_string();
         let mut cause = self.source();
         while let Some(next) = cause {

@@ -58,7 +58,7 @@ impl Holder {
         &self.field
     }
 
-    /// Returns how often the holder has the lock, as the server counts it: 1, and one more for each re-entry that the server
+    /// Returns how many times the holder has the lock, as the server counts it: 1, and one more for each re-entry that the server
     /// granted.
     ///
     /// A nested level that was [granted without a command](crate::Builder::confirm_reentry) is not counted there.
@@ -100,7 +100,7 @@ impl WaitingProcess {
         WaitingProcess { field: field.into(), waiting_for, here: false }
     }
 
-    /// Returns this process as the `Locks` sees it whose fields begin with `uuid`.
+    /// Returns this process as seen by the `Locks` whose fields begin with `uuid`.
     pub(crate) fn seen_by(self, uuid: &str) -> WaitingProcess {
         let here = self.field.strip_prefix(uuid).is_some_and(|id| id.starts_with(':'));
         WaitingProcess { here, ..self }

@@ -1,5 +1,5 @@
-//! From a request to a guard: the one way in, for `lock`, `try_lock` and `run` alike. The functions of `Attempts` stand in the order
-//! in which a request goes through them: it waits for its turn, sends its acquire, and acts on the answer.
+//! Turns a request into a guard: the one way in, for `lock`, `try_lock` and `run` alike. The functions of `Attempts` stand in the
+//! order in which a request goes through them: it waits for its turn, sends its acquire, and acts on the answer.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -83,8 +83,8 @@ impl AcquireOptions {
         }
     }
 
-    /// Returns the number at which the request for several locks began that this one belongs to, or the highest number without such
-    /// a request. A level that was granted after that number is not above this request.
+    /// Returns the session's number when the request for several locks began that this one is part of, or `u64::MAX` if it is part
+    /// of none. A level with a higher number is not above this request.
     fn began(&self) -> u64 {
         self.part.as_ref().map_or(u64::MAX, |part| part.began)
     }
@@ -171,8 +171,9 @@ impl From<Error> for NotGranted {
     }
 }
 
-/// Grants a nested `run` in its first poll, if the masters have the hold of its tree for certain, and nothing else has to be
-/// decided: a recursion can make thousands of them. All other requests go through [`acquire`]; `None` means nothing else.
+/// Grants a nested `run` in its first poll, if the masters certainly have the hold of its tree and nothing else has to be decided.
+/// It exists because a recursion can make thousands of such requests. `None` means only that the request has to go through
+/// [`acquire`].
 pub(super) fn grant_here(options: &AcquireOptions, cx: &mut Context<'_>) -> Option<Guard> {
     let AcquireOptions { handle, keys, call, part: None } = options else { return None };
     let CallOptions { owner: Some(owner), bare: false, fenced, times, place, .. } = call else { return None };
@@ -181,11 +182,11 @@ pub(super) fn grant_here(options: &AcquireOptions, cx: &mut Context<'_>) -> Opti
         return None;
     }
     let granted = handle.nest(keys, owner, *fenced)?;
-    // A loop of nested runs lets other tasks go on here. There is some budget left, so this is ready at once.
+    // Takes part of the budget, so that a loop of nested runs lets other tasks run. Some budget is left, so this is ready at once.
     let _ready = pin!(consume_budget()).poll(cx);
     let level = granted.level;
     let mut guard = Guard::new(handle.clone(), keys.clone(), granted);
-    // This request has not waited, so it was in nobody's way: only requests that are made below it have an order.
+    // This request has not waited, so the order in which it asks does not matter; that of requests below it does.
     if let Some(tree) = handle.holds_in_order(level, owner, &keys.name, place) {
         guard.set_in_order(tree);
     }
@@ -194,8 +195,8 @@ pub(super) fn grant_here(options: &AcquireOptions, cx: &mut Context<'_>) -> Opti
 
 /// Begins a request, which asks until the lock is granted or its time is over. Called in the first poll.
 ///
-/// Not an `async fn`, which would take room for its arguments twice: glibc's allocator keeps only blocks of up to a kilobyte at hand
-/// for each thread.
+/// Not an `async fn`, which would store its arguments twice: glibc's allocator keeps only blocks of up to a kilobyte at hand for
+/// each thread.
 pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Guard, NotGranted>> + Send {
     let span = AcquireSpan::begin(&options.keys.name, options.call.place, || options.handle.system());
     let mut attempts = Attempts::new(options);
@@ -233,7 +234,7 @@ struct Attempts {
     id: Option<u64>,
     lease: Lease,
     began: Instant,
-    /// When it ends at the latest: after the time that `within` allows, or that of one attempt.
+    /// Its deadline: the end of the time that `within` allows, or of a single attempt.
     limit: Option<Instant>,
     /// Whether it makes a single attempt, and does not wait for others.
     once: bool,
@@ -242,13 +243,13 @@ struct Attempts {
     waiting: Waiting,
     /// `None` until an attempt is refused or fails.
     attempted: Option<Box<Attempted>>,
-    /// When it began to wait for a command of this process to end; it gives up after a time. That time is not counted from the
-    /// beginning of its whole wait: 1. It has waited in line for long. 2. The hold before it ends by itself, and wakes it. 3. The
-    /// end of that hold is not sent yet.
+    /// When it began to wait for a command of this process to end; it gives up after a time. Counted from the beginning of the
+    /// whole wait, that time could be over at once: 1. It waits in line for a long time. 2. The hold before it ends by itself,
+    /// which wakes it. 3. The end of that hold has not been sent yet.
     behind_since: Option<Instant>,
 }
 
-/// What a request finds when it looks whether it is its turn.
+/// What a request finds when it checks whether it is its turn.
 enum Look {
     /// It is its turn: send this command.
     Ask(Pending),
@@ -256,7 +257,7 @@ enum Look {
     Granted(Guard),
     /// It is not its turn, and its time is over.
     Over,
-    /// Wait until woken, at most until then.
+    /// It is not its turn: it waits until it is woken, or until this time.
     Wait(Option<Instant>),
 }
 
@@ -271,8 +272,8 @@ struct Attempted {
     last_failure: Option<Error>,
     /// Since when all attempts have failed.
     failing_since: Option<Instant>,
-    /// When it asks again although it is subscribed and the other hold's lease is not over by then: a lock that is free at that time
-    /// was released without a message.
+    /// When it asks again although it is subscribed and the other hold's lease will not be over by then. If the lock is free at
+    /// that time, it was released without a message.
     polls_at: Option<Instant>,
 }
 
@@ -287,7 +288,7 @@ impl Attempted {
         session.pause(self.pauses)
     }
 
-    /// Notes a pause until then. The time is on the timeline of holds, like the times at which attempts are sent.
+    /// Notes a pause that ends at `until`, on the timeline of holds, like the times at which attempts are sent.
     fn pauses_until(&mut self, until: Instant) {
         self.pauses = self.pauses.saturating_add(1);
         self.paused_until = Some(until);
@@ -377,7 +378,7 @@ impl Attempts {
         Ok(())
     }
 
-    /// Called if the order of locks is watched. Fixes the owner to the current one.
+    /// Reports the request to the watch of lock order. If it has no owner yet, it gets the current one.
     #[cold]
     fn asks_in_order(&mut self) {
         let began = self.options.began();
@@ -435,9 +436,10 @@ impl Attempts {
         // Most requests never sleep.
         let mut nap = pin!(None::<Sleep>);
         poll_fn(|cx| {
-            // Not in its first poll: see `answer_of`.
+            // It takes nothing over in its first poll: see `answer_of`.
             let takes = self.id.is_some();
-            // A `run` may be granted in its first poll without a command: a loop of such runs would never let another task go on.
+            // A `run` may be granted in its first poll without a command. Without this, a loop of such runs would never let another
+            // task run.
             if !takes && !self.options.call.bare {
                 ready!(pin!(consume_budget()).poll(cx));
             }
@@ -468,12 +470,12 @@ impl Attempts {
         session.check_open()?;
         let (uuid, counter) = (&*session.uuid, || self.options.fence());
         let fence = self.options.call.fenced.then_some(&counter as &dyn Fn() -> Arc<Fence>);
-        // Taken from both clocks, even for a new request: its acquire is dated by this moment, which must not be from before the
+        // Read from both clocks, even for a new request: its acquire is dated by this moment, which must not be from before the
         // machine slept.
         let at = session.moment();
         let names = self.asks_for_name(at);
-        // Of several names, only the one that is waited for enters the line: the others would be handed over as well, and then be
-        // held without use.
+        // If several names are requested, only the one that is waited for enters the line: the others would be handed over as well,
+        // and be held for nothing.
         let in_line = self.options.part.as_ref().is_none_or(|part| part.waits());
         // Each request of a `run` has an owner of its own and no branches.
         let (bare, config) = (self.options.call.bare, &session.config);
@@ -487,8 +489,8 @@ impl Attempts {
         let (patience, limit) = (session.terms.patience, session.config.unavailable_after);
         let (id, turn, taken, waits, _spent) = session
             .visit_at(at, &self.options.keys, |entry, number, at| {
-                // Otherwise all waiters would find out one after the other, each by an attempt of its own. With a limit of zero,
-                // each makes its one attempt.
+                // Ends every waiter in a lasting outage: otherwise they would notice it one after the other, each by an attempt of
+                // its own. With a limit of zero, each makes its one attempt.
                 if !limit.is_zero() && entry.outage.is_fresh(patience, at.by_tokio()) {
                     entry.outage.outlasts(limit, self.began, at.by_tokio()).map_or(Ok(()), Err)?;
                 }
@@ -504,7 +506,8 @@ impl Attempts {
                     }
                 };
                 let spent = entry.polled(id, waker, at.now);
-                // Read in the visit: a request that asks without a line while hints begin asks once more, which a later visit notes.
+                // Read in the visit: if hints begin after this, a later visit notes that a request that asks without a line now has
+                // to ask once more.
                 let line = session.hints.line(entry).filter(|_| in_line);
                 let turn = entry.admit(id, number(), AcquireParams { line, ..ask }, at);
                 if self.once && matches!(turn, Admission::Wait { refused: false, .. }) {
@@ -558,7 +561,7 @@ impl Attempts {
                 session.check_process()?;
                 self.options.waits();
                 self.waiting.begin(&self.options.keys.name, session.config.grouping.as_ref());
-                // Sleeps in slices, like every wait for the end of a lease: the machine may sleep past it.
+                // It sleeps in slices, like every wait for the end of a lease, since the machine may sleep past it.
                 let until = until.map(|until| at.nap(until));
                 let again = session.takeover_pause().map(|pause| after(now, 10 * pause));
                 Ok(Look::Wait(until.into_iter().chain(self.limit).chain(again).min()))
@@ -585,9 +588,9 @@ impl Attempts {
         }
     }
 
-    /// Returns whether an attempt that is made now asks who has the lock if it is busy, since its answer may be the last one before
-    /// the time is over. Not every attempt does: a server works twice as long on such an answer, and most requests end with a grant
-    /// or with `None`.
+    /// Returns whether an attempt that is made now also asks who has the lock: if its answer may be the last one before the time is
+    /// over. Not every attempt does, since a server works twice as long on such an answer, and most requests end with a grant or
+    /// with `None`.
     fn asks_for_name(&self, at: Moment) -> bool {
         const SOON: Duration = Duration::from_secs(1);
         let ends_soon = || self.limit.is_some_and(|limit| limit <= after(at.by_tokio(), SOON));
@@ -627,7 +630,7 @@ impl Attempts {
     /// would hold the lock before the second one asks, and the second one would be taken for a re-entry: nothing would prove that
     /// they are branches.
     async fn answer_of<T>(&self, mut asking: Pin<&mut impl Future<Output = T>>) -> Option<T> {
-        // Boxed: an early answer is rare.
+        // Boxed, since an early answer is rare.
         let (mut first, mut early) = (true, None::<Box<T>>);
         // No attempt takes longer than that anyway.
         let longest = after(Instant::now(), self.options.handle.terms.patience);

@@ -86,7 +86,7 @@ pub trait Answer: Sealed + Sized {
     fn not_ran<T>() -> Option<Self::Ran<T>>;
 }
 
-/// In a private module, so that nobody else implements [`Answer`].
+/// Keeps others from implementing [`Answer`], since its module is private.
 pub trait Sealed {}
 
 impl<A: Answer> Sealed for Option<A> {}
@@ -121,6 +121,6 @@ impl<A: Answer> Answer for Option<A> {
 
 /// Returns the error of a future that is polled after it was ready.
 pub(super) fn polled_again() -> Error {
-    let message = "the request was answered before, and its future polled again; make a new one";
+    let message = "the future was polled again after it was ready; make a new request";
     Error::new(ErrorKind::Misuse, message)
 }

@@ -7,7 +7,7 @@ use crate::base::telemetry::Place;
 use crate::client::hold_times::HoldTimes;
 use crate::owner::Owner;
 
-/// How one lock is requested, or several are.
+/// The options of a request for one lock or for several.
 #[derive(Clone, Debug)]
 pub(super) struct CallOptions {
     pub(super) within: Option<Duration>,
@@ -15,7 +15,7 @@ pub(super) struct CallOptions {
     pub(super) owner: Option<Owner>,
     /// Whether the request was made without a `run`: its owner may have other requests too.
     pub(super) bare: bool,
-    /// Whether the hold shall have a fencing token.
+    /// Whether the hold needs a fencing token.
     pub(super) fenced: bool,
     /// Whether a request that is not granted ends with an error, and not with `None`.
     pub(super) reports: bool,

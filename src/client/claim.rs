@@ -9,11 +9,11 @@ use crate::error::{Error, ErrorKind, Result};
 /// A hold on its way to another process. [`Guard::into_claim`](crate::Guard::into_claim) creates it, and
 /// [`Mutex::resume`](crate::Mutex::resume) turns it into a guard again.
 ///
-/// For a lock that is taken in one process and released in another: a request handler takes it, and a worker frees it. `Display` and
-/// `FromStr` are its text form, to be sent along with the job: as a `String`, or with serde through any helper that uses these two
-/// traits. The text is at most 200 bytes longer than the lock's name.
+/// It is for a lock that is taken in one process and released in another: a request handler takes it, and a worker frees it.
+/// `Display` and `FromStr` are its text form, to be sent along with the job: as a `String`, or with serde through any helper that
+/// uses these two traits. The text is at most 200 bytes longer than the lock's name.
 ///
-/// Whoever has the text and may write to the same Redis can resume the hold, once. So send it together with the job, and nowhere
+/// Anyone who has the text and may write to the same Redis can resume the hold, once. So send it along with the job, and nowhere
 /// else. It is no secret to those who can read this Redis: `HGETALL` of the lock's key shows the same. `Debug` shows it too.
 ///
 /// Nothing in it is trusted: the masters are asked whether the hold still stands. A claim that nobody resumes ends with the hold's
@@ -43,10 +43,10 @@ pub struct Claim {
     name: Arc<str>,
 }
 
-/// What each text begins with: the name and the version of its format.
+/// The beginning of each text: the name and the version of its format.
 const HEAD: &str = "nestlock-claim:1:";
 
-/// Longer than any field of this crate.
+/// The longest field that is accepted: longer than any of this crate.
 const LONGEST_FIELD: usize = 512;
 
 impl Claim {
@@ -86,7 +86,7 @@ impl FromStr for Claim {
 
     fn from_str(text: &str) -> Result<Claim> {
         parts(text).map(|(field, name)| Claim::new(field.into(), name.into())).ok_or_else(|| {
-            let message = "the text is no claim of a hold: it has to be what a `Claim` shows, from its first byte to its last";
+            let message = "the text is not a claim: it has to be exactly what the `Display` of a `Claim` writes, from its first byte to its last";
             Error::new(ErrorKind::Config, message)
         })
     }

@@ -12,8 +12,8 @@ use crate::base::{Events, gated, telemetry};
 use crate::config::{Config, MasterKind};
 use crate::error::{Error, Result};
 
-/// Connects to all masters. Fails without a majority. A wrong password or option is an error even on one of many, so that a mistake
-/// is reported early.
+/// Connects to all masters. Fails without a majority. A wrong password or option is an error even if only one of many masters has
+/// it, so that the mistake is noticed early.
 pub(crate) async fn connect_all(
     config: &Config,
     events: &[Arc<dyn Events>],
@@ -23,7 +23,7 @@ pub(crate) async fn connect_all(
         .map(|((master, role), events)| Some(Box::pin(join(master, role, config, Arc::downgrade(events)))));
     let mut joining: Vec<_> = joining.collect();
     let mut joined: Vec<_> = joining.iter().map(|_| None).collect();
-    // All at once, and not on tasks of their own, so that a dropped future leaves nothing to be cleaned up.
+    // Polled together here and not spawned, so that a dropped future leaves nothing to clean up.
     poll_fn(|cx| {
         for (joining, joined) in joining.iter_mut().zip(&mut joined) {
             if let Some(Poll::Ready(master)) = joining.as_mut().map(|joining| joining.as_mut().poll(cx)) {
@@ -41,7 +41,7 @@ pub(crate) async fn connect_all(
     {
         let (masters, majority) = (masters.len(), masters.len() / 2 + 1);
         let counted = format!(
-            "{there} of {masters} masters can be connected to, and {majority} have to be; the last failure"
+            "only {there} of {masters} masters can be connected to, but {majority} are needed; the last failure"
         );
         return Err(if masters == 1 { error } else { error.behind(&counted) });
     }

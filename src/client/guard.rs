@@ -49,9 +49,9 @@ pub struct Guard<K: Kind = Plain> {
 struct OwnLevel {
     held: Held,
     depth: u32,
-    /// It has been removed from the hold, so the drop has nothing left to do.
+    /// Whether it has been removed from the hold, so that the drop has nothing left to do.
     released: bool,
-    /// `None` if nothing is noted. Boxed: a guard is moved more often than its notes are read.
+    /// `None` if nothing is noted. Boxed, since a guard is moved more often than its notes are read.
     notes: Option<Box<Notes>>,
 }
 
@@ -99,7 +99,7 @@ impl<K: Kind> Guard<K> {
         self.level.span()
     }
 
-    /// Called if the order of locks is watched. The level was noted under `tree`.
+    /// Notes that the watch of lock order has the level under `tree`.
     #[cold]
     pub(super) fn set_in_order(&mut self, tree: Tree) {
         self.level.notes.get_or_insert_default().in_order = Some(tree);
@@ -152,7 +152,7 @@ impl<K: Kind> Guard<K> {
             self.level.leaves_order();
         }
         let lost = |loss| Err(Error::lost(loss).on(&self.level.held.keys.name));
-        // By reference: if the command were moved out, each task that has a lock would need room for it twice.
+        // Matched by reference: if the command were moved out, each task that releases a lock would need room for it twice.
         match &step {
             ReleaseStep::Released => Ok(()),
             ReleaseStep::Lost(loss) => lost(*loss),
@@ -167,7 +167,7 @@ impl<K: Kind> Guard<K> {
                     self.await_release(self.level.held.handle.terms.patience).await?.or_else(lost)
                 }
                 Err(error) if error.kind() == ErrorKind::Unavailable => {
-                    // The background sends it again, and may be answered soon if only a connection broke.
+                    // The background sends it again. If only a connection broke, the answer may come soon.
                     let rest = self.level.held.handle.config.node_timeout.saturating_sub(began.elapsed());
                     self.await_release(rest).await.map_err(|_| error)?.or_else(lost)
                 }
@@ -360,13 +360,13 @@ impl<K: Kind> Guard<K> {
         &self.level.held.keys.name
     }
 
-    /// Returns the field that stands for this hold in Redis: `<uuid>:<id>`, after a [label](crate::Builder::label) and a `:` if there
-    /// is one.
+    /// Returns the field that stands for this hold in Redis: `<uuid>:<id>`, preceded by the [label](crate::Builder::label) and a
+    /// `:` if there is one.
     ///
     /// Nested holds share it, and so do holds that passed from task to task inside this process
     /// ([`local_handoff`](crate::Builder::local_handoff)).
     ///
-    /// It is for logs, and to compare with what `HGETALL` shows. See the example of [`Guard`].
+    /// Use it in logs, and to compare with the output of `HGETALL`. See the example of [`Guard`].
     #[must_use]
     pub fn field(&self) -> &str {
         &self.level.held.field
@@ -400,9 +400,9 @@ impl Guard {
     /// Gives up the hold to the process that [`resume`](crate::Mutex::resume)s the claim, another one or this one.
     ///
     /// The lock stays held. A lease that is renewed is renewed once more first. After that this process neither renews nor releases
-    /// the hold: if nobody resumes it before the lease is over, the lock is free. So whoever gets the claim has to resume it by then:
-    /// take the lock with a lease that is longer than the hand-over takes ([`Builder::lease`](crate::Builder::lease),
-    /// [`fixed_lease`](crate::futures::Request::fixed_lease)), or [`extend`](Guard::extend) it before. `max_hold` and `at_least` end
+    /// the hold: if nobody resumes it before the lease is over, the lock is free. So the claim has to be resumed by then: take the
+    /// lock with a lease that is longer than the hand-over takes ([`Builder::lease`](crate::Builder::lease),
+    /// [`fixed_lease`](crate::futures::Request::fixed_lease)), or [`extend`](Guard::extend) it first. `max_hold` and `at_least` end
     /// with this guard, and are not carried over.
     ///
     /// A fenced guard has no such method, since a token can't be handed over. See the example of [`Claim`].
@@ -446,11 +446,11 @@ impl Guard {
             HandOver::Done | HandOver::Wait => return Ok(()),
             HandOver::Lost(loss) => return Err(Error::lost(*loss).on(&self.level.held.keys.name)),
             HandOver::Nested(levels) => format!(
-                "the hold has {levels} levels, and is handed over with one alone; release the others first, or take the lock as an owner \
+                "the hold has {levels} levels, but only one with a single level can be handed over; release the others first, or take the lock as an owner \
                  of its own"
             ),
             HandOver::Fenced => {
-                "the hold has a fencing token, and can't be handed over; take the lock by a plain `mutex`, or have the other process take it"
+                "a hold with a fencing token can't be handed over; take the lock with a plain `mutex`, or let the other process take it"
                     .to_owned()
             }
         };

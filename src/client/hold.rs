@@ -246,8 +246,8 @@ impl Held {
         verdict.result.map(|_| meaning).map_err(|failure| failure.error)
     }
 
-    /// Sends the renewal that `begin` starts, as soon as no other command of the hold is under way. Fails if one still is at
-    /// `limit`.
+    /// Sends the renewal that `begin` starts, as soon as no other command of the hold is under way. Fails if one still is when
+    /// `limit` is reached.
     pub(super) async fn renew(
         &self,
         limit: Instant,
@@ -258,7 +258,7 @@ impl Held {
                 return Poll::Ready(Err(Error::lost(loss).on(&self.keys.name)));
             }
             let begun = self.handle.visit(&self.keys, |entry, number, at| {
-                // Never polls for a hold that ends, since its waker would not be called.
+                // Begins nothing for a hold that ends: the waker would never be called.
                 self.is_known(entry).then(|| begin(entry, number(), cx.waker(), at.now))
             });
             match begun {
@@ -323,7 +323,7 @@ async fn loss(handle: Handle, keys: Arc<Keys>, (id, level): (u64, u64), fate: Ar
                     changed.await;
                 }
             }
-            // Has a timer of its own, since the runtime of the background may have ended or be stopped.
+            // It has a timer of its own, since the runtime of the background may have ended or be stopped.
             Some(end) => tokio::select! {
                 biased;
                 () = changed => {}

@@ -1,4 +1,4 @@
-//! How long a hold shall last, if its request says so.
+//! How long a hold lasts, if its request sets that.
 
 use std::time::Duration;
 

@@ -2,12 +2,12 @@
 
 use std::fmt::Debug;
 
-/// The kind of a lock, and of what is held of it: [`Plain`] or [`Fenced`].
+/// The kind of a lock and of its holds: [`Plain`] or [`Fenced`].
 ///
 /// It lets one function serve both kinds: `fn audit<K: Kind>(guard: &Guard<K>)`. No other type implements it.
 pub trait Kind: Sealed + Copy + Debug + Send + Sync + Unpin + 'static {}
 
-/// In a private module, so that nobody else implements [`Kind`].
+/// Keeps others from implementing [`Kind`], since its module is private.
 pub trait Sealed {
     /// Whether each hold has a fencing token.
     const FENCED: bool;

@@ -65,7 +65,7 @@ impl Locks {
 
     /// Creates locks without a server: they are kept in this process, in a [`Memory`] of their own.
     ///
-    /// For tests, for development, and for services that run as a single instance. It has the defaults of [`Builder`];
+    /// Use it for tests, for development, and for services that run as a single instance. It has the defaults of [`Builder`];
     /// `Locks::builder(Memory::new())` takes options. [`guide::testing`](crate::guide::testing) shows how to test with it.
     ///
     /// It can be created outside a runtime, and so be a `static`. Its background task runs on the runtime that uses it first. When
@@ -115,7 +115,7 @@ impl Locks {
 
     /// Returns a [`Builder`] with every option at its default, for locks that this master keeps.
     ///
-    /// `master` is a URL or another address of a [`Server`](crate::Server), a [`Master`] that is named by sentinels or is a
+    /// `master` is a URL or another address of a [`Server`](crate::Server), a [`Master`] that sentinels monitor or that is a
     /// Cluster, or a `&Memory`. See the example of [`Builder`].
     pub fn builder(master: impl Into<Master>) -> Builder {
         Builder::over([master])
@@ -123,8 +123,8 @@ impl Locks {
 
     /// Returns a [`Builder`] with every option at its default, for locks that a majority of these masters keeps (Redlock).
     ///
-    /// A process holds a lock if it holds it on a majority of them, so one of three masters may fail, or two of five. They are
-    /// independent: no replicas of each other. A Sentinel deployment and a Cluster have one vote each, however many servers they
+    /// A process holds a lock if it holds it on a majority of them, so one of three masters may fail, or two of five. They must be
+    /// independent, not replicas of each other. A Sentinel deployment and a Cluster have one vote each, however many servers they
     /// consist of. An even number tolerates no more failures than one fewer would, and logs a warning.
     /// [`connect`](Builder::connect) needs a majority; a master that is away joins when it is back.
     ///
@@ -184,7 +184,7 @@ impl Locks {
 
     /// Closes this `Locks`: it grants no new holds, finishes queued releases, and ends the background task.
     ///
-    /// Before it returns, requests that are under way are undone, and masters that have not confirmed a release yet are waited for,
+    /// Before it returns, it undoes the requests that are under way, and waits for masters that have not confirmed a release yet,
     /// even if a majority has. So the process may end once it has returned. It takes at most two node timeouts; with
     /// [`replicas`](Builder::replicas), three times as long plus three waits.
     ///

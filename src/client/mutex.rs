@@ -108,8 +108,8 @@ impl Mutex {
 impl Mutex<Fenced> {
     /// Returns the token of the hold that the current owner or an ancestor has, as far as this process knows. Sends nothing.
     ///
-    /// For code that is called under the hold but is not given the token. Returns `None` if there is no hold, if its loss is known,
-    /// or if it was taken by a plain [`Mutex`].
+    /// Use it in code that is called under the hold but is not given the token. Returns `None` if there is no hold, if its loss is
+    /// known, or if it was taken by a plain [`Mutex`].
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -316,9 +316,9 @@ impl<K: Kind> Mutex<K> {
 
     /// Returns who holds the lock, or `None` if it is free. Asks Redis.
     ///
-    /// With several masters it is the holder whose field a majority has, with a count and a lease that a majority has too. It is also
-    /// `None` if no majority has the same: after a split vote, or while the last answers to a grant or a release are under way, a
-    /// lock may be refused to everyone and be nobody's.
+    /// With several masters it is the holder whose field a majority has, with a count and a lease that a majority has too. It is
+    /// also `None` if no majority has the same one: after a split vote, or while the last answers to a grant or a release are under
+    /// way, everyone may be refused a lock that nobody holds.
     ///
     /// The answer may be out of date when it arrives. Use it for logs and for people: nothing that you do because of it is guarded
     /// by the lock.

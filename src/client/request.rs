@@ -48,7 +48,7 @@ impl Asks for AskOne {
             self.answered = true;
             return Poll::Ready(Ok(guard));
         }
-        // From a copy, since an option that is set later begins a new request with all options.
+        // The options are copied, since an option that is set later begins a new request with all of them.
         let asking = self.asking.get_or_insert_with(|| Box::pin(acquire(self.options.clone())));
         let mut answer = ready!(asking.as_mut().poll(cx));
         self.asking = None;
@@ -167,13 +167,14 @@ impl<K: Kind> Answer for Guard<K> {
 /// instead). [`Unavailable`](crate::ErrorKind::Unavailable): no answer for `unavailable_after`, or until `within` was over; of
 /// several masters, no majority that has a vote; too few replicas have acknowledged the grant; the grant was read only after its
 /// lease was over. [`Denied`](crate::ErrorKind::Denied): a right is missing. [`NotALock`](crate::ErrorKind::NotALock): the key, or
-/// that of the fencing counter, holds something else. [`Lost`](crate::ErrorKind::Lost): the hold that it would re-enter is lost; of
-/// several locks a `try_lock` has lost one before all were granted. [`Ambiguous`](crate::ErrorKind::Ambiguous): the owner was seen
+/// that of the fencing counter, holds something else. [`Lost`](crate::ErrorKind::Lost): the hold that it would re-enter is lost; or
+/// a `try_lock` of several locks lost one before all were granted. [`Ambiguous`](crate::ErrorKind::Ambiguous): the owner was seen
 /// to ask from several branches, and has a guard of the lock; use [`run`](crate::Mutex::run), or a [`scope`](crate::scope()) for
 /// each branch. [`Config`](crate::ErrorKind::Config): a bad name or option, or no name; nothing was sent.
 /// [`Misuse`](crate::ErrorKind::Misuse): the future was polled after it was ready, or outside a tokio runtime; or a fenced request
 /// would re-enter a hold without a token. [`Closed`](crate::ErrorKind::Closed): the `Locks` was closed, or the runtime that it was
-/// connected on has ended. Of several locks, [`Error::lock`](crate::Error::lock) returns the one, and none is held.
+/// connected on has ended. If several locks were requested, [`Error::lock`](crate::Error::lock) returns the one concerned, and none
+/// is held.
 ///
 /// Without `within`, [`Unavailable`](crate::ErrorKind::Unavailable) comes after one attempt of a `try_lock`, at most one node timeout after the
 /// first poll, even if another command of this process for the same lock goes first (with [`replicas`](crate::Builder::replicas), three
@@ -216,8 +217,8 @@ impl<A: Answer> Request<A> {
 
     /// Gives the hold this lease, and never renews it. Default: the builder's lease, renewed while the guard lives.
     ///
-    /// When it is over the hold is lost, and this client ends the key. A nested hold never shortens the hold around it.
-    /// Counted in whole milliseconds.
+    /// When it is over, the hold is lost, and this client ends it on the server too. A nested hold never shortens the hold around
+    /// it. The lease is counted in whole milliseconds.
     ///
     /// An impossible lease is an error of kind [`Config`](crate::ErrorKind::Config) when the future is awaited.
     ///
@@ -257,8 +258,8 @@ impl<A: Answer> Request<A> {
         self.with(|call| call.times.get_mut().max_hold = Some(limit))
     }
 
-    /// Keeps the lock from all others for at least this time after the grant, even if the hold is released earlier. Default:
-    /// zero, not at all.
+    /// Keeps the lock from all others for at least this time after the grant, even if the hold is released earlier. Default: zero,
+    /// which means no minimum.
     ///
     /// Use it for a job that each process starts by its own clock, if the job takes less time than these clocks differ: the first
     /// process would be done before the second one asks. A release before that time, also by a drop or the end of a `run`, ends the
@@ -270,7 +271,7 @@ impl<A: Answer> Request<A> {
     /// lock that is lost is not kept. [`force_release`](crate::Mutex::force_release) frees a lock that is kept.
     ///
     /// A time longer than `fixed_lease` or `max_hold`, or one that is not possible as a lease, is an error of kind
-    /// [`Config`](crate::ErrorKind::Config) when the future is awaited. Zero means no minimum.
+    /// [`Config`](crate::ErrorKind::Config) when the future is awaited.
     ///
     /// If there are several locks, the time begins with the last grant: a lock that is released before all are granted is free at
     /// once.

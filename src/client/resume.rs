@@ -1,4 +1,4 @@
-//! From a claim to a guard: this process continues the hold of another one.
+//! Turns a claim into a guard: this process continues the hold of another one.
 
 use std::sync::Arc;
 
@@ -30,8 +30,8 @@ pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Re
     let mut sent = Sent { session: handle.clone(), pending, is_open: true };
     // Dropped last, after the entry was updated.
     let (verdict, _stragglers) = handle.ask(&sent.pending).await;
-    // It is never ready in its first poll, like a request for the lock: branches of a task that begin in one poll would look
-    // nested.
+    // Like a request for the lock, it is never ready in its first poll: otherwise branches of a task that begin in one poll would
+    // look nested.
     yield_now().await;
     sent.is_open = false;
     let pending = &sent.pending;
@@ -62,7 +62,7 @@ pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Re
         entry.resumed(pending, &new, &owner, verdict.spread, at).then_some(level)
     });
     let Some(level) = granted else {
-        let message = "resumed, but the answer was read too late, and the hold is ended; take the lock again";
+        let message = "resumed, but the answer was read too late, so the hold was ended; take the lock again";
         return Err(Error::new(ErrorKind::Unavailable, message).on(&keys.name));
     };
     let (hold, field) = (pending.hold, pending.call.field.clone());
@@ -77,7 +77,7 @@ pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Re
 fn check(handle: &Handle, keys: &Keys, claim: &Claim) -> Result<()> {
     keys::check(&keys.name, &handle.config.prefix)?;
     if claim.name() != &*keys.name {
-        let message = "the claim is one of another lock; resume it by a mutex of `claim.name()`";
+        let message = "the claim is for another lock; resume it with the mutex of `claim.name()`";
         return Err(Error::new(ErrorKind::Misuse, message));
     }
     if runtime::Handle::try_current().is_err() {

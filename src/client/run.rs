@@ -59,8 +59,8 @@ pub trait Work<H> {
     fn start(self, hold: H) -> Self::Future;
 }
 
-// One name for a closure and its future. If they were two parameters of `Run`, a spawned task with a closure that borrows would be
-// refused: rustc forgets there that their lifetimes are the same.
+// One parameter for a closure and its future. If they were two parameters of `Run`, rustc would refuse to spawn a task whose
+// closure borrows: it forgets there that their lifetimes are the same.
 #[diagnostic::do_not_recommend]
 impl<W: FnOnce(H) -> F, F: Future, H> Work<H> for W {
     type Future = F;

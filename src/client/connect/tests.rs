@@ -9,7 +9,7 @@ use crate::base::telemetry::testing::Recorder;
 use crate::wire::{Call, Reply};
 use crate::{Locks, Master, Memory};
 
-/// A master that has a clock, or one whose clock nobody may ask for.
+/// A master whose clock is this, or `None` if nobody may ask for it.
 #[derive(Debug)]
 struct Clocked(Option<ServerClock>);
 

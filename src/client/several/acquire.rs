@@ -172,8 +172,8 @@ const BRIEF: Duration = Duration::from_millis(15);
 /// again once that one is granted. So a request that waits holds only earlier names: among all requests of this kind, the one that
 /// waits for the last name waits for somebody who waits for nobody.
 ///
-/// A single attempt that is refused releases what it was granted, and goes through the names once more, one by one. Of several that
-/// begin at once each may refuse another in the first pass: 1. A is granted `a`, and B `b`. 2. Each is refused the other name. 3.
+/// A single attempt that is refused releases what it was granted, and goes through the names once more, one by one. If several
+/// begin at once, each may refuse another in the first pass: 1. A is granted `a`, and B `b`. 2. Each is refused the other name. 3.
 /// Both release what they have, and nobody is granted both. In the second pass a request is refused only by one that has gone
 /// further in the order, and the one that has gone furthest is refused only by one that is still in its first pass. That one takes
 /// about as long as this one's first pass did, so a busy name is asked for again for that long.
@@ -267,8 +267,8 @@ impl Gathering {
                 self.begin_again(at, loss, options);
             } else {
                 let guards = self.held();
-                // Not at each grant: 1. The first name is granted. 2. The second one is not, and all are released. 3. The first one
-                // would be kept from everybody for nothing.
+                // Not done at each grant: 1. The first name is granted. 2. The second one is not, and all are released. 3. The
+                // first one would be kept from everybody for nothing.
                 if let Some(time) = options.call.times.get().at_least {
                     guards.keep(time);
                 }
@@ -356,7 +356,8 @@ impl Gathering {
         matches!(self.pass, Pass::InOrder { .. })
     }
 
-    /// Returns whether a second pass follows if a name is busy. It would not help with one name: whoever refuses it holds it.
+    /// Returns whether a second pass follows if a name is busy. With one name it would not help: a refusal means that somebody
+    /// holds it.
     fn has_second_pass(&self) -> bool {
         self.once && self.slots.len() > 1 && !self.is_in_order()
     }

@@ -325,7 +325,7 @@ impl Granted for Guards {
     }
 }
 
-/// Awaits all of them at once, and returns the first error in their order.
+/// Awaits all futures at once, and returns the first error in their order.
 fn all<F>(futures: impl Iterator<Item = F>) -> All<F> {
     All { under_way: futures.map(|one| (Some(Box::pin(one)), Ok(()))).collect() }
 }

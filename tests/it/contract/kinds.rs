@@ -33,7 +33,7 @@ async fn all_that_comes_after_a_loss_is_lost() {
     let (outer, inner) = (stock.lock().await.unwrap(), stock.lock().await.unwrap());
     assert!(stock.force_release().await.unwrap());
     assert_eq!(soon("the loss", outer.lost()).await, Loss::Gone);
-    let words = ["is lost", "gone from the server", "stop the work", "take the lock anew"];
+    let words = ["is lost", "gone from the server", "stop the work", "take the lock again"];
     for error in [
         stock.lock().await.unwrap_err(),
         stock.try_lock().await.unwrap_err(),
