@@ -393,7 +393,7 @@ pub(crate) fn lock_order(outer: (&str, Place), inner: (&str, Place), before: (Pl
         %asked_at,
         %before_held_at,
         %before_asked_at,
-        "a lock is asked for while another is held, and before it was the other way round: two that do so at once wait for each other; take \
+        "a lock is requested while another is held, and earlier it was the other way round: two callers that do so at once wait for each other; take \
          them in one order, or together by `mutexes`"
     );
 }

@@ -36,8 +36,8 @@ impl Moment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Stamp(NonZeroU64);
 
-/// The origin of all stamps; any instant would do. It is not one of tokio's clock: under a clock that a test has paused, that panics in
-/// the destructor of a thread-local.
+/// The origin of all stamps; any instant would do. It is not one of tokio's clock: once a test has paused that clock, reading it
+/// panics in the destructor of a thread-local.
 static START: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
 
 impl Stamp {
@@ -135,7 +135,7 @@ pub(crate) fn after(now: Instant, wait: Duration) -> Instant {
     now.checked_add(wait.min(FAR)).unwrap_or(now)
 }
 
-/// Like [`after`], but returns `None` if the wait means for ever, as [`Duration::MAX`] does.
+/// Returns the instant `wait` after `now`, or `None` if the wait means for ever, as [`Duration::MAX`] does.
 pub(crate) fn limit(now: Instant, wait: Duration) -> Option<Instant> {
     (wait < FAR).then(|| after(now, wait))
 }

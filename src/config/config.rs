@@ -281,7 +281,7 @@ impl Builder {
     ///
     /// A crashed holder blocks the others for that time. A live holder renews the lease every third of it, so with a lease of a few
     /// node timeouts or less an unanswered renewal can't be repeated in time, and holds are lost that a longer lease would have
-    /// kept. Counted in whole milliseconds.
+    /// kept. It is counted in whole milliseconds.
     ///
     /// Rejected: a lease that is not longer than the drift over it (see [`drift`](Builder::drift)), and one that is longer than
     /// Redis can store.
@@ -421,7 +421,7 @@ impl Builder {
     /// while it waits are sent together after it, and share the next one.
     ///
     /// Rejected: a wait of zero, which would last for ever; a wait that is not shorter than the lease; any replicas of
-    /// [`Memory`](crate::Memory); and a server that refuses `WAIT`. It takes the right `+wait`, and `+info` to notice an address
+    /// [`Memory`](crate::Memory); and a server that refuses `WAIT`. It needs the right `+wait`, and `+info` to notice an address
     /// that leads to another server.
     pub fn replicas(mut self, count: usize, wait: Duration) -> Self {
         self.replicas = (count, wait);
@@ -470,7 +470,7 @@ impl Builder {
     /// means for ever, as Redisson's watchdog does; zero means that only the runtime renews.
     ///
     /// The thread only ever makes a hold last longer: waiters, releases, and the notice of a loss wait for the runtime. Work that
-    /// takes long still belongs in `spawn_blocking`. [The guide](crate::guide::leases) says more. It takes the right `+info`, and
+    /// takes long still belongs in `spawn_blocking`. [The guide](crate::guide::leases) says more. It needs the right `+info`, and
     /// has no effect on [`Memory`](crate::Memory).
     pub fn blocked_for(mut self, longest: Duration) -> Self {
         self.blocked_for = Some(longest);
@@ -555,7 +555,7 @@ impl Builder {
         self
     }
 
-    /// Maps the names of locks to a few values of the label `lock`, which all metrics have then. Default: none, and no such label.
+    /// Maps the names of locks to a few values of the label `lock`, which all metrics then have. Default: none, and no such label.
     ///
     /// It is for programs that turn on the feature `metrics`; see [what is measured](crate::guide::operations#metrics). Names of
     /// locks often have an id in them, and each value of a label is a time series of its own: return the part that says which kind
@@ -675,7 +675,7 @@ impl Config {
         Ok(lease)
     }
 
-    /// Returns how long after its start a master has no vote on fresh grants; Returns `None` if it has one at once.
+    /// Returns how long after its start a master has no vote on fresh grants, or `None` if it has one at once.
     pub(crate) fn probation(&self) -> Option<Duration> {
         let delay = self.restart_delay?.duration();
         Some(delay.saturating_add(self.drift.of(delay)))
@@ -693,14 +693,14 @@ impl Config {
         for (what, end) in [("fixed_lease", fixed_lease), ("max_hold", max_hold)] {
             if let Some(end) = end.filter(|end| *end < asked) {
                 return Err(rejected(format!(
-                    "at_least of {asked:?} is more than {what} of {end:?}, which ends the hold before; make {what} as long"
+                    "at_least of {asked:?} is more than {what} of {end:?}, which ends the hold earlier; make {what} at least as long"
                 )));
             }
         }
         Ok(())
     }
 
-    /// Returns an upper bound of the time that a request may be without an answer while it is polled.
+    /// Returns an upper bound on the time that a request may be without an answer while it is polled.
     pub(crate) fn patience(&self) -> Duration {
         let once = self.node_timeout.saturating_mul(2);
         // An acquire has to wait for those that already wait for replicas.

@@ -39,11 +39,11 @@ impl Credentials {
         Credentials { user: user.into(), password: password.into(), renew_after: None }
     }
 
-    /// Sets after which time the provider is asked for new credentials, with which all standing connections log in again. Default:
-    /// never; only a new connection asks.
+    /// Sets the time after which the provider is asked for new credentials, with which all standing connections log in again.
+    /// Default: never; only a new connection asks.
     ///
-    /// Counted from when the provider was asked. Choose a shorter time than a token is valid, with room for a few tries. The minimum
-    /// is 100 ms.
+    /// It is counted from when the provider was asked. Choose a shorter time than a token is valid, with room for a few tries. The
+    /// minimum is 100 ms.
     #[must_use]
     pub fn renew_after(mut self, time: Duration) -> Credentials {
         self.renew_after = Some(time.max(SHORTEST));
@@ -124,7 +124,7 @@ pub(super) fn check(masters: &[MasterKind]) -> Result<()> {
     }
     if masters.iter().all(|master| matches!(master, MasterKind::Memory(_))) {
         return Err(rejected(
-            "credentials needs a server, and every master is a `Memory`; remove one of both",
+            "credentials needs a server, but every master is a `Memory`; remove the provider, or give a server",
         ));
     }
     Ok(())

@@ -98,8 +98,8 @@ pub(super) fn replicas(
 /// Returns when a waiting request is reported, or `None` for never.
 pub(super) fn warn_after(asked: Option<Duration>, lease: Duration) -> Result<Option<WarnAfter>> {
     const SHORTEST: Duration = Duration::from_millis(1);
-    /// Soon, for a request that waits for its own caller. A standby that waits for days must not fill the log: it is reported once a
-    /// lease.
+    /// The first report comes soon, for a request that waits for its own caller. A standby that waits for days must not fill the
+    /// log, so later reports come once a lease.
     const FIRST: Duration = Duration::from_secs(5);
     let Some(time) = asked else { return Ok(Some(WarnAfter { first: lease.min(FIRST), again: lease })) };
     if time < SHORTEST {

@@ -73,9 +73,9 @@ impl Master {
     /// Creates a master that is a Redis Cluster, named by some of its nodes.
     ///
     /// One node that answers is enough to learn of all the others, at the addresses that the cluster gives for them; name several,
-    /// so that some may be down. A lock is kept by the node that serves the slot of its key. Failovers and slots that move are
-    /// followed. User, password and TLS settings of the named nodes hold for all nodes. A failover may lose writes that the replica
-    /// had not received: [`guide::failover`](crate::guide::failover) describes what that means for locks.
+    /// so that some may be down. A lock is kept by the node that serves the slot of its key. The client follows failovers, and
+    /// slots that move. User, password and TLS settings of the named nodes apply to all nodes. A failover may lose writes that the
+    /// replica had not received: [`guide::failover`](crate::guide::failover) describes what that means for locks.
     ///
     /// ```no_run
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

@@ -191,7 +191,7 @@ const UNKNOWN_QUERY: &str = "the server's address can't be used: its URL has a q
      redis://user:password@host:port/database, or unix:///path?db=database&user=user&pass=password, with what is special in URLs \
      percent-encoded";
 
-const UNKNOWN_FRAGMENT: &str = "the server's address can't be used: behind `#` a URL may have `insecure` alone, and rediss:// alone; \
+const UNKNOWN_FRAGMENT: &str = "the server's address can't be used: after `#` a URL may have `insecure` alone, and rediss:// alone; \
      write redis://user:password@host:port/database, with what is special in URLs percent-encoded";
 
 const fn has_tls() -> bool {

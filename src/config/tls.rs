@@ -174,7 +174,7 @@ mod wrong {
     pub(super) const AUTHORITIES: &str =
         "the certificate authorities given to `Tls` can't be used: give one or several certificates in PEM";
 
-    pub(super) const CERTIFICATE: &str = "the client's certificate given to `Tls` can't be used: give it, and behind it those of its issuers, in PEM";
+    pub(super) const CERTIFICATE: &str = "the client's certificate given to `Tls` can't be used: give it, followed by those of its issuers, in PEM";
 
     pub(super) const KEY: &str = "the client's private key given to `Tls` can't be used: give the key of its certificate, in PEM (PKCS#8) and without a password";
 }

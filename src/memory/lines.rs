@@ -18,7 +18,7 @@ pub(crate) struct Lines {
     sweep_at: usize,
 }
 
-/// The line of one lock. Never empty.
+/// The line of one lock. It is never empty.
 struct StoredLine {
     places: VecDeque<Place>,
     until: Instant,
@@ -28,13 +28,13 @@ struct Place {
     field: Arc<str>,
     score: u64,
     since: Instant,
-    /// Whether it has let clients go first that do not know the line. It does so once.
+    /// Whether it has let clients that do not know the line go first. It does so once.
     gave_way: bool,
 }
 
 impl Lines {
-    /// Enters after all others; an entry that is there keeps its place. Never shortens the time that the line stays. Returns how many
-    /// entries there are.
+    /// Enters a waiter after all others, unless it is there already: it then keeps its place. Never shortens the time that the line
+    /// stays. Returns how many entries there are.
     pub(super) fn enter(&mut self, keys: &Keys, field: &Arc<str>, stays: Lease, now: Instant) -> u32 {
         let (key, until) = (&keys.line().line, after(now, stays.duration()));
         if self.all.len() >= self.sweep_at {
@@ -67,7 +67,7 @@ impl Lines {
         line.places.get(place).map(|place| place.field.clone())
     }
 
-    /// Returns whether the first waiter lets clients go first that do not know the line, of which `others` wait. It does so at most
+    /// Returns whether the first waiter lets clients that do not know the line go first; `others` of these wait. It does so at most
     /// once.
     pub(super) fn gives_way(&mut self, key: &str, others: usize, now: Instant) -> bool {
         let Some(line) = self.all.get_mut(key).filter(|line| line.is_live(now)) else { return false };
@@ -98,7 +98,7 @@ impl Lines {
     pub(super) fn waiters(&self, key: &str, now: Instant) -> Vec<WaitingProcess> {
         let line = self.all.get(key).filter(|line| line.is_live(now));
         let places = line.into_iter().flat_map(|line| &line.places);
-        // In whole seconds, as a server reports it.
+        // Given in whole seconds, as a server reports it.
         let waits = |place: &Place| Duration::from_secs(now.saturating_duration_since(place.since).as_secs());
         places.map(|place| WaitingProcess::new(place.field.clone(), waits(place))).collect()
     }

@@ -67,8 +67,8 @@ impl Memory {
         };
         // The store is unlocked by now, so the receiver of a notice may visit it.
         notices.into_iter().for_each(Notice::deliver);
-        // Not after each visit: a task that waits for an answer visits the store to look, and two such tasks would wake each other for
-        // ever.
+        // Not notified after every visit: a task that waits for an answer visits the store to look, and two such tasks would wake
+        // each other for ever.
         if progressed {
             self.0.progress.notify_waiters();
         }

@@ -150,7 +150,7 @@ impl Store {
                 let _ = pending.set(Some(reply));
             }
         }
-        // Not while replies are dropped: all commands would be sent again and dropped again, without a pause.
+        // Nobody reconnects while replies are dropped: all commands would be sent again and dropped again, without a pause.
         let back = if self.unanswered == 0 { std::mem::take(&mut self.reconnecting) } else { HashSet::new() };
         for id in back {
             self.notices.extend(
@@ -228,7 +228,7 @@ impl Store {
         self.locks.get_mut(key).filter(|held| held.is_live(now))
     }
 
-    /// Returns the lock if this field holds it. A lock that was handed to the field is held by nobody before the field's acquire.
+    /// Returns the lock if this field holds it. A lock that was handed to the field is held by nobody until the field's acquire.
     fn held_by(&mut self, key: &str, field: &str, now: Instant) -> Option<&mut StoredLock> {
         self.held(key, now).filter(|held| *held.field == *field && held.count > 0)
     }
@@ -509,12 +509,12 @@ fn change_if_held(held: Option<&mut StoredLock>, change: impl FnOnce(&mut Stored
 }
 
 impl StoredLock {
-    /// As on a server, a key is live up to and including its last millisecond.
+    /// Returns whether the lock has not expired. As on a server, a key is live up to and including its last millisecond.
     fn is_live(&self, now: Instant) -> bool {
         now <= self.until
     }
 
-    /// Extends the lock. It never shortens it.
+    /// Extends the lock, and never shortens it.
     fn extend(&mut self, lease: Lease, now: Instant) {
         self.until = self.until.max(after(now, lease.duration()));
     }

@@ -1,6 +1,6 @@
-//! The tree of owners, which decides who re-enters. After J. E. B. Moss, *Nested Transactions* (MIT, 1981): a lock is granted to an
-//! owner when each of its holders is that owner or one of its ancestors, and the holds that a child still has when it ends pass to
-//! its parent.
+//! The tree of owners, which decides who re-enters. It follows J. E. B. Moss, *Nested Transactions* (MIT, 1981): a lock is granted
+//! to an owner when each of its holders is that owner or one of its ancestors, and the holds that a child still has when it ends
+//! pass to its parent.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -86,7 +86,7 @@ struct Scopes {
     open: usize,
     entered: bool,
     /// One registration for each level and each request. What they stand for passes to the heir when the last scope ends. The first
-    /// one is stored in place, since the owner of a `run` mostly has no other.
+    /// one is stored in place, since the owner of a `run` usually has no other.
     first: Option<Position>,
     more: Vec<Position>,
 }

@@ -23,7 +23,7 @@ pub(crate) struct Clock {
 /// A smaller growth of the gap is the time between the two readings, not sleep.
 const NOISE: Duration = Duration::from_millis(1);
 
-/// How often the gap at the start is read.
+/// How many times the gap at the start is read.
 const FIRST_LOOKS: usize = 3;
 
 impl Clock {
@@ -32,8 +32,8 @@ impl Clock {
     }
 
     pub(crate) fn with(gap: Gap) -> Clock {
-        // The largest of a few, since a pause between the two readings makes a gap look smaller: what it was smaller by would count as
-        // sleep from the next look on, and be taken off the deadlines of all holds before.
+        // The largest of a few gaps, since a pause between the two readings makes a gap look smaller: from the next look on, the
+        // difference would count as sleep, and be taken off the deadlines of all earlier holds.
         let first = (0..FIRST_LOOKS).map(|_| gap()).max().unwrap_or_default();
         Clock { gap, first, most: AtomicU64::new(0) }
     }
@@ -131,7 +131,7 @@ fn gap() -> Duration {
     boot.saturating_sub(read(ClockId::Monotonic))
 }
 
-/// Other systems have no such pair of clocks to compare.
+/// Returns no gap: other systems have no such pair of clocks to compare.
 #[cfg(not(target_os = "linux"))]
 fn gap() -> Duration {
     Duration::ZERO

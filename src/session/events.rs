@@ -51,7 +51,7 @@ impl EventRelay {
         lock.inspect(|lock| self.notify(lock, visit)).is_some()
     }
 
-    /// Called when hints begin to arrive: for each lock that this process waits for already, it announces that it knows of lines.
+    /// Announces, for each lock that this process waits for already, that it knows of lines. Called when hints begin to arrive.
     fn is_known(&self) {
         let Some(session) = self.0.get().and_then(Weak::upgrade) else { return };
         session.table(|table, _| table.channels().for_each(|channel| session.is_known_beside(channel, true)));
@@ -84,7 +84,7 @@ impl MasterEvents {
 
 impl Events for MasterEvents {
     fn reconnected(&self) {
-        // So a server that came back empty is noticed now, not only after a third of the lease.
+        // This way a server that came back empty is noticed now, not only after a third of the lease.
         self.relay.notify_all(|entry, at| {
             entry.ask_all(at.now);
             entry.orphans.retry(self.master, at.now);

@@ -18,9 +18,9 @@ pub(crate) struct Hints {
     line: Option<Line>,
     /// The channel for all locks.
     channel: Arc<str>,
-    /// What all holds of this session begin with.
+    /// The prefix of the fields of all holds of this session.
     session: Box<str>,
-    /// What the channels of all processes begin with.
+    /// The prefix of the channels of all processes.
     wakes: String,
     wanted: AtomicBool,
     on: AtomicBool,

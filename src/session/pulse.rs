@@ -11,7 +11,7 @@ pub(super) struct Pulse {
     pub(super) attended: AtomicBool,
     /// How often the watchdog has looked at what is due.
     pub(super) beats: AtomicU64,
-    /// Whether the runtime has a clock of its own, by which deadlines mean nothing on the thread.
+    /// Whether the runtime has a clock of its own; deadlines by such a clock mean nothing on the thread.
     pub(super) paused: AtomicBool,
 }
 

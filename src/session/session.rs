@@ -36,7 +36,8 @@ pub(crate) struct Session {
     pub(crate) config: Config,
     pub(crate) quorum: Quorum,
     pub(crate) terms: Arc<Terms>,
-    /// What each field written by this session begins with: a label, if there is one, and a part from the operating system's randomness.
+    /// The prefix of each field that this session writes: a label, if there is one, and a part from the operating system's
+    /// randomness.
     pub(crate) uuid: String,
     /// Wakes the watchdog, since something is due sooner than it knows.
     pub(super) nudge: Notify,

@@ -21,7 +21,7 @@ const LOOKS: u32 = 10;
 /// The shortest pause between two looks. On a busy machine a healthy runtime may not run for a moment.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// The thread of a process.
+/// The thread that stands in for the runtimes of this process.
 struct Thread {
     process: u32,
     /// `None` if it can't be started.
@@ -82,7 +82,8 @@ fn start() -> Option<UnboundedSender<Weak<Session>>> {
     }
 }
 
-/// Each session on a task of its own, so that one whose servers don't answer delays no other, and a panic ends nothing else.
+/// Watches each session on a task of its own, so that one whose servers don't answer delays no other, and a panic ends nothing
+/// else.
 async fn run(mut sessions: UnboundedReceiver<Weak<Session>>) {
     while let Some(session) = sessions.recv().await {
         drop(tokio::spawn(async move {
@@ -121,8 +122,8 @@ impl Watch {
         // Long enough that a running watchdog has looked in between.
         let pause = (session.config.lease.duration() / 6).max(SHORTEST);
         let (now, beats) = (Instant::now(), session.pulse.beats.load(Relaxed));
-        // 1. A task makes the one that reads answers run next in its worker, and blocks. 2. No other worker may run that, and the watchdog
-        // runs in one of them. Twice in a row it may be so by chance, but not where a renewal is late too.
+        // 1. A task makes the one that reads answers run next in its worker, and blocks. 2. No other worker may run that, and the
+        // watchdog runs in one of them. By chance it may be so twice in a row, but not if a renewal is late too.
         let unread = session.quorum.is_unread();
         let stuck = std::mem::replace(&mut self.unread, unread) && unread;
         let lease = session.config.lease.duration();
@@ -152,8 +153,8 @@ impl Watch {
         Some(pause.saturating_sub(now.elapsed()))
     }
 
-    /// Called when the watchdog has not looked for that time, though it was asked to. Renews the holds that are good for no longer
-    /// than `left`.
+    /// Renews the holds that are good for no longer than `left`. Called when the watchdog has not looked for the time `silent`,
+    /// though it was asked to.
     async fn stand_in(&mut self, session: &Arc<Session>, left: Duration, silent: Duration, until: Instant) {
         if session.pulse.paused.load(Relaxed) {
             return;
@@ -197,14 +198,14 @@ impl Watch {
             let link = known.map(|at| links.swap_remove(at).1);
             asked.spawn(ask(session.clone(), due.clone(), spare, link, part, until));
         }
-        // How many masters have renewed each hold, and the moment from which that counts.
+        // For each hold: how many masters have renewed it, and the moment from which that counts.
         let mut votes: Vec<(usize, Option<Moment>)> = vec![(0, None); due.len()];
         let majority = session.quorum.size() / 2 + 1;
         while let Some(answered) = asked.join_next().await {
             let Ok(Some(Answered { spare, link, sent, renewed })) = answered else { continue };
             // A connection that has ended is made again, if it is still needed.
             let is_good = !renewed.is_empty();
-            // The line may be connected to another server by now, which alone counts then.
+            // By now the master may be connected to another server; then only that one counts.
             for at in renewed.into_iter().filter(|_| spare.is_current()) {
                 let (count, since) = &mut votes[at];
                 *count += 1;

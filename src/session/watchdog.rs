@@ -93,7 +93,7 @@ impl Session {
         }
     }
 
-    /// Called when the background task was dropped with its runtime. If that ends everything, all waiters get an error; otherwise
+    /// Handles that the background task was dropped with its runtime. If that ends everything, all waiters get an error; otherwise
     /// they are woken, and the first of them takes the task over to its own runtime.
     fn runtime_ended(&self, number: u64) {
         if !self.quorum.is_portable() {
@@ -101,7 +101,7 @@ impl Session {
             if held > 0 {
                 telemetry::runtime_ended(held);
             }
-            // All together: one by one, thousands of dropped guards would be as many writes.
+            // All ends are sent together: one by one, thousands of dropped guards would be as many writes.
             let keys = lock(&self.table).keys();
             self.send_last(&keys);
             return self.advance(Stage::RuntimeEnded);
@@ -118,8 +118,8 @@ impl Session {
         self.progress.notify_waiters();
     }
 
-    /// What `close` waits for: whether ends are unconfirmed, whether anything else is left to be sent, and whether nothing is held or asked
-    /// for.
+    /// Returns what `close` waits for: whether ends are unconfirmed, whether anything else is left to be sent, and whether nothing
+    /// is held or requested.
     pub(crate) fn left_to_do(&self) -> (bool, bool, bool) {
         let forcing = self.is_forcing();
         self.table(|table, _| {
@@ -152,8 +152,8 @@ async fn attend(session: &Arc<Session>, number: u64) -> bool {
         let nudged = session.nudge.notified();
         let (batch, next) = due(session);
         if !batch.is_empty() {
-            // Each on a task of its own. A server that does not answer must not keep the watchdog from declaring a loss, and a
-            // server whose answer about an orphan is awaited must not delay the report of a renewal.
+            // Each part is sent on a task of its own. A server that does not answer must not keep the watchdog from declaring a
+            // loss, and a server whose answer about an orphan is awaited must not delay the report of a renewal.
             let (orphans, batch): (Batch, Batch) =
                 batch.into_iter().partition(|pending| pending.rule() == Rule::Remains);
             for batch in [batch, orphans].into_iter().filter(|batch| !batch.is_empty()) {
@@ -161,8 +161,8 @@ async fn attend(session: &Arc<Session>, number: u64) -> bool {
             }
             continue;
         }
-        // Only of what has changed. Else 1. a task awaits `close` and a request, 2. each of its polls polls the request, which nudges this
-        // task, 3. which notifies `close`, and so on without a pause until the masters answer.
+        // `close` is notified only of a change. Otherwise: 1. A task awaits `close` and a request. 2. Each of its polls polls the
+        // request, which nudges this task. 3. This task notifies `close`, and so on without a pause until the masters answer.
         let now_left = (session.stage() > Stage::Open).then(|| session.left_to_do());
         if now_left.is_none() || now_left != left {
             left = now_left;
@@ -208,7 +208,7 @@ fn due(session: &Session) -> (Batch, Option<Instant>) {
     }
 }
 
-/// `begun` is set if the single command of the batch was sent already.
+/// Sends a batch, and reports its outcomes to the entries. `begun` is set if the single command of the batch was sent already.
 fn send(session: Arc<Session>, batch: Batch, begun: Option<Stragglers>) -> impl Future<Output = ()> + Send {
     // If it is dropped with its runtime, maybe before its first poll, its commands may have run, and the next watchdog has to know.
     let sent = scopeguard::guard((session, batch), |(session, batch)| {

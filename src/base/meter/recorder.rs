@@ -1,4 +1,4 @@
-//! Counts with the recorder that the program has installed. The only file that uses the crate `metrics`.
+//! Counts with the recorder that the program has installed. This is the only file that uses the crate `metrics`.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ pub(crate) fn begin(name: Option<&str>, grouping: Option<&Grouping>) {
             }
             vec![Label::new("lock", group.into_owned())]
         }
-        // They are known since the `Locks` was made, or once there is a request.
+        // They became known when the `Locks` was made, or they will at the first request of a lock of their group.
         (Some(_), None) | (None, Some(_)) => return,
     };
     [WAITING, HELD].into_iter().for_each(|name| gauge!(name, labels.clone()).increment(0.0));
