@@ -29,7 +29,9 @@ pub(super) fn gate(
         let (identity, topology_requested) = (identity.clone(), topology_requested.clone());
         let (node_address, address) = (node_address.clone(), address.clone());
         Box::pin(async move {
-            for asked in 1.. {
+            let mut asked = 0;
+            loop {
+                asked += 1;
                 let answer = connection.send(&slots_command(), None).await;
                 let answer = answer.map_err(|error| redis_error::unreachable(error, &address))?;
                 let topology = parse_answer(answer, &node_address, &address)?;
@@ -38,25 +40,24 @@ pub(super) fn gate(
                     return Ok(());
                 }
                 topology_requested.notify_one();
-                if !identity.may_show_few(&topology.ids) {
-                    if identity.report_once(&address) {
+                let is_stranger = !identity.may_show_few(&topology.ids);
+                if asked == ASKED {
+                    if is_stranger && identity.report_once(&address) {
                         telemetry::stranger(&address);
                     }
-                    return Err(Error::new(ErrorKind::Unavailable, STRANGER).at(&address));
-                }
-                if asked == ASKED {
-                    break;
+                    let why = if is_stranger { STRANGER } else { FEW };
+                    return Err(Error::new(ErrorKind::Unavailable, why).at(&address));
                 }
                 drop(identity);
                 sleep(PAUSE).await;
             }
-            Err(Error::new(ErrorKind::Unavailable, FEW).at(&address))
         })
     })
 }
 
-/// How often a node is asked if its view shows only known nodes, but too few of them, and the pause after each answer. A view is like
-/// that for a moment when several shards fail over.
+/// How often a node is asked if its view is not recognized, and the pause after each answer. For a moment a view shows too few of the known
+/// nodes when several shards fail over, and nodes that nobody knew if the cluster was made a few seconds ago: its nodes did not list their
+/// replicas when this client connected. The topology that was requested may show them.
 const ASKED: usize = 4;
 const PAUSE: Duration = Duration::from_millis(50);
 

@@ -37,9 +37,12 @@ async fn a_view_that_shows_too_few_of_the_known_nodes_is_asked_for_again_and_no_
     assert_eq!((error.kind(), asked, warned), (ErrorKind::Unavailable, ASKED, 0), "{error}");
     assert!(error.to_string().contains("too few of the known nodes"), "{error}");
     for other in [("x y", ""), ("a x", ""), ("x", "a")] {
+        // It may be a node of this cluster that shows so only for a moment.
+        let (passed, asked, warned) = connected(&[other, ("a b c", "d e f")]).await;
+        assert_eq!((passed.is_ok(), asked, warned), (true, 2, 0));
         let (passed, asked, warned) = connected(&[other]).await;
         let error = passed.unwrap_err();
-        assert_eq!((asked, warned), (1, 1), "{error}");
+        assert_eq!((asked, warned), (ASKED, 1), "{error}");
         assert!(error.to_string().contains("a node of another cluster"), "{error}");
     }
 }
