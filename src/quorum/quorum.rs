@@ -58,7 +58,7 @@ impl Quorum {
         self.opening.load(Relaxed)
     }
 
-    /// Waits for the first attempts to connect, until a majority can be asked, or can't be.
+    /// Waits for the first attempts to connect, until a majority can be asked or it is certain that none can.
     pub(crate) async fn first_attempts(&self) {
         let attempts = self.masters.iter().map(|master| Some(master.clone().first_attempt()));
         let (mut attempts, mut there): (Vec<_>, usize) = (attempts.collect(), 0);
@@ -177,13 +177,13 @@ impl Quorum {
         self.put_to_all(pending.rule(), pending.masters, &pending.call, Some(begun)).await
     }
 
-    /// Called when the runtime ends or has ended, and no hold is left to be ended.
+    /// Lets the masters end their connections. Called when the runtime ends or has ended, and no hold is left to be ended.
     pub(crate) fn end_with_runtime(&self) {
         self.masters.iter().for_each(|master| master.end_with_runtime());
     }
 
-    /// Called when the runtime ends or has ended. Writes commands, whose answers nobody gets, to the sockets of the masters that
-    /// they are meant for.
+    /// Writes commands, whose answers nobody gets, to the sockets of the masters that they are meant for. Called when the runtime
+    /// ends or has ended.
     pub(crate) fn run_last(&self, commands: &[Pending]) {
         // 1. A process that holds a lock forks. 2. The child ends, and with it its copies of runtime and guard.
         if self.is_copied() || commands.is_empty() {

@@ -23,7 +23,7 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// One master did as asked, and no other was asked.
+    /// The verdict of a single master that did as asked.
     pub(super) const DONE: Verdict =
         Verdict { result: Ok(Reply::Done), spread: Spread::NONE, split: false, token: None };
 
@@ -71,7 +71,8 @@ pub(super) struct Tally {
     pending: MasterSet,
     /// Masters that did as asked.
     done: MasterSet,
-    /// Masters that lack the field. `gone_young` has those without a vote on fresh grants: nobody else can have got theirs.
+    /// Masters that lack the field. `gone_young` has those without a vote on fresh grants: nobody else can have been granted the
+    /// lock there.
     gone: MasterSet,
     gone_young: MasterSet,
     /// Masters with a hold of somebody else, and how long each of those lasts.
@@ -369,7 +370,7 @@ impl Tally {
         Verdict { result: Ok(reply), spread, split: false, token: None }
     }
 
-    /// Masters that did not confirm the end may still have the field.
+    /// Returns the verdict on the end of a hold. Masters that did not confirm it may still have the field.
     fn ended(&self, reply: Reply) -> Verdict {
         let missing = self.gone.union(self.gone_young);
         let spread = Spread { remains: self.failed, unanswered: self.pending, missing, ..Spread::default() };
@@ -400,7 +401,7 @@ impl Tally {
                     _ => format!(", {young} have no vote yet"),
                 };
                 let counted = format!(
-                    "{answered} of {masters} masters gave an answer that counts, and {} have to; {failed} failed{young}; the last failure",
+                    "{answered} of {masters} masters gave an answer that counts, but {} are needed; {failed} failed{young}; the last failure",
                     self.majority
                 );
                 return failure.error.again().behind(&counted);

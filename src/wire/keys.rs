@@ -11,14 +11,14 @@ const LONGEST: usize = 1024;
 
 const CHANNEL: &str = "redisson_lock__channel:";
 
-/// Begins the key of a lock's line, in which the server keeps the processes that wait for the lock.
+/// The beginning of the key of a lock's line, in which the server keeps the processes that wait for the lock.
 const LINE: &str = "nestlock_line:";
 
-/// Begins the key of a line if the key of its lock has a hash tag of its own.
+/// The beginning of the key of a line if the key of its lock has a hash tag of its own.
 const TAGGED_LINE: &str = "nestlock_line::";
 
-/// Begins the channel of a session's hints; it is followed by what all holds of the session begin with. On a Cluster the lock comes
-/// before that.
+/// The beginning of the channel of a session's hints. The prefix of the session's fields follows it; on a Cluster, the lock comes
+/// in between.
 const WAKE: &str = "nestlock_wake:";
 
 const COUNTER: &str = "redisson_lock_token:";
@@ -70,7 +70,7 @@ pub(crate) fn counter(prefix: &str, name: &str) -> String {
     beside(COUNTER, prefix, name)
 }
 
-/// Returns what the channels begin with on which processes get their [`Hint`](crate::wire::Hint)s.
+/// Returns the prefix of the channels on which processes get their [`Hint`](crate::wire::Hint)s.
 pub(crate) fn wakes(prefix: &str) -> String {
     [prefix, WAKE].concat()
 }
@@ -80,8 +80,8 @@ pub(crate) fn is_for_hints(channel: &str) -> bool {
     channel.contains(WAKE) && keys_of(channel).next().is_none()
 }
 
-/// Returns the channel of the releases of the lock that a channel of sharded hints is about. `wakes`: what the channels of hints begin with;
-/// `session`: what all holds of the session begin with.
+/// Returns the channel of the releases of the lock that a channel of sharded hints is about. `wakes` is the prefix of the channels
+/// of hints, `session` that of the session's fields.
 pub(crate) fn channel_of_hints(channel: &str, wakes: &str, session: &str) -> Option<String> {
     let names = channel.strip_prefix(wakes)?.strip_suffix(session)?.strip_suffix(':')?;
     Some([wakes.strip_suffix(WAKE)?, CHANNEL, names].concat())
@@ -129,7 +129,7 @@ pub(crate) struct Keys {
 pub(crate) struct LineKeys {
     /// The key of the line.
     pub(crate) line: Box<str>,
-    /// What the channels of the waiting processes' hints begin with.
+    /// The prefix of the channels on which waiting processes get their hints.
     pub(crate) wakes: Box<str>,
     told: OnceLock<Box<str>>,
 }

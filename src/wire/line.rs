@@ -13,7 +13,7 @@ pub(crate) struct Line {
     pub(crate) stays: Lease,
     /// Whether the field has asked before: it may be in the line, and a free lock goes to the first there. Only an acquire uses it.
     pub(crate) again: bool,
-    /// Whether the messages are sharded, as on a Cluster. A process has a channel for each lock then.
+    /// Whether the messages are sharded, as on a Cluster. If so, a process has a channel for each lock.
     pub(crate) sharded: bool,
 }
 

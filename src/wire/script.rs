@@ -295,8 +295,8 @@ fn decimal(mut number: u64, digits: &mut [u8; DIGITS]) -> &[u8] {
     }
 }
 
-/// Returns the field of a hold: what all holds of a session begin with, and the hold's number. It is made for each lock and release, so
-/// in one allocation.
+/// Returns the field of a hold: the session's prefix, and the hold's number. It is made for each lock and release, so it takes one
+/// allocation only.
 pub(crate) fn field(uuid: &str, no: u64) -> Arc<str> {
     field_within::<64>(uuid, no).unwrap_or_else(|| long_field(uuid, no))
 }
@@ -653,7 +653,7 @@ impl Call {
         }
     }
 
-    /// Decodes the script's reply. An error is the server's own, or reports that no script of ours replies so.
+    /// Decodes the script's reply. An error is the server's own, or reports a reply that no script of ours gives.
     pub(crate) fn decode(&self, value: Value) -> Result<Reply, RedisError> {
         use Action::{Acquire, Count, Force, Look, Release, Renew, Repair, Settle, Waiters, Who};
         let fenced = self.fence.is_some();
@@ -711,7 +711,7 @@ impl Call {
         let seen: String = format!("{value:?}").chars().take(100).collect();
         (
             redis::ErrorKind::UnexpectedReturnType,
-            "no script answers so",
+            "no script gives this answer",
             format!("{} got {seen}", self.name()),
         )
             .into()

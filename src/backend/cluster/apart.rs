@@ -35,9 +35,9 @@ impl Nodes {
         })
     }
 
-    /// A field that stood in the line still stands there, as far as is known: otherwise it would leave, and an entry that nobody
-    /// waits for would be left behind, since the line can't be used now. The process is notified of releases on the lock's channel,
-    /// and enters again if it has to.
+    /// Runs a call without its line. A field that stood in the line is reported as still there: otherwise its request would leave,
+    /// and an entry that nobody waits for would be left behind, since the line can't be used now. The process is notified of
+    /// releases on the lock's channel, and enters again if it has to.
     async fn answer_without_line(&self, call: &Call, limit: Limit) -> CallResult {
         let again = call.line.is_some_and(|line| line.again);
         let alone = Call { line: None, ..call.clone() };

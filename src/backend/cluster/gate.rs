@@ -55,9 +55,9 @@ pub(super) fn gate(
     })
 }
 
-/// How often a node is asked if its view is not recognized, and the pause after each answer. For a moment a view shows too few of the known
-/// nodes when several shards fail over, and nodes that nobody knew if the cluster was made a few seconds ago: its nodes did not list their
-/// replicas when this client connected. The topology that was requested may show them.
+/// How many times a node is asked if its view is not recognized, and the pause after each answer. A view shows too few of the known nodes for
+/// a moment when several shards fail over. It shows nodes that nobody knew if the cluster was made a few seconds ago, and its nodes did not
+/// list their replicas when this client connected. The topology that was requested may show them.
 const ASKED: usize = 4;
 const PAUSE: Duration = Duration::from_millis(50);
 

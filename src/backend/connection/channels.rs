@@ -191,7 +191,7 @@ impl Channels {
                 self.start(channel);
             }
             (ChannelState::On, false) => drop(self.channels.remove(channel)),
-            // The end is of a subscription before the one that is requested now.
+            // The subscription that has ended is an earlier one than that which is requested now.
             (ChannelState::Off | ChannelState::Subscribing, _) => {}
         }
     }

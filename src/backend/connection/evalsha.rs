@@ -80,7 +80,8 @@ pub(crate) async fn ask_about_data(
     Ok((answer, Some(info.map_err(behind_a_call)?)))
 }
 
-/// Returns the error of a command that is part of a call that has run. That the command was not sent does not mean that the call did not.
+/// Returns the error of a command that is part of a call that has run: even if the command was not sent, the call does not count as
+/// unsent.
 fn behind_a_call(error: RedisError) -> RedisError {
     why_unsent(&error).map_or(error, |why| io::Error::new(io::ErrorKind::BrokenPipe, why).into())
 }

@@ -255,7 +255,7 @@ const FIX_SERVER: &str = "correct the server, or try again later";
 const CHECK: &str = "check that the server runs, and the network";
 
 /// Why a call has no answer although one has arrived over its connection.
-pub(super) const UNREAD: &str = "an answer has come and is not read: the runtime that `connect` was awaited on is not driven, or its \
+pub(super) const UNREAD: &str = "an answer has arrived but is not read: the runtime that `connect` was awaited on is not driven, or its \
      threads are blocked; keep it running";
 
 const GIVE_CERTIFICATE: &str = "if it asks clients for a certificate, give one by `Tls::client_certificate`, of an authority that the \

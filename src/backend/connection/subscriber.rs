@@ -26,7 +26,7 @@ const IDLE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
 /// that could time out is sent over it.
 const QUIET: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 
-const MOVED: &str = "it is replaced behind the connection for commands";
+const MOVED: &str = "it is replaced after the connection for commands";
 
 /// The handle of the task.
 pub(crate) struct Subscriber {

@@ -49,7 +49,7 @@ pub(super) struct Calls {
     collecting: usize,
     /// The round ends when these callers are not waited for any more.
     round: u64,
-    /// How often the next write was put off.
+    /// How many times the next write was put off.
     put_off: u32,
 }
 
@@ -281,7 +281,7 @@ impl Calls {
                     continue;
                 }
             }
-            let at = sent.ok_or_else(|| garbled("an answer to nothing"))?;
+            let at = sent.ok_or_else(|| garbled("an answer to no command"))?;
             let slot = &mut self.slots[at];
             slot.missing -= 1;
             if !slot.given_up {

@@ -92,10 +92,10 @@ fn element(bytes: &[u8]) -> RedisResult<Option<Element>> {
         return if bytes.len() < LONGEST_LINE { Ok(None) } else { Err(garbled("a line without an end")) };
     };
     let Some((kind, line)) = bytes[..end].strip_suffix(b"\r").and_then(<[u8]>::split_first) else {
-        return Err(garbled("a line that is none"));
+        return Err(garbled("a line without a type or a carriage return"));
     };
-    let line = || number(line).ok_or_else(|| garbled("a length that is none"));
-    // Nothing is as long as -1.
+    let line = || number(line).ok_or_else(|| garbled("a length that is no number"));
+    // A length of -1 stands for a value that is not there.
     let count = || line().map(|length| usize::try_from(length).unwrap_or(0));
     let (text, children) = match kind {
         b'+' | b'-' | b':' | b'_' | b',' | b'#' | b'(' => (0, 0),
@@ -150,7 +150,7 @@ fn number(text: &[u8]) -> Option<i64> {
 }
 
 pub(super) fn garbled(what: &'static str) -> RedisError {
-    (redis::ErrorKind::Parse, "what answers is no Redis server", what.to_owned()).into()
+    (redis::ErrorKind::Parse, "what answers is not a Redis server", what.to_owned()).into()
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::config::Destination;
 pub(crate) async fn open(to: &Destination, on_push: OnPush) -> RedisResult<Pipe> {
     let opened = over(socket::open(to).await?, to.redis_settings(), on_push).await;
     match opened {
-        // A port for TLS answers a command in plain text so.
+        // This is how a port for TLS answers a command in plain text.
         Err(error) if error.is_connection_dropped() && matches!(to.addr(), ConnectionAddr::Tcp(..)) => {
             let text = format!("{error}; {ONE_FOR_TLS}");
             Err(std::io::Error::new(std::io::ErrorKind::ConnectionReset, text).into())

@@ -182,8 +182,8 @@ impl Shared {
         encode: impl FnOnce(&mut Vec<u8>),
         push: Option<(PushKind, &str)>,
     ) -> RedisResult<Answer<S>> {
-        // Kept apart from the callers, of whom hardly any are woken here: a vector for one waker would be an allocation for each
-        // call.
+        // The task's waker is kept apart from those of callers, of whom hardly any are woken here: in the vector it would cost each
+        // call an allocation.
         let (mut woken, mut task) = (Vec::new(), None);
         let (at, bytes) = {
             let mut calls = lock(&shared.calls);
@@ -229,7 +229,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         let task = lock(&self.0.calls).close();
         task.into_iter().for_each(Waker::wake);
-        // The task may not be polled for long, and it has the other half.
+        // The task may not be polled for a long time, and it has the other half.
         if !self.0.is_copied() {
             self.0.writer.shut_down();
         }
@@ -390,8 +390,8 @@ fn is_confirmation(kind: &PushKind) -> bool {
     )
 }
 
-/// Runs with the end of its runtime, too, maybe before its first poll. That is no disconnection: the task that makes connections is
-/// on the same runtime.
+/// Also runs when its runtime ends, maybe before its first poll. That is no disconnection: the task that makes connections is on
+/// the same runtime.
 impl Drop for Task {
     fn drop(&mut self) {
         self.end(&task_has_ended());

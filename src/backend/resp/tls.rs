@@ -1,7 +1,7 @@
 //! A stream over TLS, which callers write to as to a socket.
 //!
-//! Reader and writers have one state, which is locked while one of them uses it. What a caller writes is encrypted and given to the socket
-//! by the caller; where that would have to wait, the connection's task goes on with it.
+//! Reader and writers have one state, which is locked while one of them uses it. What a caller writes is encrypted and given to the
+//! socket by the caller; if that would have to wait, the connection's task goes on with it.
 
 use std::io;
 use std::pin::Pin;
@@ -46,7 +46,7 @@ struct State {
     taken: Vec<u8>,
     /// Since when taken bytes wait for room.
     waiting: Option<Instant>,
-    /// For this long at most:
+    /// How long they may wait at most. Without this limit:
     ///
     /// 1. The socket is full. 2. The process is stopped for a minute. 3. The rest of a command that was given up long ago would be sent.
     ///
@@ -164,11 +164,12 @@ impl AsyncRead for Socket {
 }
 
 impl AsyncWrite for Socket {
-    /// Tried before the task's budget is asked for, so that a call is sent in the first poll that can send it.
+    /// Tries to write before it asks for the task's budget, so that a call is sent in the first poll that can send it.
     ///
-    /// What the server has ended the connection for is in what it sent last, and is read: a write that fails for the end counts as
-    /// written, as it would have a moment earlier. 1. The client writes its part of the handshake. 2. The server refuses the certificate
-    /// at its beginning, sends an alert, and closes. 3. The rest can't be written, and the alert has not been read.
+    /// Why the server has ended the connection is in what it sent last, which still has to be read. So a write that fails because
+    /// of the end counts as written, as it would have a moment earlier: 1. The client writes its part of the handshake. 2. The
+    /// server refuses the certificate at its beginning, sends an alert, and closes. 3. The rest can't be written, and the alert has
+    /// not been read.
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
             match self.0.try_write(bytes) {
@@ -194,7 +195,7 @@ fn is_end(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
-/// The handshake with the server of that name.
+/// Makes the handshake with the server of that name.
 pub(super) async fn open(
     socket: TcpStream,
     host: &str,
@@ -207,7 +208,7 @@ pub(super) async fn open(
     Ok(Sealed::new(stream, Some(socket), user_timeout.unwrap_or(LONGEST)))
 }
 
-/// Files and the system's authorities are read each time: they may be replaced while the process runs.
+/// Makes a connector. Files and the system's authorities are read each time, since they may be replaced while the process runs.
 fn connector(tls: &Tls) -> RedisResult<library::Connector> {
     let authorities = match tls.trusted() {
         Some(pem) => library::authorities(&read(pem)?).map_err(wrong)?,
@@ -246,7 +247,7 @@ async fn handshake(
     stream: impl Stream + Unpin + 'static,
 ) -> RedisResult<impl Stream + 'static> {
     let name = rustls::pki_types::ServerName::try_from(host.to_owned())
-        .map_err(|_| wrong("its host is no name that a certificate can be for"))?;
+        .map_err(|_| wrong("its host is not a name that a certificate can be for"))?;
     let connected = tokio_rustls::TlsConnector::from(connector).connect(name, stream).await;
     connected.map_err(|error| {
         let is_other = matches!(

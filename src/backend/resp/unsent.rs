@@ -7,7 +7,7 @@ const NOT_SENT: &str = "not sent";
 /// Why a command was not sent.
 pub(crate) const TOO_LATE: &str = "the node timeout was over first: the process had no CPU, a task blocked its \
      thread, or the server does not read";
-pub(crate) const COPIED: &str = "the connection is of the process that has forked this one";
+pub(crate) const COPIED: &str = "the connection belongs to the process that forked this one";
 pub(crate) const CONNECTION_LOST: &str = "the connection was lost first";
 
 pub(crate) fn unsent(why: &'static str) -> RedisError {

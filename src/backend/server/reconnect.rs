@@ -260,7 +260,8 @@ impl Reconnector {
         }
     }
 
-    /// Makes it the current connection. `first`: a server that has the vote of another master is then reported as a wrong option.
+    /// Makes `link` the current connection. `first`: a server that has the vote of another master is then reported as a wrong
+    /// option.
     fn install(&self, link: Link, endpoint: Endpoint, first: bool) -> Result<()> {
         let Some(one_vote) = &self.one_vote else {
             self.replace(link, endpoint);

@@ -441,7 +441,7 @@ impl Backend for RedisServer {
         Box::pin(async move { self.answer_all_as_allowed(calls).await })
     }
 
-    /// If replicas acknowledge grants, also no acquire may be under way, since it is on another connection.
+    /// Returns whether nothing is under way: if replicas acknowledge grants, no acquire either, since it is on another connection.
     fn is_unused(&self, _: &Keys) -> bool {
         self.line.is_unused() && self.acks.as_ref().is_none_or(ReplicaAcks::is_unused)
     }
@@ -474,7 +474,7 @@ impl Backend for RedisServer {
         Spare::new(&self.line, endpoint, self.sentinels.clone(), self.limit, self.renews_together)
     }
 
-    /// Sent over the connection for acquires, so that an end does not overtake an acquire that has had no answer.
+    /// Sends them over the connection for acquires, so that an end does not overtake an acquire that has had no answer.
     fn run_last(&self, mut calls: Vec<Call>) {
         calls.iter_mut().for_each(|call| self.name_right.apply(call));
         if let Some(link) = self.acquire_line().unwrap_or(&self.line).last_link() {

@@ -98,7 +98,7 @@ fn too_few_voters_are_no_refusal() {
         judge(tally(Rule::Fresh, 3), vec![failed(Outcome::NotRun), failed(Outcome::NotRun)]);
     let failure = verdict.result.unwrap_err();
     assert_eq!((asked, failure.outcome, failure.error.kind()), (2, Outcome::NotRun, ErrorKind::Unavailable));
-    let counted = "0 of 3 masters gave an answer that counts, and 2 have to; 2 failed; the last failure: ";
+    let counted = "0 of 3 masters gave an answer that counts, but 2 are needed; 2 failed; the last failure: ";
     assert!(failure.error.to_string().starts_with(counted), "{}", failure.error);
     // Once the first failure is counted, it can't be granted. That no majority answers is certain only with the last.
     for last in [Outcome::NotRun, Outcome::Unknown] {
@@ -128,7 +128,7 @@ fn a_young_master_has_no_vote_on_a_fresh_grant() {
         judge(one, vec![Ok(Reply::Done), failed(Outcome::NotRun)]).1.result.unwrap_err().error.to_string();
     assert!(
         error.starts_with(
-            "1 of 3 masters gave an answer that counts, and 2 have to; 1 failed, 1 has no vote yet; "
+            "1 of 3 masters gave an answer that counts, but 2 are needed; 1 failed, 1 has no vote yet; "
         ),
         "{error}"
     );
