@@ -1,6 +1,9 @@
 //! Programs that start while their servers are away.
 
+use std::task::Poll;
+
 use nestlock::{Builder, ErrorKind, Locks, Memory};
+use tokio::task::yield_now;
 use tracing::Level;
 
 use crate::quorum::servers::{over, servers};
@@ -89,6 +92,40 @@ async fn a_majority_that_comes_later_is_used() {
     let named = servers[1].port().to_string();
     let home = over(&servers);
     waits_for(home, &named, async || servers[1].restart_empty().await).await;
+}
+
+/// Nothing was moved, so there is nothing to end.
+#[tokio::test]
+async fn a_claim_whose_resume_is_dropped_before_it_reached_a_server_is_still_good() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let guard = builder(&server.url())
+        .lease(600 * SECOND)
+        .connect()
+        .await
+        .unwrap()
+        .mutex("stock")
+        .lock()
+        .await
+        .unwrap();
+    let claim = soon("the claim", guard.into_claim()).await.unwrap();
+    let refusing = proxy.refuse().await;
+    let stock = options(proxy.url()).connect_lazily().unwrap().mutex("stock");
+    {
+        let mut resuming = std::pin::pin!(stock.resume(&claim));
+        assert!(std::future::poll_fn(|cx| Poll::Ready(resuming.as_mut().poll(cx))).await.is_pending());
+    }
+    drop(refusing);
+    let resumed = async || loop {
+        match stock.resume(&claim).await {
+            Err(error) if error.kind() == ErrorKind::Unavailable => yield_now().await,
+            other => break other,
+        }
+    };
+    let resumed = soon("the hold", resumed()).await.unwrap();
+    assert_eq!(server.keys().await, ["stock"]);
+    resumed.release().await.unwrap();
+    assert!(server.keys().await.is_empty());
 }
 
 /// In a runtime of one thread, no connection was tried before the requests are made.
