@@ -68,11 +68,12 @@ async fn a_hold_that_was_ended_meanwhile_is_not_revived() {
         soon("the lock", strangers.mutex("stock").lock()).await.unwrap(),
         soon("the lock", strangers.mutex("neighbour").lock()).await.unwrap(),
     ];
-    let ends = blocked.guards.each_ref().map(|guard| guard.valid_until());
+    let taken = Instant::now();
     for _ in 0..3 {
         renewals.seen().await;
     }
-    assert_eq!(blocked.guards.each_ref().map(|guard| guard.valid_until()), ends);
+    // The answer to a renewal that ran before may be counted only now.
+    assert!(blocked.guards.iter().all(|guard| guard.valid_until() < taken + LEASE), "revived");
     for (name, guard) in ["stock", "neighbour"].into_iter().zip(&theirs) {
         assert_eq!(server.ask::<Vec<String>>(&["HKEYS", name]).await, [guard.field()]);
     }
