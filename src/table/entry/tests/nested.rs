@@ -247,6 +247,28 @@ fn a_nested_release_past_the_end_of_its_hold_reports_the_loss() {
     assert!(matches!(world.entry.leave(hold, level, None, at), ReleaseStep::Lost(_)));
 }
 
+/// 1. A child's hold is lost, and its guard stands. 2. The parent is granted the lock again. 3. A call below the child would nest in the
+/// parent's hold, and would not learn of the loss.
+#[test]
+fn nothing_nests_without_a_command_beside_a_lost_hold_whose_guard_stands() {
+    let mut world = World::new(1);
+    (world.faults, world.nests) = (false, Some(true));
+    let parent = Owner::new();
+    let child = parent.child();
+    let first = world.asks(&child, true);
+    world.answers(first);
+    let check = world.begins_check();
+    world.master.key = None;
+    world.flight.push(check);
+    world.all_arrive();
+    assert!(world.guards[0].fate.loss().is_some());
+    let anew = world.asks(&parent, true);
+    world.answers(anew);
+    assert!(world.enters(&parent), "its line grants it");
+    world.asks(&child.child(), false);
+    assert_eq!((world.guards.len(), world.askers.len()), (2, 0), "it fails with the loss");
+}
+
 #[test]
 fn nothing_nests_without_a_command_where_the_connection_is_known_to_be_lost() {
     let (mut world, owner) = World::one_nests();
