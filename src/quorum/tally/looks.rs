@@ -27,10 +27,9 @@ impl Tally {
         self.looked(|_| reply)
     }
 
-    /// Decides for how long the lock is held, once the answers still to come can hardly change it. Without waiting for them:
-    ///
-    /// 1. A holds n1 and n2 for 20 s, and n3 has a foreign field for 600 s. 2. n1 and n3 answer first. 3. 600 s are reported,
-    /// although n1 and n2 may be free after 20 s.
+    /// Decides for how long the lock is held, once the answers still to come can hardly change it. Without waiting for them: 1. A
+    /// holds n1 and n2 for 20 s, and n3 has a foreign field for 600 s. 2. n1 and n3 answer first. 3. 600 s are reported, although n1 and
+    /// n2 may be free after 20 s.
     pub(super) fn held_for(&self) -> Option<Verdict> {
         if self.is_majority(self.free) {
             return Some(self.with_reply(Reply::Free));

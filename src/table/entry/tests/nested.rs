@@ -247,8 +247,8 @@ fn a_nested_release_past_the_end_of_its_hold_reports_the_loss() {
     assert!(matches!(world.entry.leave(hold, level, None, at), ReleaseStep::Lost(_)));
 }
 
-/// 1. A child's hold is lost, and its guard stands. 2. The parent is granted the lock again. 3. A call below the child would nest in the
-/// parent's hold, and would not learn of the loss.
+/// In this order: 1. A child's hold is lost, and its guard stands. 2. The parent is granted the lock again. 3. A call below the child would nest
+/// in the parent's hold, and would not learn of the loss.
 #[test]
 fn nothing_nests_without_a_command_beside_a_lost_hold_whose_guard_stands() {
     let mut world = World::new(1);
