@@ -2,7 +2,7 @@
 
 mod events;
 mod failure;
-mod fate;
+mod loss_signal;
 mod masters;
 pub(crate) mod meter;
 mod sync;
@@ -14,7 +14,7 @@ mod users_code;
 
 pub(crate) use events::Events;
 pub(crate) use failure::{Failure, Outcome};
-pub(crate) use fate::Fate;
+pub(crate) use loss_signal::LossSignal;
 pub(crate) use masters::{Absence, MasterSet, Spread};
 pub(crate) use sync::{Mutex, atomic, lock};
 #[cfg(test)]

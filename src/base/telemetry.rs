@@ -223,7 +223,7 @@ impl AcquireSpan {
     /// span.
     pub(crate) fn begin(
         name: &str,
-        place: Place,
+        location: Place,
         system: impl FnOnce() -> Option<&'static str>,
     ) -> AcquireSpan {
         AcquireSpan(debug_span!(
@@ -232,8 +232,8 @@ impl AcquireSpan {
             nestlock.field = Empty,
             nestlock.depth = Empty,
             db.system.name = system(),
-            code.file.path = place.file(),
-            code.line.number = place.line(),
+            code.file.path = location.file(),
+            code.line.number = location.line(),
             error.r#type = Empty,
         ))
     }
@@ -311,7 +311,7 @@ pub(crate) fn acquired_after_waiting(name: &str, field: &str, waited: Duration) 
 /// lock; `None` if unknown. `waiting`: how many requests of this process wait.
 pub(crate) fn still_waiting(
     name: &str,
-    (waited, place): (Duration, Place),
+    (waited, location): (Duration, Place),
     by: Option<(&Holder, bool, Duration)>,
     waiting: usize,
     context: Option<&Context>,
@@ -338,7 +338,7 @@ pub(crate) fn still_waiting(
         warn!(
             name = %shown(name),
             waited = %Shown(waited),
-            at = %place,
+            at = %location,
             %holder,
             %held,
             waiting,

@@ -1,4 +1,4 @@
-//! Turns a request into a guard: the one way in, for `lock`, `try_lock` and `run` alike. The functions of `Attempts` stand in the
+//! Turns a request into a guard: the one way in, for `lock`, `try_lock` and `run` alike. The functions of `Acquire` stand in the
 //! order in which a request goes through them: it waits for its turn, sends its acquire, and acts on the answer.
 
 use std::future::{Future, poll_fn};
@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::backend::why_late;
 use crate::base::meter::{self, Sample, Waiting};
 use crate::base::telemetry::{self, AcquireSpan};
-use crate::base::{Failure, Fate, Lease, Moment, Outcome, Spread, after, limit};
+use crate::base::{Failure, Lease, LossSignal, Moment, Outcome, Spread, after, limit};
 use crate::client::call::CallOptions;
 use crate::client::guard::Guard;
 use crate::client::hold_times::Times;
@@ -27,8 +27,8 @@ use crate::holder::Shown;
 use crate::owner::Owner;
 use crate::session::{Handle, Session, clock};
 use crate::table::{
-    AcquireParams, Admission, Ambiguous, Granted, LockEntry, Meaning, NewLevel, NotHeld, Owned, Pause,
-    Polled, Waiter,
+    AcquireParams, Admission, Ambiguous, Grant, LockEntry, Meaning, NewLevel, NotHeld, Owned, Pause, Polled,
+    Waiter,
 };
 use crate::wire::keys::{self, Keys};
 use crate::wire::{Fence, Pending, Reply, Token};
@@ -47,18 +47,18 @@ pub(super) struct AcquireOptions {
 #[derive(Debug)]
 pub(super) struct Part {
     /// Set once it waits for others: a request for several locks must not hold a name that sorts after one that it waits for.
-    waits: AtomicBool,
+    is_waiting: AtomicBool,
     /// The session's number when the request for all of them began.
     began: u64,
 }
 
 impl Part {
     pub(super) fn new(began: u64) -> Part {
-        Part { waits: AtomicBool::new(false), began }
+        Part { is_waiting: AtomicBool::new(false), began }
     }
 
-    pub(super) fn waits(&self) -> bool {
-        self.waits.load(Relaxed)
+    pub(super) fn is_waiting(&self) -> bool {
+        self.is_waiting.load(Relaxed)
     }
 }
 
@@ -77,9 +77,9 @@ impl AcquireOptions {
     }
 
     /// Marks the request as waiting, since others are before it or its attempt failed: it may now take arbitrarily long.
-    fn waits(&self) {
+    fn mark_waiting(&self) {
         if let Some(part) = &self.part {
-            part.waits.store(true, Relaxed);
+            part.is_waiting.store(true, Relaxed);
         }
     }
 
@@ -176,7 +176,9 @@ impl From<Error> for NotGranted {
 /// [`acquire`].
 pub(super) fn grant_here(options: &AcquireOptions, cx: &mut Context<'_>) -> Option<Guard> {
     let AcquireOptions { handle, keys, call, part: None } = options else { return None };
-    let CallOptions { owner: Some(owner), bare: false, fenced, times, place, .. } = call else { return None };
+    let CallOptions { owner: Some(owner), bare: false, fenced, times, location, .. } = call else {
+        return None;
+    };
     let is_simple = times.are_default() && !handle.config.confirm_reentry && !telemetry::has_spans();
     if !is_simple || !has_budget_remaining() || runtime::Handle::try_current().is_err() {
         return None;
@@ -187,7 +189,7 @@ pub(super) fn grant_here(options: &AcquireOptions, cx: &mut Context<'_>) -> Opti
     let level = granted.level;
     let mut guard = Guard::new(handle.clone(), keys.clone(), granted);
     // This request has not waited, so the order in which it asks does not matter; that of requests below it does.
-    if let Some(tree) = handle.holds_in_order(level, owner, &keys.name, place) {
+    if let Some(tree) = handle.holds_in_order(level, owner, &keys.name, location) {
         guard.set_in_order(tree);
     }
     Some(guard)
@@ -198,8 +200,8 @@ pub(super) fn grant_here(options: &AcquireOptions, cx: &mut Context<'_>) -> Opti
 /// Not an `async fn`, which would store its arguments twice: glibc's allocator keeps only blocks of up to a kilobyte at hand for
 /// each thread.
 pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Guard, NotGranted>> + Send {
-    let span = AcquireSpan::begin(&options.keys.name, options.call.place, || options.handle.system());
-    let mut attempts = Attempts::new(options);
+    let span = AcquireSpan::begin(&options.keys.name, options.call.location, || options.handle.system());
+    let mut attempts = Acquire::new(options);
     span.around(async move {
         let attempts = &mut attempts;
         let granted = match attempts.begin() {
@@ -218,7 +220,7 @@ pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Gu
             }
             busy => {
                 // A `try_lock` treats this as `None`, not as an error.
-                if attempts.options.call.reports {
+                if attempts.options.call.busy_is_error {
                     telemetry::not_granted(ErrorKind::Timeout);
                 }
                 busy
@@ -228,7 +230,7 @@ pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Gu
 }
 
 /// A request in its line, from its first poll until it is ready or dropped. Dropping it leaves the line.
-struct Attempts {
+struct Acquire {
     options: AcquireOptions,
     /// Its number in the line; `None` until it has entered.
     id: Option<u64>,
@@ -237,12 +239,12 @@ struct Attempts {
     /// Its deadline: the end of the time that `within` allows, or of a single attempt.
     limit: Option<Instant>,
     /// Whether it makes a single attempt, and does not wait for others.
-    once: bool,
+    single_attempt: bool,
     /// Whether it was refused: from then on the log reports it if it waits for long.
     reported: bool,
     waiting: Waiting,
     /// `None` until an attempt is refused or fails.
-    attempted: Option<Box<Attempted>>,
+    attempted: Option<Box<Backoff>>,
     /// When it began to wait for a command of this process to end; it gives up after a time. Counted from the beginning of the
     /// whole wait, that time could be over at once: 1. It waits in line for a long time. 2. The hold before it ends by itself,
     /// which wakes it. 3. The end of that hold has not been sent yet.
@@ -263,7 +265,7 @@ enum Look {
 
 /// The results of a request's attempts so far. Boxed, since a request that waits in line has made none.
 #[derive(Default)]
-struct Attempted {
+struct Backoff {
     /// How many random pauses it has made, each soon after the one before.
     pauses: u32,
     /// When the last of these pauses is over.
@@ -277,7 +279,7 @@ struct Attempted {
     polls_at: Option<Instant>,
 }
 
-impl Attempted {
+impl Backoff {
     /// Returns how long to pause before the next attempt: longer each time, but short again if the last pause was long ago, since
     /// whatever it competed for then is decided. `asked` is when the attempt was sent; an attempt may take longer than any pause.
     fn next_pause(&mut self, asked: Instant, session: &Session) -> Duration {
@@ -333,22 +335,22 @@ enum Attempt {
 /// first.
 const GRACE: Duration = Duration::from_millis(10);
 
-impl Attempts {
-    fn new(options: AcquireOptions) -> Attempts {
+impl Acquire {
+    fn new(options: AcquireOptions) -> Acquire {
         let (began, lease) = (Instant::now(), options.handle.config.lease);
-        let once = options.call.within == Some(Duration::ZERO);
-        let within = match once {
+        let single_attempt = options.call.within == Some(Duration::ZERO);
+        let within = match single_attempt {
             true => Some(options.handle.config.patience() / 2 + GRACE),
             false => options.call.within,
         };
         let limit = within.and_then(|within| limit(began, within));
-        Attempts {
+        Acquire {
             options,
             id: None,
             lease,
             began,
             limit,
-            once,
+            single_attempt,
             reported: false,
             waiting: Waiting::default(),
             attempted: None,
@@ -382,11 +384,12 @@ impl Attempts {
     #[cold]
     fn asks_in_order(&mut self) {
         let began = self.options.began();
-        let AcquireOptions { handle, keys, call: CallOptions { owner, place, .. }, .. } = &mut self.options;
+        let AcquireOptions { handle, keys, call: CallOptions { owner, location, .. }, .. } =
+            &mut self.options;
         let owner = owner.get_or_insert_with(Owner::current);
         // A request that does not wait is in nobody's way.
-        if !self.once {
-            handle.asks_in_order(owner, &keys.name, place, began);
+        if !self.single_attempt {
+            handle.asks_in_order(owner, &keys.name, location, began);
         }
     }
 
@@ -437,14 +440,14 @@ impl Attempts {
         let mut nap = pin!(None::<Sleep>);
         poll_fn(|cx| {
             // It takes nothing over in its first poll: see `answer_of`.
-            let takes = self.id.is_some();
+            let accepts_handoff = self.id.is_some();
             // A `run` may be granted in its first poll without a command. Without this, a loop of such runs would never let another
             // task run.
-            if !takes && !self.options.call.bare {
+            if !accepts_handoff && !self.options.call.bare {
                 ready!(pin!(consume_budget()).poll(cx));
             }
             loop {
-                let until = match self.look(cx.waker(), takes)? {
+                let until = match self.look(cx.waker(), accepts_handoff)? {
                     Look::Ask(pending) => return Poll::Ready(Ok(Some(Turn::Ask(pending)))),
                     Look::Granted(guard) => return Poll::Ready(Ok(Some(Turn::Granted(guard)))),
                     Look::Over => return Poll::Ready(Ok(None)),
@@ -465,7 +468,7 @@ impl Attempts {
 
     /// Returns whether it is this request's turn and, if not, when to look again at the latest. The first look enters the line. With
     /// `takes`, it may take over what another owner of this process offers.
-    fn look(&mut self, waker: &Waker, takes: bool) -> Result<Look> {
+    fn look(&mut self, waker: &Waker, accepts_handoff: bool) -> Result<Look> {
         let session = &self.options.handle;
         session.check_open()?;
         let (uuid, counter) = (&*session.uuid, || self.options.fence());
@@ -473,10 +476,10 @@ impl Attempts {
         // Read from both clocks, even for a new request: its acquire is dated by this moment, which must not be from before the
         // machine slept.
         let at = session.moment();
-        let names = self.asks_for_name(at);
+        let report_holder = self.asks_for_name(at);
         // If several names are requested, only the one that is waited for enters the line: the others would be handed over as well,
         // and be held for nothing.
-        let in_line = self.options.part.as_ref().is_none_or(|part| part.waits());
+        let in_line = self.options.part.as_ref().is_none_or(|part| part.is_waiting());
         // Each request of a `run` has an owner of its own and no branches.
         let (bare, config) = (self.options.call.bare, &session.config);
         let connected = || session.quorum.is_connected(&self.options.keys);
@@ -484,9 +487,21 @@ impl Attempts {
         let nests = is_local.then_some(&connected as &dyn Fn() -> bool);
         let refuses = config.bare_reentry == BareReentry::Refused;
         let polled = if bare && self.id.is_none() { Polled::first(waker) } else { Polled::default() };
-        let (once, lease, fixed) = (self.once, self.lease, self.options.call.times.fixed_lease().is_some());
-        let ask = AcquireParams { once, lease, fixed, uuid, fence, takes, nests, refuses, names, line: None };
-        let (patience, limit) = (session.terms.patience, session.config.unavailable_after);
+        let (single_attempt, lease, fixed) =
+            (self.single_attempt, self.lease, self.options.call.times.fixed_lease().is_some());
+        let ask = AcquireParams {
+            single_attempt,
+            lease,
+            fixed,
+            uuid,
+            fence,
+            accepts_handoff,
+            nests,
+            refuses,
+            report_holder,
+            line: None,
+        };
+        let (patience, limit) = (session.timing.patience, session.config.unavailable_after);
         let (id, turn, taken, waits, _spent) = session
             .visit_at(at, &self.options.keys, |entry, number, at| {
                 // Ends every waiter in a lasting outage: otherwise they would notice it one after the other, each by an attempt of
@@ -500,7 +515,8 @@ impl Attempts {
                         let (id, owner) =
                             (number(), self.options.call.owner.clone().unwrap_or_else(Owner::current));
                         let request = Waiter::new(id, owner, bare, at.now).polled_by(polled);
-                        let entered = entry.enter_again(request.taking(self.takes()), self.options.began());
+                        let entered =
+                            entry.enter_again(request.taking(self.accepts_handoff()), self.options.began());
                         entered.map_err(|Ambiguous| Error::new(ErrorKind::Ambiguous, AMBIGUOUS))?;
                         id
                     }
@@ -510,23 +526,23 @@ impl Attempts {
                 // to ask once more.
                 let line = session.hints.line(entry).filter(|_| in_line);
                 let turn = entry.admit(id, number(), AcquireParams { line, ..ask }, at);
-                if self.once && matches!(turn, Admission::Wait { refused: false, .. }) {
+                if self.single_attempt && matches!(turn, Admission::Wait { refused: false, .. }) {
                     // It may not be the head, and only the head is woken when the command that it waits for is answered.
                     entry.wake_when_idle(waker);
                 }
-                let refused = matches!(turn, Admission::Wait { refused: true, .. }) && !self.once;
+                let refused = matches!(turn, Admission::Wait { refused: true, .. }) && !self.single_attempt;
                 if refused {
                     entry.warn_of_self_wait(id, Owner::surrounds);
                 }
                 let waits = refused && !self.reported;
                 if waits {
-                    entry.waits(id, self.options.call.place, at.now);
+                    entry.waits(id, self.options.call.location, at.now);
                 }
                 let taken = match turn {
                     // A forked copy of the process takes nothing over; it would not send a command either.
                     Admission::Take(hold) => session.check_process().map(|()| {
-                        let (level, fate) = (number(), Arc::<Fate>::default());
-                        let new = self.new_level(level, fate, None);
+                        let (level, signal) = (number(), Arc::<LossSignal>::default());
+                        let new = self.new_level(level, signal, None);
                         entry.take(id, hold, &new, at)
                     }),
                     _ => Ok(None),
@@ -556,10 +572,10 @@ impl Attempts {
             Admission::Lost(loss) => Err(Error::lost(loss)),
             Admission::Unfenced => Err(Error::new(ErrorKind::Misuse, UNFENCED)),
             Admission::Ambiguous => Err(Error::new(ErrorKind::Ambiguous, AMBIGUOUS)),
-            Admission::Wait { refused: true, .. } if self.once || late => Ok(Look::Over),
+            Admission::Wait { refused: true, .. } if self.single_attempt || late => Ok(Look::Over),
             Admission::Wait { refused: true, until } => {
                 session.check_process()?;
-                self.options.waits();
+                self.options.mark_waiting();
                 self.waiting.begin(&self.options.keys.name, session.config.grouping.as_ref());
                 // It sleeps in slices, like every wait for the end of a lease, since the machine may sleep past it.
                 let until = until.map(|until| at.nap(until));
@@ -569,7 +585,7 @@ impl Attempts {
             Admission::Wait { refused: false, until } => {
                 session.check_process()?;
                 // It gives up even if the server answers: a full server may put off the command before this one for ever.
-                let patience = session.terms.patience.max(session.config.unavailable_after);
+                let patience = session.timing.patience.max(session.config.unavailable_after);
                 let stuck = self.behind_since.is_some_and(|since| after(since, patience) <= now);
                 if let Some(error) =
                     session.outage_since(&self.options.keys, self.began).or_else(|| stuck.then(unanswered))
@@ -594,7 +610,11 @@ impl Attempts {
     fn asks_for_name(&self, at: Moment) -> bool {
         const SOON: Duration = Duration::from_secs(1);
         let ends_soon = || self.limit.is_some_and(|limit| limit <= after(at.by_tokio(), SOON));
-        if self.once { self.options.call.reports } else { self.attempted.is_some() || ends_soon() }
+        if self.single_attempt {
+            self.options.call.busy_is_error
+        } else {
+            self.attempted.is_some() || ends_soon()
+        }
     }
 
     /// Sends one acquire. Its undo is armed before it is sent, since a dropped future may leave the command running.
@@ -633,7 +653,7 @@ impl Attempts {
         // Boxed, since an early answer is rare.
         let (mut first, mut early) = (true, None::<Box<T>>);
         // No attempt takes longer than that anyway.
-        let longest = after(Instant::now(), self.options.handle.terms.patience);
+        let longest = after(Instant::now(), self.options.handle.timing.patience);
         let mut over = pin!(self.limit.filter(|limit| *limit < longest).map(sleep_until));
         poll_fn(|cx| {
             if let Some(answer) = early.take() {
@@ -707,10 +727,10 @@ impl Attempts {
     }
 
     fn granted(&mut self, pending: &Pending, spread: Spread, token: Option<Token>) -> Result<Guard, NotHeld> {
-        let fate = Arc::new(Fate::default());
+        let signal = Arc::new(LossSignal::default());
         let granted = self.visit(|entry, number, at| {
             let level = number();
-            let new = self.new_level(level, fate.clone(), token.map(|token| token.highest));
+            let new = self.new_level(level, signal.clone(), token.map(|token| token.highest));
             Ok((level, entry.granted(self.id(), pending, &new, spread, at)?))
         });
         let (level, (depth, token, _spent)) = granted?;
@@ -721,15 +741,15 @@ impl Attempts {
             self.options.handle.quorum.doubt_messages();
         }
         let field = pending.call.field.clone();
-        Ok(self.guard(Granted { hold: pending.hold, level, depth, token, field, fate }))
+        Ok(self.guard(Grant { hold: pending.hold, level, depth, token, field, signal }))
     }
 
-    fn new_level(&self, level: u64, fate: Arc<Fate>, token: Option<u64>) -> NewLevel {
+    fn new_level(&self, level: u64, signal: Arc<LossSignal>, token: Option<u64>) -> NewLevel {
         let Times { fixed_lease, max_hold, at_least } = self.options.call.times.get();
-        NewLevel { level, lease: self.lease, fixed: fixed_lease.is_some(), max_hold, at_least, fate, token }
+        NewLevel { level, lease: self.lease, fixed: fixed_lease.is_some(), max_hold, at_least, signal, token }
     }
 
-    fn guard(&self, granted: Granted) -> Guard {
+    fn guard(&self, granted: Grant) -> Guard {
         let keys = &self.options.keys;
         if meter::ON && granted.depth == 1 {
             self.options.handle.measure(&keys.name, Sample::Waited(self.began.elapsed()));
@@ -743,7 +763,7 @@ impl Attempts {
         let (handle, level) = (&self.options.handle, granted.level);
         let mut guard = Guard::new(handle.clone(), keys.clone(), granted);
         if let (true, Some(owner)) = (handle.watches_order(), &self.options.call.owner)
-            && let Some(tree) = handle.holds_in_order(level, owner, &keys.name, self.options.call.place)
+            && let Some(tree) = handle.holds_in_order(level, owner, &keys.name, self.options.call.location)
         {
             guard.set_in_order(tree);
         }
@@ -751,18 +771,18 @@ impl Attempts {
     }
 
     /// Returns whether it may take over a hold of this process: only if it asks for one that is renewed and has no token.
-    fn takes(&self) -> bool {
+    fn accepts_handoff(&self) -> bool {
         !self.options.call.fenced && self.options.call.times.fixed_lease().is_none()
     }
 
     /// Handles the answer that somebody else holds the lock. With a subscription the message of a release wakes the request; without
     /// one it polls.
     fn busy(&mut self, pending: &Pending, (reply, left): (&Reply, Duration), spread: Spread, split: bool) {
-        if self.once {
+        if self.single_attempt {
             self.visit(|entry, _, at| entry.conclude(pending, Ok(reply), spread, at));
             return;
         }
-        self.waits();
+        self.mark_waiting();
         let (asked_before, session) = (self.attempted.is_some(), self.options.handle.clone());
         let pause = self.attempted.get_or_insert_default().next_pause(pending.sent, &session);
         // Counted from when the request was sent: this future may be polled long after the answer, and no message is published at
@@ -838,7 +858,7 @@ impl Attempts {
         let attempted = self.attempted.get_or_insert_default();
         attempted.pauses_until(until);
         attempted.last_failure = Some(error);
-        self.waits();
+        self.mark_waiting();
         Ok(Attempt::Again)
     }
 
@@ -850,8 +870,8 @@ impl Attempts {
         Attempt::Again
     }
 
-    fn waits(&mut self) {
-        self.options.waits();
+    fn mark_waiting(&mut self) {
+        self.options.mark_waiting();
         self.waiting.begin(&self.options.keys.name, self.options.handle.config.grouping.as_ref());
     }
 
@@ -866,7 +886,7 @@ impl Attempts {
 
     fn not_in_time(&self) -> Error {
         let limit = match self.options.call.within {
-            Some(within) if !self.once => format!("the {within:?} that `within` allows"),
+            Some(within) if !self.single_attempt => format!("the {within:?} that `within` allows"),
             _ => match &self.options.handle.config {
                 config if config.replicas.is_some() => {
                     let longest = config.patience() / 2;
@@ -886,8 +906,8 @@ impl Attempts {
     fn busy_too_long(&self) -> NotGranted {
         let (within, keys) = (self.options.call.within.unwrap_or_default(), &self.options.keys);
         let look = || self.options.handle.table(|table, at| table.entry_of(keys)?.holder(at).map(Box::new));
-        let by = if self.options.call.reports { look() } else { None };
-        if self.options.call.reports || !self.once {
+        let by = if self.options.call.busy_is_error { look() } else { None };
+        if self.options.call.busy_is_error || !self.single_attempt {
             self.options.handle.measure(&keys.name, Sample::TimedOut);
         }
         NotGranted::Busy { name: keys.name.clone(), within, by }
@@ -901,7 +921,7 @@ impl Attempts {
     /// Returns why the last command for this lock failed, if that was just now.
     fn outage(&self) -> Option<Error> {
         let session = &self.options.handle;
-        session.outage(&self.options.keys, session.terms.patience)
+        session.outage(&self.options.keys, session.timing.patience)
     }
 
     /// Returns whether its last attempt failed.
@@ -911,7 +931,7 @@ impl Attempts {
 
     /// Returns whether it makes no further attempt.
     fn is_over(&self) -> bool {
-        self.once || self.limit.is_some_and(|limit| limit <= Instant::now())
+        self.single_attempt || self.limit.is_some_and(|limit| limit <= Instant::now())
     }
 
     /// Returns its number in the line, or a number that nobody has before it has entered.
@@ -924,7 +944,7 @@ impl Attempts {
     }
 }
 
-impl Drop for Attempts {
+impl Drop for Acquire {
     fn drop(&mut self) {
         if let Some(id) = self.id {
             drop(self.visit(|entry, _, at| entry.leave_line(id, at.now)));

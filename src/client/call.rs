@@ -18,9 +18,9 @@ pub(super) struct CallOptions {
     /// Whether the hold needs a fencing token.
     pub(super) fenced: bool,
     /// Whether a request that is not granted ends with an error, and not with `None`.
-    pub(super) reports: bool,
+    pub(super) busy_is_error: bool,
     /// Where in the code the request was made.
-    pub(super) place: Place,
+    pub(super) location: Place,
 }
 
 impl CallOptions {
@@ -28,7 +28,7 @@ impl CallOptions {
     /// over.
     #[track_caller]
     pub(super) fn new(within: Option<Duration>, fenced: bool) -> CallOptions {
-        let (times, owner, place) = (HoldTimes::default(), None, Location::caller());
-        CallOptions { within, times, owner, bare: true, fenced, reports: within.is_none(), place }
+        let (times, owner, location) = (HoldTimes::default(), None, Location::caller());
+        CallOptions { within, times, owner, bare: true, fenced, busy_is_error: within.is_none(), location }
     }
 }

@@ -17,7 +17,7 @@ use crate::client::kind::{Fenced, Kind, Plain};
 use crate::error::{Error, ErrorKind, Loss, Result};
 use crate::owner::{Owner, Tree};
 use crate::session::Handle;
-use crate::table::{Granted, HandOver, LockEntry, Meaning, ReleaseStep};
+use crate::table::{Grant, HandOver, LockEntry, Meaning, ReleaseStep};
 use crate::wire::keys::Keys;
 
 /// A hold of a lock. Dropping it releases the hold without waiting; [`release`](Guard::release) releases it and reports the
@@ -65,9 +65,9 @@ struct Notes {
 }
 
 impl Guard {
-    pub(super) fn new(handle: Handle, keys: Arc<Keys>, granted: Granted) -> Guard {
-        let Granted { hold: id, level, depth, token, field, fate } = granted;
-        let held = Held { handle, keys, field, fate, id, level, token };
+    pub(super) fn new(handle: Handle, keys: Arc<Keys>, granted: Grant) -> Guard {
+        let Grant { hold: id, level, depth, token, field, signal } = granted;
+        let held = Held { handle, keys, field, signal, id, level, token };
         Guard { level: OwnLevel { held, depth, released: false, notes: None }, kind: PhantomData }
     }
 }
@@ -157,14 +157,14 @@ impl<K: Kind> Guard<K> {
             ReleaseStep::Released => Ok(()),
             ReleaseStep::Lost(loss) => lost(*loss),
             ReleaseStep::Wait => {
-                self.await_release(self.level.held.handle.terms.patience).await?.or_else(lost)
+                self.await_release(self.level.held.handle.timing.patience).await?.or_else(lost)
             }
             ReleaseStep::Send(pending) => match self.level.held.command(pending).await {
                 Ok(Meaning::Done) => Ok(()),
                 Ok(Meaning::Lost(loss)) => lost(loss),
                 // Another part gave this command up while this future was not polled: the background carries the release out.
                 Ok(Meaning::Void) => {
-                    self.await_release(self.level.held.handle.terms.patience).await?.or_else(lost)
+                    self.await_release(self.level.held.handle.timing.patience).await?.or_else(lost)
                 }
                 Err(error) if error.kind() == ErrorKind::Unavailable => {
                     // The background sends it again. If only a connection broke, the answer may come soon.
@@ -180,11 +180,11 @@ impl<K: Kind> Guard<K> {
     async fn await_release(&self, patience: Duration) -> Result<Result<(), Loss>> {
         let limit = after(Instant::now(), patience);
         loop {
-            // Made before the fate is read, so that a change in between is not missed.
-            let changed = self.level.held.fate.notified();
+            // Made before the signal is read, so that a change in between is not missed.
+            let changed = self.level.held.signal.notified();
             // The runtime of the background may have ended while it carried the release out.
             self.level.held.handle.ensure_watchdog();
-            if let Some(outcome) = self.level.held.fate.released() {
+            if let Some(outcome) = self.level.held.signal.released() {
                 return Ok(outcome);
             }
             let slice = self.level.held.handle.takeover_pause().map(|pause| after(Instant::now(), pause));
@@ -423,9 +423,9 @@ impl Guard {
             entry.may_be_handed_over(self.level.held.id, self.level.held.level)
         });
         self.refuse_hand_over(&first)?;
-        let limit = after(Instant::now(), self.level.held.handle.terms.patience);
-        let check = |entry: &mut LockEntry, no, waker: &Waker, now| {
-            entry.begin_check(self.level.held.id, no, waker, now)
+        let limit = after(Instant::now(), self.level.held.handle.timing.patience);
+        let check = |entry: &mut LockEntry, command_id, waker: &Waker, now| {
+            entry.begin_check(self.level.held.id, command_id, waker, now)
         };
         self.level.held.renew(limit, check).await?;
         // Commands that have become due in the meantime go first: a settle, a re-entry.
@@ -503,7 +503,7 @@ impl OwnLevel {
     #[cold]
     fn end_notes(&mut self) {
         self.leaves_order();
-        if let (Some(span), Some(loss)) = (self.span(), self.held.fate.loss()) {
+        if let (Some(span), Some(loss)) = (self.span(), self.held.signal.loss()) {
             span.lost(loss);
         }
     }
@@ -537,6 +537,6 @@ impl<K: Kind> fmt::Debug for Guard<K> {
         out.field("name", &self.name())
             .field("field", &self.level.held.field)
             .field("depth", &self.level.depth);
-        out.field("loss", &self.level.held.fate.loss()).finish_non_exhaustive()
+        out.field("loss", &self.level.held.signal.loss()).finish_non_exhaustive()
     }
 }

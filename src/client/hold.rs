@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use crate::base::{Fate, Outcome, Spread, after};
+use crate::base::{LossSignal, Outcome, Spread, after};
 use crate::client::kind::{Fenced, Kind, Plain, UNFENCED};
 use crate::error::{Error, ErrorKind, Loss, Result};
 use crate::session::Handle;
@@ -51,7 +51,7 @@ pub(super) struct Held {
     pub(super) handle: Handle,
     pub(super) keys: Arc<Keys>,
     pub(super) field: Arc<str>,
-    pub(super) fate: Arc<Fate>,
+    pub(super) signal: Arc<LossSignal>,
     pub(super) id: u64,
     pub(super) level: u64,
     pub(super) token: Option<u64>,
@@ -174,19 +174,20 @@ impl Held {
             .lease("extend", lease)
             .and_then(|lease| self.handle.check_open().map(|()| lease))
             .map_err(|error| error.on(&self.keys.name))?;
-        let limit = after(Instant::now(), self.handle.terms.patience);
-        let extension = |entry: &mut LockEntry, no, waker: &Waker, now| {
-            entry.begin_extension((self.id, self.level), lease, no, waker, now)
+        let limit = after(Instant::now(), self.handle.timing.patience);
+        let extension = |entry: &mut LockEntry, command_id, waker: &Waker, now| {
+            entry.begin_extension((self.id, self.level), lease, command_id, waker, now)
         };
         self.renew(limit, extension).await
     }
 
     pub(super) async fn check(&self) -> Result<()> {
         self.handle.check_open().map_err(|error| error.on(&self.keys.name))?;
-        let limit = after(Instant::now(), self.handle.terms.patience);
+        let limit = after(Instant::now(), self.handle.timing.patience);
         loop {
-            let check =
-                |entry: &mut LockEntry, no, waker: &Waker, now| entry.begin_check(self.id, no, waker, now);
+            let check = |entry: &mut LockEntry, command_id, waker: &Waker, now| {
+                entry.begin_check(self.id, command_id, waker, now)
+            };
             self.renew(limit, check).await?;
             // 1. The check runs. 2. The lock is forced away, and this process is notified. 3. The answer to the check is read.
             let in_doubt = self.handle.visit(&self.keys, |entry, _, _| entry.is_in_doubt(self.id));
@@ -200,16 +201,16 @@ impl Held {
     }
 
     pub(super) fn loss(&self) -> Option<Loss> {
-        if self.fate.loss().is_none() && self.valid_until() <= Instant::now() {
+        if self.signal.loss().is_none() && self.valid_until() <= Instant::now() {
             // Reports an end that came a moment ago, or while the machine slept.
             self.handle.visit_known(&self.keys.name, |entry, _, at| entry.end_late(self.id, at));
         }
-        self.fate.loss()
+        self.signal.loss()
     }
 
     /// Waits until the hold is lost, without borrowing it.
     pub(super) fn watch(&self) -> impl Future<Output = Loss> + Send + use<> {
-        loss(self.handle.clone(), self.keys.clone(), (self.id, self.level), self.fate.clone())
+        loss(self.handle.clone(), self.keys.clone(), (self.id, self.level), self.signal.clone())
     }
 
     /// Returns whether its level has not been released yet.
@@ -304,12 +305,12 @@ impl Hold<Fenced> {
 }
 
 /// Waits for the loss of a level, which comes at its hold's end at the latest.
-async fn loss(handle: Handle, keys: Arc<Keys>, (id, level): (u64, u64), fate: Arc<Fate>) -> Loss {
+async fn loss(handle: Handle, keys: Arc<Keys>, (id, level): (u64, u64), signal: Arc<LossSignal>) -> Loss {
     loop {
-        // Made before the fate is read. Otherwise: 1. The fate is read. 2. It changes. 3. This waits for a change that has already
+        // Made before the signal is read. Otherwise: 1. The signal is read. 2. It changes. 3. This waits for a change that has already
         // happened.
-        let changed = fate.notified();
-        if let Some(loss) = fate.announced_loss() {
+        let changed = signal.notified();
+        if let Some(loss) = signal.announced_loss() {
             return loss;
         }
         let end = handle.visit_known(&keys.name, |entry, _, at| {
@@ -318,8 +319,8 @@ async fn loss(handle: Handle, keys: Arc<Keys>, (id, level): (u64, u64), fate: Ar
         });
         match end.flatten() {
             // Another thread has found the loss and is about to count it, or this one has.
-            _ if fate.loss().is_some() => {
-                if fate.announced_loss().is_none() {
+            _ if signal.loss().is_some() => {
+                if signal.announced_loss().is_none() {
                     changed.await;
                 }
             }
@@ -342,6 +343,6 @@ impl<K: Kind> fmt::Debug for Hold<K> {
         if let Some(token) = self.held.token.filter(|_| K::FENCED) {
             out.field("token", &token);
         }
-        out.field("loss", &self.held.fate.loss()).finish_non_exhaustive()
+        out.field("loss", &self.held.signal.loss()).finish_non_exhaustive()
     }
 }

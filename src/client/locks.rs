@@ -213,7 +213,7 @@ impl Locks {
     pub async fn close(&self) -> Result<()> {
         let session = &self.handle;
         session.advance(Stage::Closing);
-        let limit = after(Instant::now(), session.terms.patience);
+        let limit = after(Instant::now(), session.timing.patience);
         loop {
             session.ensure_watchdog();
             // Made before the table is read, so that progress in between is not missed.

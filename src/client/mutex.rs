@@ -383,7 +383,7 @@ impl<K: Kind> Mutex<K> {
     /// Dropping the future changes nothing.
     pub async fn waiters(&self) -> Result<Vec<WaitingProcess>> {
         self.check().await?;
-        let Some(line) = self.handle.terms.line else { return Ok(Vec::new()) };
+        let Some(line) = self.handle.timing.line else { return Ok(Vec::new()) };
         match self.reply(self.handle.quorum.waiters(&self.keys, line).await)? {
             Reply::Waiters(waiters) => {
                 let uuid = &*self.handle.uuid;

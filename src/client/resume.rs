@@ -5,14 +5,14 @@ use std::sync::Arc;
 use tokio::runtime;
 use tokio::task::yield_now;
 
-use crate::base::{Fate, Outcome, telemetry};
+use crate::base::{LossSignal, Outcome, telemetry};
 use crate::client::acquire::Sent;
 use crate::client::claim::Claim;
 use crate::client::guard::Guard;
 use crate::error::{Error, ErrorKind, Loss, Result};
 use crate::owner::Owner;
 use crate::session::Handle;
-use crate::table::{Granted, NewLevel};
+use crate::table::{Grant, NewLevel};
 use crate::wire::Reply;
 use crate::wire::keys::{self, Keys};
 
@@ -54,11 +54,11 @@ pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Re
         .check_open()
         .inspect_err(|_| conclude(Err(Outcome::Unknown)))
         .map_err(|error| error.on(&keys.name))?;
-    let (owner, fate) = (Owner::current(), Arc::<Fate>::default());
+    let (owner, signal) = (Owner::current(), Arc::<LossSignal>::default());
     let granted = handle.visit(&keys, |entry, number, at| {
-        let (level, fate) = (number(), fate.clone());
+        let (level, signal) = (number(), signal.clone());
         let (fixed, max_hold, at_least, token) = (false, None, None, None);
-        let new = NewLevel { level, lease, fixed, max_hold, at_least, fate, token };
+        let new = NewLevel { level, lease, fixed, max_hold, at_least, signal, token };
         entry.resumed(pending, &new, &owner, verdict.spread, at).then_some(level)
     });
     let Some(level) = granted else {
@@ -66,7 +66,7 @@ pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Re
         return Err(Error::new(ErrorKind::Unavailable, message).on(&keys.name));
     };
     let (hold, field) = (pending.hold, pending.call.field.clone());
-    let granted = Granted { hold, level, depth: 1, token: None, field, fate };
+    let granted = Grant { hold, level, depth: 1, token: None, field, signal };
     let mut guard = Guard::new(handle.clone(), keys.clone(), granted);
     if telemetry::has_spans() {
         guard.begin_span();

@@ -298,7 +298,7 @@ impl Store {
                 }
                 None => Reply::Free,
             },
-            Action::Look if !call.names => {
+            Action::Look if !call.report_holder => {
                 self.held(key, now).map_or(Reply::Free, |held| Reply::busy(held.left(now)))
             }
             Action::Look | Action::Who => {
@@ -317,7 +317,7 @@ impl Store {
     }
 
     fn acquire(&mut self, call: &Call, (count, lease): (u32, Lease), now: Instant) -> Reply {
-        let (Call { keys, field, names, .. }, key) = (call, &call.keys.key);
+        let (Call { keys, field, report_holder, .. }, key) = (call, &call.keys.key);
         let line = call.line.filter(|_| count == 1);
         if let Some(line) = line.filter(|line| line.again)
             && self.held(key, now).is_none()
@@ -340,7 +340,7 @@ impl Store {
                         let length = self.lines.enter(keys, field, line.stays, now);
                         Reply::InLine(holder.remaining_lease(), Box::new(holder), length)
                     }
-                    None if *names => Reply::held_by(holder),
+                    None if *report_holder => Reply::held_by(holder),
                     None => Reply::busy(holder.remaining_lease()),
                 }
             }

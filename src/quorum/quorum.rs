@@ -314,7 +314,7 @@ impl Quorum {
     /// Looks at the lock. `rule` says what the look is for.
     pub(crate) async fn look(&self, keys: &Arc<Keys>, rule: Rule) -> Reported {
         let action = if rule == Rule::Who { Action::Who } else { Action::Look };
-        let call = Call { names: true, ..Call::of_lock(keys, action) };
+        let call = Call { report_holder: true, ..Call::of_lock(keys, action) };
         self.put(rule, MasterSet::ALL, &call).await.0.result
     }
 

@@ -117,7 +117,7 @@ impl Session {
 
     /// Frees the lock on all masters, whoever holds it.
     pub(crate) async fn force(&self, keys: &Arc<Keys>) -> Reported {
-        let (reply, stragglers) = self.quorum.force(keys, self.terms.line).await;
+        let (reply, stragglers) = self.quorum.force(keys, self.timing.line).await;
         // The stragglers are polled to the end:
         // 1. All masters are asked, and don't know the script.
         // 2. Two are sent its text and answer, which is the verdict.

@@ -22,7 +22,7 @@ use crate::session::clock::Clock;
 use crate::session::hints::Hints;
 use crate::session::pulse::Pulse;
 use crate::table::{
-    Granted, HEAD_PATIENCE, Inversion, LockEntry, LockOrder, LockTable, LogEvent, Named, Terms, VisitEffects,
+    Grant, HEAD_PATIENCE, Inversion, LockEntry, LockOrder, LockTable, LogEvent, Named, Timing, VisitEffects,
     retry_pause,
 };
 use crate::wire::Pending;
@@ -35,7 +35,7 @@ const TAKEOVER: Duration = Duration::from_millis(50);
 pub(crate) struct Session {
     pub(crate) config: Config,
     pub(crate) quorum: Quorum,
-    pub(crate) terms: Arc<Terms>,
+    pub(crate) timing: Arc<Timing>,
     /// The prefix of each field that this session writes: a label, if there is one, and a part from the operating system's
     /// randomness.
     pub(crate) uuid: String,
@@ -93,8 +93,8 @@ impl Session {
         let epoch = clock.moment().now;
         let (masters, handoff, warn_after) = (quorum.size(), config.local_handoff, config.warn_after);
         let line = config.line().filter(|_| quorum.size() == 1);
-        let terms =
-            Arc::new(Terms { masters, lease, drift, patience, retry, epoch, handoff, warn_after, line });
+        let timing =
+            Arc::new(Timing { masters, lease, drift, patience, retry, epoch, handoff, warn_after, line });
         let hints = Hints::new(&config.prefix, &uuid, line);
         let takeover = quorum.is_portable().then_some(TAKEOVER);
         let runtime = runtime::Handle::try_current().ok().filter(|_| !quorum.is_portable());
@@ -103,11 +103,11 @@ impl Session {
         Arc::new_cyclic(|me| Session {
             config,
             quorum,
-            terms: terms.clone(),
+            timing: timing.clone(),
             uuid,
             nudge: Notify::new(),
             progress: Notify::new(),
-            table: Mutex::new(LockTable::new(terms, takeover)),
+            table: Mutex::new(LockTable::new(timing, takeover)),
             order,
             hints,
             clock,
@@ -252,7 +252,7 @@ impl Session {
 
     /// Grants a nested level to this owner, a new one, if neither a command nor a visit is needed: see [`LockEntry::nest`]. Called
     /// inside a runtime.
-    pub(crate) fn nest(&self, keys: &Arc<Keys>, owner: &Owner, fenced: bool) -> Option<Granted> {
+    pub(crate) fn nest(&self, keys: &Arc<Keys>, owner: &Owner, fenced: bool) -> Option<Grant> {
         self.ensure_watchdog();
         let granted = {
             let mut table = lock(&self.table);
@@ -315,7 +315,7 @@ impl Session {
         let events = effects.out.map_or_else(Vec::new, |out| {
             // Runs even if the program's recorder panics.
             let notified = scopeguard::guard((out.resolve, out.wake), |(resolve, wake)| {
-                resolve.into_iter().for_each(|fate| fate.notify());
+                resolve.into_iter().for_each(|signal| signal.notify());
                 wake.into_iter().for_each(Waker::wake);
             });
             // Counted before anybody is notified: code that reads the metrics after `lost()` finds the loss counted.
@@ -354,7 +354,7 @@ impl Session {
             LogEvent::Waits(wait) => {
                 let by = wait.by.as_ref().map(|by| (&by.holder, by.here, by.held));
                 let context = wait.context.as_deref();
-                telemetry::still_waiting(name, (wait.waited, wait.place), by, wait.waiting, context);
+                telemetry::still_waiting(name, (wait.waited, wait.location), by, wait.waiting, context);
             }
         }
     }
@@ -433,19 +433,19 @@ impl Session {
         self.order.is_some()
     }
 
-    fn named(&self, name: &Arc<str>, place: Place) -> Named {
+    fn named(&self, name: &Arc<str>, location: Place) -> Named {
         let group = match &self.config.grouping {
             Some(grouping) => grouping.group_of(name).into(),
             None => name.clone(),
         };
-        Named { name: name.clone(), group, place }
+        Named { name: name.clone(), group, location }
     }
 
     /// Notes that an owner requests a lock and waits for it if it is held. Reports locks that are taken in both orders. `began`: see
     /// [`LockOrder::asks`].
-    pub(crate) fn asks_in_order(&self, owner: &Owner, name: &Arc<str>, place: Place, began: u64) {
+    pub(crate) fn asks_in_order(&self, owner: &Owner, name: &Arc<str>, location: Place, began: u64) {
         let Some(order) = &self.order else { return };
-        let asked = self.named(name, place);
+        let asked = self.named(name, location);
         let inversions = lock(order).asks(owner, &asked, began);
         for Inversion { outer, inner, before } in inversions {
             telemetry::lock_order((&outer.0, outer.1), (&inner.0, inner.1), before);
@@ -458,10 +458,10 @@ impl Session {
         level: u64,
         owner: &Owner,
         name: &Arc<str>,
-        place: Place,
+        location: Place,
     ) -> Option<Tree> {
         let order = self.order.as_ref()?;
-        let named = self.named(name, place);
+        let named = self.named(name, location);
         Some(lock(order).holds(level, owner.clone(), named))
     }
 
@@ -517,7 +517,7 @@ impl Session {
     /// Returns the age from which a failure shows nothing, since nobody may have asked in the meantime. No request pauses for
     /// longer.
     fn outage_age(&self) -> Duration {
-        self.terms.patience.max(self.config.unavailable_after).saturating_add(self.longest_pause())
+        self.timing.patience.max(self.config.unavailable_after).saturating_add(self.longest_pause())
     }
 
     /// Returns a random pause. Both bounds double from pause to pause.

@@ -67,8 +67,8 @@ impl Session {
             self.runtime.as_ref().filter(|_| self.stage() < Stage::Closed && self.quorum.is_unused(keys));
         let step = self.visit(keys, |entry, number, at| {
             let is_last = entry.hold_of_guard(hold).is_some_and(Hold::has_one_level);
-            let no = at_once.filter(|_| is_last).map(|_| number());
-            entry.leave(hold, level, no, at)
+            let command_id = at_once.filter(|_| is_last).map(|_| number());
+            entry.leave(hold, level, command_id, at)
         });
         if let (ReleaseStep::Send(pending), Some(runtime), Some(me)) = (step, at_once, self.me.upgrade()) {
             let begun = self.quorum.begin(&pending);

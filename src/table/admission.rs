@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::base::meter::Sample;
-use crate::base::{Fate, Lease, Moment, Spread, Stamp, after, limit};
+use crate::base::{Lease, LossSignal, Moment, Spread, Stamp, after, limit};
 use crate::error::Loss;
 use crate::owner::Owner;
 use crate::table::effects::LogEvent;
@@ -51,7 +51,7 @@ pub(crate) enum NotHeld {
 /// What [`LockEntry::admit`] needs from the request's options and the session.
 #[derive(Clone)]
 pub(crate) struct AcquireParams<'a> {
-    pub(crate) once: bool,
+    pub(crate) single_attempt: bool,
     pub(crate) lease: Lease,
     pub(crate) fixed: bool,
     pub(crate) uuid: &'a str,
@@ -59,14 +59,14 @@ pub(crate) struct AcquireParams<'a> {
     /// waiter.
     pub(crate) fence: Option<&'a dyn Fn() -> Arc<Fence>>,
     /// Whether it may take over an offered hold, or enter a hold as a bare request: not in its first poll.
-    pub(crate) takes: bool,
+    pub(crate) accepts_handoff: bool,
     /// Whether it may enter the hold of its tree without a command, if this returns that the masters are connected. `None`: it may
     /// not.
     pub(crate) nests: Option<&'a dyn Fn() -> bool>,
     /// Whether it fails if its owner has a bare guard of the lock.
     pub(crate) refuses: bool,
     /// Whether it asks who has the lock, if the lock is busy.
-    pub(crate) names: bool,
+    pub(crate) report_holder: bool,
     /// It enters this line on the server if the lock is busy.
     pub(crate) line: Option<Line>,
 }
@@ -88,7 +88,7 @@ pub(crate) struct NewLevel {
     pub(crate) max_hold: Option<Duration>,
     /// Nobody else may get the lock for this long.
     pub(crate) at_least: Option<Duration>,
-    pub(crate) fate: Arc<Fate>,
+    pub(crate) signal: Arc<LossSignal>,
     /// The token that the masters gave with the grant.
     pub(crate) token: Option<u64>,
 }
@@ -107,7 +107,7 @@ impl NewLevel {
             watched,
             until,
             max_hold,
-            fate: self.fate.clone(),
+            signal: self.signal.clone(),
         }
     }
 
@@ -122,7 +122,7 @@ impl NewLevel {
             watched: !self.fixed,
             until: self.fixed.then(|| ends.into()),
             max_hold: self.max_hold.and_then(|longest| limit(from, longest)).map(Stamp::from),
-            fate: self.fate.clone(),
+            signal: self.signal.clone(),
         }
     }
 }
@@ -138,8 +138,8 @@ impl LockEntry {
     /// two branches of the owner ask, and they queue. They need not have been in the line together: 1. The first one gives up its
     /// place in the line, since it waits for another name. 2. The second one is granted. 3. The first one asks again.
     pub(crate) fn enter_again(&mut self, mut request: Waiter, began: u64) -> Result<(), Ambiguous> {
-        request.begin(self.terms.epoch);
-        request.owner = request.owner.settle_at(&self.place);
+        request.begin(self.timing.epoch);
+        request.owner = request.owner.settle_at(&self.position);
         let owner = request.owner.clone();
         // Only bare requests prove branches.
         let mut holds = request.bare && self.has_level_of(&owner);
@@ -148,13 +148,13 @@ impl LockEntry {
             for level in self.holds.iter_mut().flat_map(|hold| &mut hold.levels) {
                 if level.owner == owner && level.id > began {
                     level.branch = true;
-                    self.queue.prove(&owner);
+                    self.queue.note_branch(&owner);
                 } else {
                     holds |= level.owner == owner;
                 }
             }
         }
-        self.queue.enter(request, holds).inspect_err(|_| owner.forget(&self.place))
+        self.queue.enter(request, holds).inspect_err(|_| owner.forget(&self.position))
     }
 
     /// Notes that a request is being polled: from now on `waker` is woken for it. Drop the returned value once nothing is locked: a
@@ -174,7 +174,7 @@ impl LockEntry {
         let request = self.queue.leave(id);
         self.waits_no_more(id);
         if let Some(request) = &request {
-            request.owner.forget(&self.place);
+            request.owner.forget(&self.position);
         }
         self.forget_proofs();
         // 1. A message comes, and wakes the head. 2. It goes without having looked. 3. The next one, which may have asked and
@@ -188,18 +188,18 @@ impl LockEntry {
     }
 
     /// Returns what this request has to do. Called in its poll.
-    pub(crate) fn admit(&mut self, id: u64, no: u64, ask: AcquireParams, at: Moment) -> Admission {
+    pub(crate) fn admit(&mut self, id: u64, command_id: u64, ask: AcquireParams, at: Moment) -> Admission {
         // 1. The outer level's `max_hold` is over, and the background has not looked yet. 2. Its owner asks to re-enter. 3. A
         // grant beneath a level that is over would live on.
         if let Some(live) = self.live().map(|hold| hold.id) {
             self.end_late(live, at);
         }
         let now = at.now;
-        if ask.once && self.queue.len() > 1 {
+        if ask.single_attempt && self.queue.len() > 1 {
             // The background looks at a late head only while another request is in line, which this one is for a moment: otherwise
             // a lock that nobody holds would be refused for as long as the head is not polled.
             self.end_overdue(at);
-            self.pass_over_late(now, self.terms.patience);
+            self.pass_over_late(now, self.timing.patience);
         }
         let Some(request) = self.queue.get(id) else { return Admission::Wait { until: None, refused: true } };
         // A loss that was noted comes first: 1. A nested request waits. 2. The hold is lost. 3. The task that awaits its loss drops
@@ -208,8 +208,8 @@ impl LockEntry {
             return Admission::Lost(loss);
         }
         match self.live().filter(|hold| is_of_tree(request, hold)) {
-            Some(_) => self.admit_nested(id, no, ask, now),
-            None => self.admit_outermost(id, no, ask, now),
+            Some(_) => self.admit_nested(id, command_id, ask, now),
+            None => self.admit_outermost(id, command_id, ask, now),
         }
     }
 
@@ -231,14 +231,14 @@ impl LockEntry {
         let entered = self.holds.iter().filter(|hold| !hold.levels.is_empty() && is_of_tree(request, hold));
         entered
             .filter(|hold| hold.levels_of(&request.owner).next().is_none())
-            .find_map(|hold| hold.loss().or_else(|| hold.levels.iter().find_map(|level| level.fate.loss())))
+            .find_map(|hold| hold.loss().or_else(|| hold.levels.iter().find_map(|level| level.signal.loss())))
     }
 
     /// Decides the turn of a request whose owner, or an ancestor, holds the lock.
-    fn admit_nested(&mut self, id: u64, no: u64, ask: AcquireParams, now: Instant) -> Admission {
+    fn admit_nested(&mut self, id: u64, command_id: u64, ask: AcquireParams, now: Instant) -> Admission {
         // After a failed attempt it pauses like any other request.
         let paused = self.queue.get(id).and_then(|request| request.sleeps_until(now));
-        if let (Some(until), false) = (paused, ask.once) {
+        if let (Some(until), false) = (paused, ask.single_attempt) {
             return Admission::Wait { until: Some(until), refused: true };
         }
         if self.inner_front().is_none_or(|front| front.id != id) {
@@ -258,14 +258,14 @@ impl LockEntry {
             return Admission::Ambiguous;
         }
         // A fixed lease may have to be longer than the rest of the hold.
-        let lasts = !ask.fixed || ask.lease.valid_until(now, hold.terms.drift) <= hold.sure_until;
+        let lasts = !ask.fixed || ask.lease.valid_until(now, hold.timing.drift) <= hold.valid_until;
         if let Some(connected) = ask.nests
             && renews
             && lasts
             && hold.is_certain(now)
             && connected()
         {
-            if ask.takes || !request.bare {
+            if ask.accepts_handoff || !request.bare {
                 return Admission::Take(hold.id);
             }
             // It enters in its next poll. It is woken as others are: 1. It yields, and is not polled again for a while. 2. A
@@ -284,13 +284,13 @@ impl LockEntry {
             return Admission::Wait { until, refused: false };
         }
         let action = Action::Acquire { count: hold.count() + 1, lease: ask.lease };
-        let pending = hold.begin(action, Sender::Request, no, now);
+        let pending = hold.begin(action, Sender::Request, command_id, now);
         self.set_phase(id, WaiterState::Asking);
         Admission::Ask(pending)
     }
 
     /// Decides the turn of a stranger to the holder of the lock.
-    fn admit_outermost(&mut self, id: u64, no: u64, ask: AcquireParams, now: Instant) -> Admission {
+    fn admit_outermost(&mut self, id: u64, command_id: u64, ask: AcquireParams, now: Instant) -> Admission {
         if let Some(offered) = self.offered_to(id, &ask, now) {
             return Admission::Take(offered);
         }
@@ -298,7 +298,7 @@ impl LockEntry {
         let Some(request) = self.queue.get(id) else { return Admission::Wait { until: None, refused: true } };
         // Checked before the ends: 1. The head waits for the end of a hold, and not for its own time. 2. That end is answered,
         // which does not wake a request that pauses. 3. Nothing wakes it for a node timeout.
-        if let Some(until) = request.pauses_until(now).filter(|_| front == Some(id) && !ask.once) {
+        if let Some(until) = request.pauses_until(now).filter(|_| front == Some(id) && !ask.single_attempt) {
             return Admission::Wait { until: Some(until), refused: true };
         }
         // A release of this process goes first, or a request would meet its own past. It does so once: a release that the server
@@ -314,11 +314,11 @@ impl LockEntry {
         if front != Some(id) {
             let head = front.and_then(|front| self.queue.get(front));
             let moves = head.is_some_and(|head| head.phase == WaiterState::Asking || head.is_woken());
-            if !ask.once || moves {
+            if !ask.single_attempt || moves {
                 self.no_longer_asleep(id);
                 return Admission::Wait { until: None, refused: true };
             }
-        } else if !ask.once {
+        } else if !ask.single_attempt {
             // While this process has a hold there is nothing to ask: its end wakes the head, and if its key is deleted unnoticed,
             // the hold's own renewal reveals that.
             let until = request.sleeps_until(now);
@@ -326,28 +326,29 @@ impl LockEntry {
                 return Admission::Wait { until, refused: true };
             }
         }
-        if let Some(until) = self.is_left_until(now).filter(|_| !ask.once) {
+        if let Some(until) = self.is_left_until(now).filter(|_| !ask.single_attempt) {
             self.pauses(id, until);
             return Admission::Wait { until: Some(until), refused: true };
         }
         let fence = ask.fence.map(|fence| fence());
         if front == Some(id)
-            && let Some(pending) = self.asks_in_line(&ask, fence.clone(), no, now)
+            && let Some(pending) = self.asks_in_line(&ask, fence.clone(), command_id, now)
         {
             self.set_phase(id, WaiterState::Asking);
             return Admission::Ask(pending);
         }
-        let field = wire::field(ask.uuid, no);
-        let (keys, terms) = (self.keys.clone(), self.terms.clone());
-        let (mut hold, mut pending) = Hold::asked(no, keys, field, terms, ask.lease, fence, now);
+        let field = wire::field(ask.uuid, command_id);
+        let (keys, timing) = (self.keys.clone(), self.timing.clone());
+        let (mut hold, mut pending) = Hold::asked(command_id, keys, field, timing, ask.lease, fence, now);
         // A process has one place in the line.
         let has_place = |hold: &Hold| hold.in_line || hold.enters && hold.is_asked();
-        let enters =
-            (self.contended || self.is_subscribed()) && !ask.once && !self.holds.iter().any(has_place);
+        let enters = (self.contended || self.is_subscribed())
+            && !ask.single_attempt
+            && !self.holds.iter().any(has_place);
         pending.call.line = ask.line.filter(|_| enters);
         hold.enters = pending.call.line.is_some();
         // It also asks if it may sleep on the answer. A request that is not subscribed asks again once it is.
-        pending.call.names = ask.names || (self.is_subscribed() && !ask.once);
+        pending.call.report_holder = ask.report_holder || (self.is_subscribed() && !ask.single_attempt);
         self.holds.push(hold);
         self.set_phase(id, WaiterState::Asking);
         Admission::Ask(pending)
@@ -392,15 +393,15 @@ impl LockEntry {
         if let Some(hold) = self.hold(pending.hold) {
             hold.may_be_made_late(pending, spread);
         }
-        let under_way = |hold: &&mut Hold| hold.id == pending.hold && hold.under_way(pending.no);
+        let under_way = |hold: &&mut Hold| hold.id == pending.hold && hold.under_way(pending.command_id);
         let Some(hold) = self.holds.iter_mut().find(under_way) else {
             self.made_late(pending, at.now);
             self.asks_anew(id);
             return Err(NotHeld::Taken);
         };
-        let doubted = hold.finish(pending.no, at.now).is_some_and(|command| command.doubted);
+        let doubted = hold.finish(pending.command_id, at.now).is_some_and(|command| command.doubted);
         hold.in_line = false;
-        let ends = new.lease.valid_until(pending.sent, hold.terms.drift);
+        let ends = new.lease.valid_until(pending.sent, hold.timing.drift);
         let over = if hold.levels.is_empty() { ends } else { hold.end() };
         let taken = hold.loss().is_some() || newer.is_some();
         // 1. A child asks to re-enter. 2. Its last scope ends: the request is its parent's, and another branch of that one holds.

@@ -24,19 +24,19 @@ impl Agenda {
     }
 
     /// Adds a place that is not in it.
-    pub(super) fn insert(&mut self, due: Instant, place: usize) {
+    pub(super) fn insert(&mut self, due: Instant, slot: usize) {
         let places = self.due.entry(due).or_default();
-        if self.at.len() <= place {
-            self.at.resize(place + 1, 0);
+        if self.at.len() <= slot {
+            self.at.resize(slot + 1, 0);
         }
-        self.at[place] = places.len();
-        places.push(place);
+        self.at[slot] = places.len();
+        places.push(slot);
     }
 
     /// Removes a place that is in it at this time.
-    pub(super) fn remove(&mut self, due: Instant, place: usize) {
+    pub(super) fn remove(&mut self, due: Instant, slot: usize) {
         let Some(places) = self.due.get_mut(&due) else { return };
-        let Some(at) = self.at.get(place).copied().filter(|at| places.get(*at) == Some(&place)) else {
+        let Some(at) = self.at.get(slot).copied().filter(|at| places.get(*at) == Some(&slot)) else {
             return;
         };
         places.swap_remove(at);

@@ -36,7 +36,7 @@ impl LockEntry {
     /// Returns why a hold can't be handed over now, or `Done` if it can.
     pub(crate) fn may_be_handed_over(&self, id: u64, level: u64) -> HandOver {
         let Some(hold) = self.hold_of_guard(id) else { return HandOver::Lost(Loss::Gone) };
-        let lost = hold.level(level).and_then(|level| level.fate.loss()).or_else(|| hold.loss());
+        let lost = hold.level(level).and_then(|level| level.signal.loss()).or_else(|| hold.loss());
         match lost {
             Some(loss) => HandOver::Lost(loss),
             None if hold.count() > 1 => HandOver::Nested(hold.count()),
@@ -61,9 +61,9 @@ impl LockEntry {
             }
             _ => return answer,
         }
-        let place = self.place.clone();
+        let position = self.position.clone();
         if let Some(left) = self.hold(id).and_then(|hold| hold.leave(level)) {
-            left.level.owner.forget(&place);
+            left.level.owner.forget(&position);
         }
         let since = self.hold(id).map(|hold| hold.since);
         let ended = since.map(|since| Sample::Ended(at.now.saturating_duration_since(since)));
@@ -80,15 +80,16 @@ impl LockEntry {
     /// Begins to continue the hold that another process had by the field `from`.
     pub(crate) fn begin_resume(
         &mut self,
-        no: u64,
+        command_id: u64,
         from: Arc<str>,
         uuid: &str,
         lease: Lease,
         now: Instant,
     ) -> Pending {
         // A fresh field: 1. The claim is resumed here, and released. 2. A command that was sent for it runs late.
-        let fields = (wire::field(uuid, no), from);
-        let (hold, pending) = Hold::claimed(no, self.keys.clone(), fields, self.terms.clone(), lease, now);
+        let fields = (wire::field(uuid, command_id), from);
+        let (hold, pending) =
+            Hold::claimed(command_id, self.keys.clone(), fields, self.timing.clone(), lease, now);
         self.holds.push(hold);
         pending
     }
@@ -105,17 +106,17 @@ impl LockEntry {
     ) -> bool {
         let newer = |hold: &&Hold| hold.id > pending.hold && (hold.lives() || hold.is_offered());
         let newer = self.holds.iter().find(newer).map(|hold| hold.id);
-        let place = self.place.clone();
+        let position = self.position.clone();
         if let Some(hold) = self.hold(pending.hold) {
             hold.may_be_made_late(pending, spread);
         }
-        let under_way = |hold: &&mut Hold| hold.id == pending.hold && hold.under_way(pending.no);
+        let under_way = |hold: &&mut Hold| hold.id == pending.hold && hold.under_way(pending.command_id);
         let Some(hold) = self.holds.iter_mut().find(under_way) else {
             self.made_late(pending, at.now);
             return false;
         };
-        let doubted = hold.finish(pending.no, at.now).is_some_and(|command| command.doubted);
-        let ends = new.lease.valid_until(pending.sent, hold.terms.drift);
+        let doubted = hold.finish(pending.command_id, at.now).is_some_and(|command| command.doubted);
+        let ends = new.lease.valid_until(pending.sent, hold.timing.drift);
         if at.now >= ends || hold.loss().is_some() || newer.is_some() {
             hold.refused(new.lease, at.now);
             self.doubt_hold(newer, at.now);
@@ -123,7 +124,7 @@ impl LockEntry {
             return false;
         }
         hold.confirmed(new.lease, pending.sent, at.slept);
-        let mut level = new.level_of(owner.settle_at(&place));
+        let mut level = new.level_of(owner.settle_at(&position));
         // 1. A branch of a task asks, and is refused. 2. Another branch of it resumes. 3. The first one would look nested in
         // that.
         level.branch = self.queue.prove_beside(&level.owner);

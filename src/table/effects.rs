@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use crate::base::Fate;
+use crate::base::LossSignal;
 use crate::base::meter::{self, Sample};
 use crate::base::telemetry::Context;
 use crate::error::Loss;
@@ -14,7 +14,7 @@ use crate::table::waits::LongWait;
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
     pub(crate) wake: Vec<Waker>,
-    pub(crate) resolve: Vec<Arc<Fate>>,
+    pub(crate) resolve: Vec<Arc<LossSignal>>,
     pub(crate) log: Vec<LogEvent>,
 }
 
@@ -39,9 +39,9 @@ impl Out {
         }
     }
 
-    pub(super) fn resolve(&mut self, fates: impl IntoIterator<Item = Arc<Fate>>) {
-        for fate in fates {
-            self.made().resolve.push(fate);
+    pub(super) fn resolve(&mut self, signals: impl IntoIterator<Item = Arc<LossSignal>>) {
+        for signal in signals {
+            self.made().resolve.push(signal);
         }
     }
 

@@ -16,7 +16,7 @@ use crate::table::outage::Outage;
 use crate::table::queue::{Queue, Waiter, WaiterState};
 use crate::table::seen::Seen;
 use crate::table::subscription::Subscription;
-use crate::table::terms::Terms;
+use crate::table::timing::Timing;
 use crate::table::turns::Turns;
 use crate::table::waits::Waits;
 use crate::wire::keys::Keys;
@@ -25,8 +25,8 @@ use crate::wire::keys::Keys;
 #[derive(Debug)]
 pub(crate) struct LockEntry {
     pub(crate) keys: Arc<Keys>,
-    pub(super) place: Position,
-    pub(super) terms: Arc<Terms>,
+    pub(super) position: Position,
+    pub(super) timing: Arc<Timing>,
     pub(crate) holds: Vec<Hold>,
     pub(crate) orphans: Orphans,
     pub(super) queue: Queue,
@@ -56,11 +56,11 @@ pub(crate) struct LockEntry {
 }
 
 impl LockEntry {
-    pub(super) fn new(keys: Arc<Keys>, place: Position, terms: impl Into<Arc<Terms>>) -> LockEntry {
+    pub(super) fn new(keys: Arc<Keys>, position: Position, timing: impl Into<Arc<Timing>>) -> LockEntry {
         LockEntry {
             keys,
-            place,
-            terms: terms.into(),
+            position,
+            timing: timing.into(),
             // Mostly there is one hold: a vector that grows by itself begins with room for four.
             holds: Vec::with_capacity(1),
             orphans: Orphans::default(),
@@ -197,15 +197,15 @@ impl LockEntry {
     }
 
     pub(super) fn wake_idlers(&mut self) {
-        if let Some(idlers) = self.queue.idlers() {
-            self.out.wake(idlers);
+        if let Some(command_waiters) = self.queue.command_waiters() {
+            self.out.wake(command_waiters);
         }
     }
 
     /// Wakes the requests that can go on now.
     pub(super) fn wake_next(&mut self, now: Instant) {
         self.wake_idlers();
-        if self.terms.line.is_some() {
+        if self.timing.line.is_some() {
             self.leave_fair_line(now);
         }
         if self.queue.is_empty() {

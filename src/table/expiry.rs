@@ -29,14 +29,14 @@ impl LockEntry {
             self.out.measure(Sample::Ended(now.saturating_duration_since(hold.since)));
         }
         let fixed = hold.levels.iter().all(|level| !level.watched);
-        let fates = hold.lose(loss, ends_key, now);
+        let signals = hold.lose(loss, ends_key, now);
         // Logged once: the server may answer later that the hold is gone.
-        if !fates.is_empty() {
+        if !signals.is_empty() {
             let field = hold.field.clone();
             self.out.log(LogEvent::Lost { field, loss });
             self.out.measure(Sample::Lost { loss, fixed: fixed && loss == Loss::Expired });
         }
-        self.out.resolve(fates);
+        self.out.resolve(signals);
         self.freed(now);
     }
 
@@ -50,8 +50,8 @@ impl LockEntry {
     pub(crate) fn wake_everyone(&mut self, now: Instant) {
         self.wake_all(now);
         self.wake_idlers();
-        let levels = self.holds.iter().flat_map(|hold| &hold.levels).map(|level| level.fate.clone());
-        let leaving = self.holds.iter().flat_map(|hold| hold.leaving.iter().cloned());
+        let levels = self.holds.iter().flat_map(|hold| &hold.levels).map(|level| level.signal.clone());
+        let leaving = self.holds.iter().flat_map(|hold| hold.pending_releases.iter().cloned());
         self.out.resolve(levels.chain(leaving));
     }
 
@@ -62,9 +62,9 @@ impl LockEntry {
         for id in ids {
             let Some(hold) = self.hold(id) else { continue };
             let theirs = hold.command.as_ref().filter(|command| command.sender.is_background());
-            if let Some(no) = theirs.map(|command| command.no) {
+            if let Some(command_id) = theirs.map(|command| command.command_id) {
                 ended |= hold.is_ending();
-                hold.unknown(no, now);
+                hold.unknown(command_id, now);
                 hold.retry_at = now;
             }
         }
@@ -94,11 +94,11 @@ impl LockEntry {
     pub(crate) fn owner_ended(&mut self, owner: &Owner, now: Instant) {
         for level in self.holds.iter_mut().flat_map(|hold| &mut hold.levels) {
             if level.owner == *owner {
-                level.owner = owner.settle_at(&self.place);
+                level.owner = owner.settle_at(&self.position);
             }
         }
-        let place = &self.place;
-        self.queue.pass_on(owner, || owner.settle_at(place));
+        let position = &self.position;
+        self.queue.pass_on(owner, || owner.settle_at(position));
         self.forget_proofs();
         self.tree_asks_once_more();
         self.wake_next(now);
@@ -144,24 +144,24 @@ impl LockEntry {
         let mut ids = Vec::new();
         for hold in &mut self.holds {
             if hold.gives_up_at(waiting, self.is_open).is_some_and(|t| t <= at.now)
-                && let Some(no) = hold.command.as_ref().map(|command| command.no)
+                && let Some(command_id) = hold.command.as_ref().map(|command| command.command_id)
             {
-                hold.unknown(no, at.now);
+                hold.unknown(command_id, at.now);
                 hold.retry_at = at.now;
             }
             if hold.offered_until().is_some_and(|until| until <= at.now) {
                 hold.withdraw(at.now);
             }
             ids.push(hold.id);
-            if hold.is_gone() && at.now >= hold.stands_until {
+            if hold.is_gone() && at.now >= hold.gone_by {
                 // Every master that still had it has dropped it by now.
-                hold.apart.set_spread(Spread::NONE);
+                hold.copies.set_spread(Spread::NONE);
             }
             let tried = hold.levels.is_empty() && hold.command.is_none() && hold.failures > 0;
-            if tried && at.now >= hold.stands_until {
+            if tried && at.now >= hold.gone_by {
                 // The server has dropped it by now, confirmed or not.
-                hold.goes(false);
-                hold.apart.set_spread(Spread::NONE);
+                hold.mark_gone(false);
+                hold.copies.set_spread(Spread::NONE);
                 self.out.resolve(hold.leave_with(Err(Loss::Expired)));
             }
         }
@@ -175,8 +175,8 @@ impl LockEntry {
     pub(crate) fn end_late(&mut self, id: u64, at: Moment) {
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) else { return };
         let over = hold.limited().iter().filter(|level| level.max_hold.is_some_and(|end| end.at() <= at.now));
-        for level in over.filter(|level| level.fate.seal(Loss::MaxHold)) {
-            self.out.resolve([level.fate.clone()]);
+        for level in over.filter(|level| level.signal.seal(Loss::MaxHold)) {
+            self.out.resolve([level.signal.clone()]);
             self.out.log(LogEvent::Lost { field: hold.field.clone(), loss: Loss::MaxHold });
             self.out.measure(Sample::Lost { loss: Loss::MaxHold, fixed: false });
             // Children that wait to enter find that nothing is left to enter.
@@ -261,7 +261,7 @@ impl Hold {
     /// Returns when the command has been without an answer for too long.
     pub(super) fn overdue(&self) -> Option<Instant> {
         let theirs = self.command.as_ref().filter(|command| !command.sender.is_background());
-        theirs.map(|command| after(command.sent, self.terms.patience))
+        theirs.map(|command| after(command.sent, self.timing.patience))
     }
 
     /// Returns when its command is given up, if it keeps somebody waiting. `open`: the session is not closed.
@@ -277,10 +277,10 @@ impl Hold {
         }
         if !open {
             // `close` waits for it, and needs the other half of its time to undo it.
-            return overdue.checked_sub(self.terms.patience / 2);
+            return overdue.checked_sub(self.timing.patience / 2);
         }
         // A request that asks keeps nobody waiting by itself.
-        match waiting > usize::from(self.asks()) || !self.leaving.is_empty() {
+        match waiting > usize::from(self.asks()) || !self.pending_releases.is_empty() {
             true => Some(overdue),
             false => (!self.is_asked()).then(|| overdue.max(self.renew_at)),
         }
@@ -294,20 +294,20 @@ impl Hold {
     ) -> Option<Pending> {
         let due = |at: Instant| at <= now;
         let action = match self.next_action() {
-            None if self.renews_first(renews, now) => Some(Action::Renew { lease: self.terms.lease }),
+            None if self.renews_first(renews, now) => Some(Action::Renew { lease: self.timing.lease }),
             // If they fail they take turns: the server may refuse the one and not the other.
             Some(Action::Release { .. })
                 if self.renews_first(renews, now) && self.failures.is_multiple_of(2) =>
             {
-                Some(Action::Renew { lease: self.terms.lease })
+                Some(Action::Renew { lease: self.timing.lease })
             }
             None if self.may_shorten(renews) && due(self.retry_at) => Some(self.shortening(now)),
             next => next.filter(|_| due(self.retry_at)),
         }?;
-        let no = numbers();
-        let pending = self.begin(action, Sender::Background, no, now);
+        let command_id = numbers();
+        let pending = self.begin(action, Sender::Background, command_id, now);
         if let Action::Repair { .. } = pending.call.action {
-            self.apart.change(|apart| apart.absence.repair(pending.masters));
+            self.copies.change(|copies| copies.absence.repair(pending.masters));
         }
         Some(pending)
     }
@@ -315,7 +315,7 @@ impl Hold {
     /// Returns when the next renewal will be due, if the one that is under way is confirmed.
     pub(super) fn next_renewal(&self) -> Option<Instant> {
         let renews = |command: &&UnderWay| matches!(command.action, Action::Renew { .. });
-        self.command.as_ref().filter(renews).map(|command| self.terms.renew_at(command.sent))
+        self.command.as_ref().filter(renews).map(|command| self.timing.renew_at(command.sent))
     }
 
     pub(super) fn due(&self, renews: bool, waiting: usize) -> Option<Instant> {
@@ -326,13 +326,13 @@ impl Hold {
             }
         };
         at(self.next_action().is_some(), self.retry_at);
-        at(self.is_gone() && self.has_remains(), self.stands_until);
+        at(self.is_gone() && self.has_remains(), self.gone_by);
         if self.lives() {
             at(renews && self.is_renewable(), self.renew_at);
             at(self.may_shorten(renews), self.retry_at);
             at(true, self.end());
         }
-        for level in self.limited().iter().filter(|level| level.fate.loss().is_none()) {
+        for level in self.limited().iter().filter(|level| level.signal.loss().is_none()) {
             level.max_hold.into_iter().for_each(|limit| at(true, limit.at()));
         }
         self.offered_until().into_iter().for_each(|until| at(true, until));

@@ -10,7 +10,7 @@ use crate::base::{Moment, after};
 use crate::table::admission::{AcquireParams, NewLevel};
 use crate::table::entry::{LockEntry, may_enter};
 use crate::table::hold::{Hold, State};
-use crate::table::level::Granted;
+use crate::table::level::Grant;
 use crate::table::queue::{HEAD_PATIENCE, Waiter, WaiterState};
 use crate::wire::{Pending, Reply};
 
@@ -24,13 +24,13 @@ impl LockEntry {
         let Some(front) = self.outer_front() else { return false };
         // 1. Its own acquire is under way, or it lets others go first. 2. It would not look for a while.
         let comes = matches!(front.phase, WaiterState::Waiting | WaiterState::Asleep { .. });
-        let (front, takes) = (front.id, front.takes && comes);
+        let (front, accepts_handoff) = (front.id, front.accepts_handoff && comes);
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) else { return false };
-        if !(passes && takes && self.is_open) {
-            hold.offer.end(hold.terms.handoff, now);
+        if !(passes && accepts_handoff && self.is_open) {
+            hold.offer.end(hold.timing.handoff, now);
             return false;
         }
-        hold.offer.make(hold.terms.handoff, now);
+        hold.offer.make(hold.timing.handoff, now);
         if let Some(request) = self.queue.get_mut(front) {
             request.asks_once_more();
         }
@@ -41,8 +41,8 @@ impl LockEntry {
     pub(super) fn offered_to(&mut self, id: u64, ask: &AcquireParams, now: Instant) -> Option<u64> {
         let offered = self.holds.iter().find(|hold| hold.is_offered())?;
         let (hold, good) = (offered.id, offered.may_pass(now));
-        let front_takes = self.outer_front().filter(|front| front.id == id)?.takes;
-        if good && ask.takes && front_takes && self.is_open {
+        let front_accepts = self.outer_front().filter(|front| front.id == id)?.accepts_handoff;
+        if good && ask.accepts_handoff && front_accepts && self.is_open {
             return Some(hold);
         }
         self.withdraw(now);
@@ -51,13 +51,7 @@ impl LockEntry {
 
     /// Has a request take over the hold that was offered to it, or enter the hold of its tree. Drop the returned request once
     /// nothing is locked.
-    pub(crate) fn take(
-        &mut self,
-        id: u64,
-        hold: u64,
-        new: &NewLevel,
-        at: Moment,
-    ) -> Option<(Granted, Waiter)> {
+    pub(crate) fn take(&mut self, id: u64, hold: u64, new: &NewLevel, at: Moment) -> Option<(Grant, Waiter)> {
         let request = self.queue.get(id)?;
         let enters = |one: &Hold| one.is_offered() || one.lives() && may_enter(request, one);
         let hold = self.holds.iter_mut().find(|one| one.id == hold && enters(one))?;
@@ -65,7 +59,7 @@ impl LockEntry {
         // The masters have counted nothing.
         let (first, stands) = (hold.levels.is_empty(), hold.stands);
         // The level ends no later than the hold.
-        let ends = new.lease.valid_until(at.now, hold.terms.drift);
+        let ends = new.lease.valid_until(at.now, hold.timing.drift);
         hold.enter(new.level(&request, ends, at.now), stands);
         new.at_least.into_iter().for_each(|longest| hold.keep_until(after(at.now, longest)));
         if first {
@@ -74,7 +68,7 @@ impl LockEntry {
         }
         let sample = if first { Sample::Held } else { Sample::Nested };
         self.out.measure(sample);
-        let granted = hold.granted(new.level, new.fate.clone());
+        let granted = hold.granted(new.level, new.signal.clone());
         self.waits_no_more(id);
         self.tree_asks_once_more();
         self.wake_next(at.now);
@@ -83,7 +77,7 @@ impl LockEntry {
 
     /// Ends an offered hold: it may be gone, or nobody is to take it.
     pub(crate) fn withdraw(&mut self, now: Instant) {
-        if self.terms.line.is_some() {
+        if self.timing.line.is_some() {
             self.leave_fair_line(now);
         }
         self.holds.iter_mut().filter(|hold| hold.is_offered()).for_each(|hold| hold.withdraw(now));
@@ -149,19 +143,19 @@ impl Hold {
     ///    its predecessor left open. 2. A crash of the next owner would block others for longer than a lease. 3. A hold that is
     ///    nearly over would be granted, and lost.
     pub(super) fn may_pass(&self, now: Instant) -> bool {
-        let lease = self.terms.lease.duration();
+        let lease = self.timing.lease.duration();
         self.state == State::Stands { unsettled: false }
             && self.command.is_none()
             && self.failures == 0
             && !self.release_tried
-            && self.leaving.is_empty()
+            && self.pending_releases.is_empty()
             && self.fence.is_none()
             && self.is_kept_for(now).is_none()
-            && self.apart.spread.lacking.is_empty()
+            && self.copies.spread.lacking.is_empty()
             && self.stands <= 1
-            && self.offer.is_in_time(self.terms.handoff, now)
+            && self.offer.is_in_time(self.timing.handoff, now)
             && self.is_sure(now)
-            && self.sure_until.max(self.perhaps_until) <= after(now, lease)
+            && self.valid_until.max(self.maybe_until) <= after(now, lease)
     }
 
     /// Returns whether it is nobody's and is kept for the next owner in this process.
@@ -178,7 +172,7 @@ impl Hold {
     /// Ends the offer and the hold. The hold's time may have ended while it was offered.
     pub(super) fn withdraw(&mut self, now: Instant) {
         if self.offer.withdraw() {
-            self.offer.end(self.terms.handoff, now);
+            self.offer.end(self.timing.handoff, now);
             self.retry_at = now;
         }
     }

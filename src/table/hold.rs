@@ -1,4 +1,4 @@
-//! `Hold`: one tree's hold of one lock, with its levels, its end, its fate, and the one command of it that may be under way.
+//! `Hold`: one tree's hold of one lock, with its levels, its end, and the one command of it that may be under way.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::base::{Fate, Lease, MasterSet, Stamp, after};
+use crate::base::{Lease, LossSignal, MasterSet, Stamp, after};
 use crate::error::Loss;
 use crate::owner::Owner;
-use crate::table::apart::Apart;
-use crate::table::leaving::Leaving;
-use crate::table::level::{Granted, Level};
+use crate::table::copies::Copies;
+use crate::table::level::{Grant, Level};
 use crate::table::offer::Offer;
-use crate::table::terms::Terms;
+use crate::table::pending_releases::PendingReleases;
+use crate::table::timing::Timing;
 use crate::wire::keys::Keys;
 use crate::wire::{Action, Call, Fence, KeyEnd, Pending};
 
 /// The command under way. Each hold has at most one, since two could pass each other on the wire.
 #[derive(Debug)]
 pub(crate) struct UnderWay {
-    pub(super) no: u64,
+    pub(super) command_id: u64,
     pub(super) sent: Instant,
     pub(super) action: Action,
     pub(super) sender: Sender,
@@ -40,10 +40,10 @@ pub(crate) enum Sender {
     },
     /// A guard, to check whether the hold stands.
     Check,
-    /// A guard, to be released. If the command is given up, the release becomes one of those in [`Hold::leaving`]: 1. The guard is
+    /// A guard, to be released. If the command is given up, the release becomes one of those in [`Hold::pending_releases`]: 1. The guard is
     /// not polled for long. 2. Its release is given up for a waiter's sake. 3. The background sends it again, and is answered. 4.
     /// The guard is polled, and has to learn the result.
-    Release(Arc<Fate>),
+    Release(Arc<LossSignal>),
 }
 
 impl Sender {
@@ -73,7 +73,7 @@ pub(crate) struct Hold {
     pub(super) id: u64,
     pub(super) keys: Arc<Keys>,
     pub(crate) field: Arc<str>,
-    pub(super) terms: Arc<Terms>,
+    pub(super) timing: Arc<Timing>,
     /// In the order of their grants: each owner is the one before it or a descendant.
     pub(super) levels: Vec<Level>,
     /// Whether a level of it has, or had, a `max_hold`. Mostly none has, and a thousand levels need not be searched for it.
@@ -83,11 +83,11 @@ pub(crate) struct Hold {
     /// The count on the server, as far as it is known.
     pub(super) stands: u32,
     /// Until then the server keeps the hold for certain, counted from before the send, less drift.
-    pub(super) sure_until: Instant,
+    pub(super) valid_until: Instant,
     /// Until then the server may keep the hold, by a command that had no answer.
-    pub(super) perhaps_until: Instant,
+    pub(super) maybe_until: Instant,
     /// From then on the server has dropped the hold, whatever happened to the commands that were answered.
-    pub(super) stands_until: Instant,
+    pub(super) gone_by: Instant,
     /// Until then a level may be granted without a command, as far as time is concerned: half a lease after the server confirmed
     /// the hold, and no longer than until a command of it fails.
     certain_until: Stamp,
@@ -98,8 +98,8 @@ pub(crate) struct Hold {
     pub(super) failures: u32,
     /// How long the machine had slept when the lease was last confirmed.
     pub(super) slept: Duration,
-    pub(super) leaving: Leaving,
-    pub(super) apart: Apart,
+    pub(super) pending_releases: PendingReleases,
+    pub(super) copies: Copies,
     /// Its fencing token, once it is granted, and the counter that has to remember it.
     pub(super) fence: Option<Arc<Fence>>,
     /// Whether its field is in the lock's line on the server, and may be handed the lock at any time: it is asked for again, or
@@ -118,35 +118,35 @@ pub(crate) struct Hold {
 impl Hold {
     /// Makes a hold whose acquire is about to be sent.
     pub(super) fn asked(
-        no: u64,
+        command_id: u64,
         keys: Arc<Keys>,
         field: Arc<str>,
-        terms: impl Into<Arc<Terms>>,
+        timing: impl Into<Arc<Timing>>,
         lease: Lease,
         fence: Option<Arc<Fence>>,
         now: Instant,
     ) -> (Hold, Pending) {
         let mut hold = Hold {
-            id: no,
+            id: command_id,
             keys,
             field,
-            terms: terms.into(),
+            timing: timing.into(),
             levels: Vec::with_capacity(1),
             limited: false,
             state: State::Stands { unsettled: false },
             command: None,
             stands: 0,
-            sure_until: now,
-            perhaps_until: now,
-            stands_until: after(now, lease.duration()),
+            valid_until: now,
+            maybe_until: now,
+            gone_by: after(now, lease.duration()),
             certain_until: now.into(),
             renew_at: now,
             retry_at: now,
             release_tried: false,
             failures: 0,
             slept: Duration::ZERO,
-            leaving: Leaving::default(),
-            apart: Apart::default(),
+            pending_releases: PendingReleases::default(),
+            copies: Copies::default(),
             fence,
             in_line: false,
             enters: false,
@@ -154,7 +154,7 @@ impl Hold {
             kept_until: None,
             since: now,
         };
-        let pending = hold.begin(Action::Acquire { count: 1, lease }, Sender::Request, no, now);
+        let pending = hold.begin(Action::Acquire { count: 1, lease }, Sender::Request, command_id, now);
         (hold, pending)
     }
 
@@ -163,25 +163,25 @@ impl Hold {
         &mut self,
         lease: Lease,
         fence: Option<Arc<Fence>>,
-        no: u64,
+        command_id: u64,
         now: Instant,
     ) -> Pending {
         // Of two grants, the one that was requested later counts.
-        (self.id, self.fence) = (no, fence);
-        self.begin(Action::Acquire { count: 1, lease }, Sender::Request, no, now)
+        (self.id, self.fence) = (command_id, fence);
+        self.begin(Action::Acquire { count: 1, lease }, Sender::Request, command_id, now)
     }
 
     /// Makes a hold that is about to continue the one that another process had by the field `from`.
     pub(super) fn claimed(
-        no: u64,
+        command_id: u64,
         keys: Arc<Keys>,
         (field, from): (Arc<str>, Arc<str>),
-        terms: Arc<Terms>,
+        timing: Arc<Timing>,
         lease: Lease,
         now: Instant,
     ) -> (Hold, Pending) {
-        let (mut hold, _) = Hold::asked(no, keys, field, terms, lease, None, now);
-        let mut pending = hold.begin(Action::Move { lease }, Sender::Request, no, now);
+        let (mut hold, _) = Hold::asked(command_id, keys, field, timing, lease, None, now);
+        let mut pending = hold.begin(Action::Move { lease }, Sender::Request, command_id, now);
         pending.call.from = Some(from);
         (hold, pending)
     }
@@ -228,7 +228,7 @@ impl Hold {
 
     /// Called when the server confirmed that the hold is not there, or must have dropped it. `frees_nobody`: it never existed on a
     /// majority, or ended there before.
-    pub(super) fn goes(&mut self, frees_nobody: bool) {
+    pub(super) fn mark_gone(&mut self, frees_nobody: bool) {
         let frees_nobody = frees_nobody || self.frees_nobody();
         self.state = State::Gone { loss: self.loss(), frees_nobody };
     }
@@ -258,7 +258,7 @@ impl Hold {
 
     /// Returns whether some masters may still have it.
     pub(super) fn has_remains(&self) -> bool {
-        !self.apart.spread.remains.union(self.apart.spread.unanswered).is_empty()
+        !self.copies.spread.remains.union(self.copies.spread.unanswered).is_empty()
     }
 
     /// Returns whether its end is under way.
@@ -298,7 +298,10 @@ impl Hold {
 
     /// Returns the live levels of the owner and its ancestors. The innermost comes first, since it is the nearest one.
     pub(crate) fn levels_of<'a>(&'a self, owner: &'a Owner) -> impl Iterator<Item = &'a Level> {
-        self.levels.iter().rev().filter(|level| level.fate.loss().is_none() && owner.is_within(&level.owner))
+        self.levels
+            .iter()
+            .rev()
+            .filter(|level| level.signal.loss().is_none() && owner.is_within(&level.owner))
     }
 
     /// Returns how long its owner has had it. A hold that was resumed was not granted to a request.
@@ -312,7 +315,7 @@ impl Hold {
     }
 
     pub(super) fn is_watched(&self) -> bool {
-        self.levels.iter().any(|level| level.watched && level.fate.loss().is_none())
+        self.levels.iter().any(|level| level.watched && level.signal.loss().is_none())
     }
 
     /// Returns the hold's end: the latest of its live levels' ends, and never later than the server is sure to keep it. A watched
@@ -320,10 +323,10 @@ impl Hold {
     /// then: otherwise a level that is over would be good again while a nested hold makes the key live.
     pub(crate) fn end(&self) -> Instant {
         if self.levels.iter().any(|level| level.watched) {
-            return self.sure_until;
+            return self.valid_until;
         }
         let latest = self.levels.iter().filter_map(|level| level.until).max();
-        latest.map_or(self.sure_until, |latest| latest.at().min(self.sure_until))
+        latest.map_or(self.valid_until, |latest| latest.at().min(self.valid_until))
     }
 
     /// Returns whether the key may outlive the hold, and nobody renews it: then this client ends the key.
@@ -336,24 +339,24 @@ impl Hold {
         let asked = self.command.as_ref().filter(|command| !command.sender.is_background());
         let asked_until =
             asked.and_then(|command| command.action.lease()).map(|lease| after(now, lease.duration()));
-        let perhaps_until = asked_until.map_or(self.perhaps_until, |until| until.max(self.perhaps_until));
-        self.end() < self.sure_until.max(perhaps_until)
+        let maybe_until = asked_until.map_or(self.maybe_until, |until| until.max(self.maybe_until));
+        self.end() < self.valid_until.max(maybe_until)
     }
 
     /// Called when the server confirmed a lease for a level that does not enter: the key may live as long.
     pub(super) fn refused(&mut self, lease: Lease, now: Instant) {
-        self.perhaps_until = self.perhaps_until.max(after(now, lease.duration()));
+        self.maybe_until = self.maybe_until.max(after(now, lease.duration()));
         // The server has counted more than is held here: that has to be corrected.
         self.unsettle();
     }
 
     /// Finds a level. Levels are in the order of their numbers: a thousand nested ones are looked up at each poll of each.
-    fn place(&self, level: u64) -> Option<usize> {
+    fn index_of(&self, level: u64) -> Option<usize> {
         self.levels.binary_search_by_key(&level, |level| level.id).ok()
     }
 
     pub(crate) fn level(&self, id: u64) -> Option<&Level> {
-        self.place(id).map(|at| &self.levels[at])
+        self.index_of(id).map(|at| &self.levels[at])
     }
 
     /// Returns until when one level is good.
@@ -367,16 +370,16 @@ impl Hold {
         if self.loss().is_some() {
             return; // A loss is final, whatever is answered later.
         }
-        let until = lease.valid_until(sent, self.terms.drift);
-        if until > self.sure_until {
-            self.sure_until = until;
+        let until = lease.valid_until(sent, self.timing.drift);
+        if until > self.valid_until {
+            self.valid_until = until;
             self.slept = slept;
         }
-        let half = lease.min(self.terms.lease).duration() / 2;
+        let half = lease.min(self.timing.lease).duration() / 2;
         self.certain_until = self.certain_until.max(after(sent, half).into());
-        if lease >= self.terms.lease {
+        if lease >= self.timing.lease {
             // 1. A short lease is nested in a renewed hold. 2. It would postpone the renewal. 3. So would the next one, for ever.
-            self.renew_at = self.terms.renew_at(sent);
+            self.renew_at = self.timing.renew_at(sent);
         }
         self.failures = 0;
     }
@@ -384,39 +387,39 @@ impl Hold {
     /// Called when a renewal found a TTL that is longer than its lease. If no requested lease explains it, the server's clock was
     /// set back, or somebody has set the TTL: after a crash others would wait for all of that time.
     pub(super) fn stays(&mut self, left: Duration, ends: NonZeroU64, now: Instant) {
-        let explained = after(self.stands_until, self.terms.patience);
-        self.apart.change(|apart| apart.too_long = Some(ends).filter(|_| after(now, left) > explained));
+        let explained = after(self.gone_by, self.timing.patience);
+        self.copies.change(|copies| copies.too_long = Some(ends).filter(|_| after(now, left) > explained));
     }
 
     /// Returns whether the next command may be the one that shortens a TTL. `renews`: whether anything is renewed.
     pub(super) fn may_shorten(&self, renews: bool) -> bool {
-        renews && self.apart.too_long.is_some() && self.is_renewable() && self.next_action().is_none()
+        renews && self.copies.too_long.is_some() && self.is_renewable() && self.next_action().is_none()
     }
 
     /// Returns the command that shortens the TTL: to the lease, or to the time that guards may count on if that is longer.
     pub(super) fn shortening(&self, now: Instant) -> Action {
-        let left = self.stands_until.saturating_duration_since(now) + Duration::from_millis(1);
-        Action::Shorten { lease: Lease::rest(left).max(self.terms.lease) }
+        let left = self.gone_by.saturating_duration_since(now) + Duration::from_millis(1);
+        Action::Shorten { lease: Lease::rest(left).max(self.timing.lease) }
     }
 
     /// Returns what the command does to the end of its key.
     fn end_of_key(&mut self, action: Action) -> KeyEnd {
-        match (action, self.apart.too_long) {
+        match (action, self.copies.too_long) {
             (Action::Shorten { .. }, Some(ends)) => {
-                self.apart.change(|apart| (apart.too_long, apart.shortens) = (None, true));
+                self.copies.change(|copies| (copies.too_long, copies.shortens) = (None, true));
                 KeyEnd::Is(ends)
             }
             // 1. A key that stays for an hour is to be shortened to a lease, and the command is delayed. 2. An extension by a minute is
             // confirmed, since the key stays for longer. 3. The command runs, and the key ends under the guard.
-            _ if self.apart.shortens && action.lease() > Some(self.terms.lease) => KeyEnd::Moves,
+            _ if self.copies.shortens && action.lease() > Some(self.timing.lease) => KeyEnd::Moves,
             _ => KeyEnd::Stays,
         }
     }
 
     /// Called when the server confirmed a longer lease for one level.
     pub(super) fn extended(&mut self, level: u64, lease: Lease, sent: Instant) {
-        let until = lease.valid_until(sent, self.terms.drift);
-        if let Some(at) = self.place(level) {
+        let until = lease.valid_until(sent, self.timing.drift);
+        if let Some(at) = self.index_of(level) {
             self.levels[at].until = self.levels[at].until.max(Some(until.into()));
         }
     }
@@ -430,9 +433,9 @@ impl Hold {
     }
 
     /// Returns the parts of the guard of its innermost level, which was granted just now.
-    pub(super) fn granted(&self, level: u64, fate: Arc<Fate>) -> Granted {
+    pub(super) fn granted(&self, level: u64, signal: Arc<LossSignal>) -> Grant {
         let (depth, token, field) = (self.count(), self.token(), self.field.clone());
-        Granted { hold: self.id, level, depth, token, field, fate }
+        Grant { hold: self.id, level, depth, token, field, signal }
     }
 
     /// Called when the outermost level was granted with this token.
@@ -451,7 +454,7 @@ impl Hold {
         let renews = |command: &UnderWay| matches!(command.action, Action::Renew { .. });
         self.state == State::Stands { unsettled: false }
             && self.command.as_ref().is_none_or(renews)
-            && self.apart.spread.lacking.is_empty()
+            && self.copies.spread.lacking.is_empty()
             && self.stands <= self.count()
     }
 
@@ -463,28 +466,28 @@ impl Hold {
 
     /// Returns whether its times and failures allow that: it was confirmed lately, and is good for half a lease more.
     pub(super) fn is_sure(&self, now: Instant) -> bool {
-        let half = self.terms.lease.duration() / 2;
-        now < self.certain_until.at() && after(now, half) <= self.sure_until
+        let half = self.timing.lease.duration() / 2;
+        now < self.certain_until.at() && after(now, half) <= self.valid_until
     }
 
     /// Removes a level, as soon as its guard is dropped or released. The next [`next_action`](Hold::next_action) tells the server.
     pub(super) fn leave(&mut self, id: u64) -> Option<Removed> {
-        let at = self.place(id)?;
+        let at = self.index_of(id)?;
         let in_order = at + 1 == self.levels.len();
         Some(Removed { level: self.levels.remove(at), in_order })
     }
 
-    /// Ends the hold for good. Returns the fates of its guards, to be resolved.
-    pub(super) fn lose(&mut self, loss: Loss, ends_key: bool, now: Instant) -> Vec<Arc<Fate>> {
+    /// Ends the hold for good. Returns the signals of its guards, to be resolved.
+    pub(super) fn lose(&mut self, loss: Loss, ends_key: bool, now: Instant) -> Vec<Arc<LossSignal>> {
         self.state = match self.state {
             State::Stands { .. } => State::Lost { loss, ends_key },
             State::Gone { loss: None, frees_nobody } => State::Gone { loss: Some(loss), frees_nobody },
             State::Lost { .. } | State::Gone { loss: Some(_), .. } => return Vec::new(),
         };
         // Whoever reads until when it is good must not get a time in the future.
-        self.sure_until = self.sure_until.min(now);
-        let sealed = self.levels.iter().filter(|level| level.fate.seal(loss));
-        sealed.map(|level| level.fate.clone()).collect()
+        self.valid_until = self.valid_until.min(now);
+        let sealed = self.levels.iter().filter(|level| level.signal.seal(loss));
+        sealed.map(|level| level.signal.clone()).collect()
     }
 
     /// Keeps the lock from everybody else until then.
@@ -514,15 +517,15 @@ impl Hold {
             return None;
         }
         match self.state {
-            State::Gone { .. } => (!self.apart.spread.remains.is_empty()).then_some(Action::END),
+            State::Gone { .. } => (!self.copies.spread.remains.is_empty()).then_some(Action::END),
             _ if self.levels.is_empty() => Some(Action::END),
             // Otherwise the key, if it exists, is ended when the last guard is dropped.
             State::Lost { ends_key, .. } => ends_key.then_some(Action::END),
             // Sent before anything else: it may be what a majority lacks.
-            State::Stands { .. } if !self.apart.spread.lacking.is_empty() => {
+            State::Stands { .. } if !self.copies.spread.lacking.is_empty() => {
                 // With the same count as on the others.
                 let count = self.stands.clamp(1, self.count());
-                Some(Action::Repair { count, lease: self.terms.lease })
+                Some(Action::Repair { count, lease: self.timing.lease })
             }
             State::Stands { unsettled: true } => {
                 Some(Action::Settle { count: self.count(), lease: self.keep() })
@@ -551,7 +554,7 @@ impl Hold {
 
     /// Notes that masters lack the hold, by their last answers.
     pub(super) fn lacked_by(&mut self, masters: MasterSet, now: Instant) {
-        self.apart.set_lacking(masters);
+        self.copies.set_lacking(masters);
         // Done once: 1. Young masters lack it, and have another's field that a late command has left. 2. The repair changes
         // nothing. 3. The settle after it finds the same, and so on without a pause.
         if !masters.is_empty() && self.lives() && self.failures <= 1 {
@@ -561,14 +564,14 @@ impl Hold {
 
     /// Returns the lease that a settle sets: a fixed one must not be made longer.
     fn keep(&self) -> Lease {
-        if self.is_watched() { self.terms.lease } else { Lease::SHORTEST }
+        if self.is_watched() { self.timing.lease } else { Lease::SHORTEST }
     }
 
     /// Returns the lease that a guard sets when it checks the hold. If nothing renews it, the lease is no longer than what is left,
     /// so that nothing changes. On a key without a TTL, which somebody persisted, a shorter one would end the hold.
     pub(super) fn lease_left(&self, now: Instant) -> Lease {
         match self.is_watched() {
-            true => self.terms.lease,
+            true => self.timing.lease,
             false => Lease::rest(self.end().saturating_duration_since(now)),
         }
     }
@@ -592,12 +595,18 @@ impl Hold {
     }
 
     /// Begins a command, which is to be sent now.
-    pub(super) fn begin(&mut self, mut action: Action, sender: Sender, no: u64, now: Instant) -> Pending {
+    pub(super) fn begin(
+        &mut self,
+        mut action: Action,
+        sender: Sender,
+        command_id: u64,
+        now: Instant,
+    ) -> Pending {
         if action == Action::END {
             action = self.ending(now);
         }
         let end = self.end_of_key(action);
-        self.command = Some(UnderWay { no, sent: now, action, sender, doubted: false });
+        self.command = Some(UnderWay { command_id, sent: now, action, sender, doubted: false });
         if let Action::Repair { lease, .. } = &mut action
             && !self.is_watched()
         {
@@ -605,11 +614,11 @@ impl Hold {
             *lease = Lease::rest(self.end().saturating_duration_since(now));
         }
         let masters = match action {
-            Action::Repair { .. } => self.apart.spread.lacking,
-            _ if self.is_gone() => self.apart.spread.remains,
+            Action::Repair { .. } => self.copies.spread.lacking,
+            _ if self.is_gone() => self.copies.spread.remains,
             _ => MasterSet::ALL,
         };
-        self.apart.is_not_late(masters);
+        self.copies.is_not_late(masters);
         let repeated = action.is_end() && self.release_tried;
         let fence = self.fence.as_ref().filter(|_| action.is_counted(self.failures > 0)).cloned();
         let call = Call {
@@ -618,42 +627,42 @@ impl Hold {
             action,
             fence,
             sharded: false,
-            names: false,
+            report_holder: false,
             from: None,
             end,
-            line: self.terms.line.filter(|_| action == Action::END),
+            line: self.timing.line.filter(|_| action == Action::END),
         };
-        Pending { hold: self.id, no, call, masters, repeated, sent: now }
+        Pending { hold: self.id, command_id, call, masters, repeated, sent: now }
     }
 
-    pub(super) fn under_way(&self, no: u64) -> bool {
-        self.command.as_ref().is_some_and(|command| command.no == no)
+    pub(super) fn under_way(&self, command_id: u64) -> bool {
+        self.command.as_ref().is_some_and(|command| command.command_id == command_id)
     }
 
     /// Ends the command, with or without an answer. Returns `None` if it had been given up before: then its answer is void.
-    pub(super) fn finish(&mut self, no: u64, now: Instant) -> Option<UnderWay> {
-        let command = self.command.take_if(|command| command.no == no)?;
+    pub(super) fn finish(&mut self, command_id: u64, now: Instant) -> Option<UnderWay> {
+        let command = self.command.take_if(|command| command.command_id == command_id)?;
         if let Some(lease) = command.action.lease() {
-            self.stands_until = self.stands_until.max(after(now, lease.duration()));
+            self.gone_by = self.gone_by.max(after(now, lease.duration()));
         }
         Some(command)
     }
 
     /// Ends the command without a result: the background carries out what a guard has sent.
-    pub(super) fn give_up(&mut self, no: u64, now: Instant) -> Option<UnderWay> {
-        let command = self.finish(no, now)?;
+    pub(super) fn give_up(&mut self, command_id: u64, now: Instant) -> Option<UnderWay> {
+        let command = self.finish(command_id, now)?;
         self.certain_until = self.certain_until.min(now.into());
-        if let Sender::Release(fate) = &command.sender {
-            self.leaving.push(fate.clone());
+        if let Sender::Release(signal) = &command.sender {
+            self.pending_releases.push(signal.clone());
         }
         Some(command)
     }
 
     /// Notes that the command may have run, or may still run.
-    pub(super) fn unknown(&mut self, no: u64, now: Instant) -> Option<UnderWay> {
-        let command = self.give_up(no, now)?;
+    pub(super) fn unknown(&mut self, command_id: u64, now: Instant) -> Option<UnderWay> {
+        let command = self.give_up(command_id, now)?;
         if let Some(lease) = command.action.lease() {
-            self.perhaps_until = self.perhaps_until.max(after(now, lease.duration()));
+            self.maybe_until = self.maybe_until.max(after(now, lease.duration()));
         }
         self.release_tried |= command.action.is_end();
         self.in_line = false;
@@ -663,7 +672,7 @@ impl Hold {
     }
 
     pub(super) fn failed(&mut self, now: Instant) {
-        self.retry_at = after(now, self.terms.pause(if self.is_gone() { self.failures } else { 0 }));
+        self.retry_at = after(now, self.timing.pause(if self.is_gone() { self.failures } else { 0 }));
         self.failures = self.failures.saturating_add(1);
         self.renew_at = self.renew_at.max(self.retry_at);
     }

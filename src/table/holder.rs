@@ -13,7 +13,7 @@ use crate::table::effects::LogEvent;
 use crate::table::entry::{LockEntry, is_of_tree};
 use crate::table::hold::Hold;
 use crate::table::seen::Owned;
-use crate::table::terms::WarnAfter;
+use crate::table::timing::WarnAfter;
 use crate::table::waits::{LongWait, Wait};
 use crate::wire::{Pending, Reply};
 
@@ -37,7 +37,7 @@ impl LockEntry {
             self.out.measure(Sample::Line(*length));
         }
         let holder = match reply {
-            Reply::Busy(_, holder) if pending.call.names => holder.as_deref(),
+            Reply::Busy(_, holder) if pending.call.report_holder => holder.as_deref(),
             Reply::InLine(_, holder, _) => Some(&**holder),
             _ => None,
         };
@@ -80,18 +80,18 @@ impl LockEntry {
         if held.is_none() && waiting == 0 {
             return None;
         }
-        let longest = first.map_or(Duration::ZERO, |first| first.waits(self.terms.epoch, at.now));
+        let longest = first.map_or(Duration::ZERO, |first| first.waits(self.timing.epoch, at.now));
         let holder = self.holder(at).filter(|owned| !owned.here).map(|owned| owned.holder);
         Some(Usage { held, waiting, longest, holder })
     }
 
     /// Called when this request was refused and begins to wait: the log reports it as `warn_after` allows, until it leaves its
     /// line.
-    pub(crate) fn waits(&mut self, id: u64, place: Place, now: Instant) {
-        if let (Some(WarnAfter { first, .. }), Some(request)) = (self.terms.warn_after, self.queue.get(id)) {
-            let waited = request.waits(self.terms.epoch, now);
+    pub(crate) fn waits(&mut self, id: u64, location: Place, now: Instant) {
+        if let (Some(WarnAfter { first, .. }), Some(request)) = (self.timing.warn_after, self.queue.get(id)) {
+            let waited = request.waits(self.timing.epoch, now);
             let due = after(now, first.saturating_sub(waited));
-            self.waits.begin(Wait { id, place, context: None, due });
+            self.waits.begin(Wait { id, location, context: None, due });
         }
     }
 
@@ -112,15 +112,15 @@ impl LockEntry {
 
     /// Reports the requests that have waited for long.
     pub(super) fn report_waits(&mut self, at: Moment) {
-        let Some(WarnAfter { again, .. }) = self.terms.warn_after.filter(|_| !self.waits.is_empty()) else {
+        let Some(WarnAfter { again, .. }) = self.timing.warn_after.filter(|_| !self.waits.is_empty()) else {
             return;
         };
-        let (by, waiting, epoch) = (self.holder(at), self.queue.len(), self.terms.epoch);
+        let (by, waiting, epoch) = (self.holder(at), self.queue.len(), self.timing.epoch);
         self.waits.report(at.now, again, |wait| {
             let Some(request) = self.queue.get(wait.id) else { return };
             let waited = request.waits(epoch, at.now);
-            let (place, context, by) = (wait.place, wait.context.clone(), by.clone());
-            let wait = LongWait { waited, place, context, by, waiting };
+            let (location, context, by) = (wait.location, wait.context.clone(), by.clone());
+            let wait = LongWait { waited, location, context, by, waiting };
             self.out.log(LogEvent::Waits(Box::new(wait)));
         });
     }

@@ -40,24 +40,24 @@ impl LockEntry {
         &mut self,
         ask: &AcquireParams,
         fence: Option<Arc<Fence>>,
-        no: u64,
+        command_id: u64,
         now: Instant,
     ) -> Option<Pending> {
         let stands = |hold: &&mut Hold| hold.in_line && hold.command.is_none();
-        let hold = self.holds.iter_mut().find(stands).filter(|_| !ask.once)?;
-        let line = hold.terms.line?;
-        let mut pending = hold.asks_again(ask.lease, fence, no, now);
+        let hold = self.holds.iter_mut().find(stands).filter(|_| !ask.single_attempt)?;
+        let line = hold.timing.line?;
+        let mut pending = hold.asks_again(ask.lease, fence, command_id, now);
         pending.call.line = Some(Line { again: true, ..line });
-        pending.call.names = true;
+        pending.call.report_holder = true;
         Some(pending)
     }
 
     /// Called when the acquire was answered "busy", and its field stands in the line: the hold is kept, since the server may hand
     /// the lock to it.
     pub(super) fn stands_in_line(&mut self, pending: &Pending, now: Instant) {
-        match self.hold(pending.hold).filter(|hold| hold.under_way(pending.no)) {
+        match self.hold(pending.hold).filter(|hold| hold.under_way(pending.command_id)) {
             Some(hold) => {
-                hold.finish(pending.no, now);
+                hold.finish(pending.command_id, now);
                 hold.in_line = true;
             }
             None => self.made_late(pending, now),
@@ -68,9 +68,9 @@ impl LockEntry {
     /// Called when a field in the line was answered "busy", without a word about the line: it may still be in it, or not. So it
     /// leaves, and the next attempt has a field of its own.
     pub(super) fn leaves_in_doubt(&mut self, pending: &Pending, now: Instant) -> bool {
-        let stood = |hold: &&mut Hold| hold.in_line && hold.under_way(pending.no);
+        let stood = |hold: &&mut Hold| hold.in_line && hold.under_way(pending.command_id);
         let Some(hold) = self.hold(pending.hold).filter(stood) else { return false };
-        hold.finish(pending.no, now);
+        hold.finish(pending.command_id, now);
         hold.end_in_line(now);
         self.wake_next(now);
         true
@@ -181,7 +181,7 @@ impl Hold {
     fn end_in_line(&mut self, now: Instant) {
         (self.in_line, self.failures, self.retry_at) = (false, 0, now);
         // Its field may stay in the line for longer than the lease of the last acquire.
-        let stays = self.terms.line.map_or(Duration::ZERO, |line| line.stays.duration());
-        self.stands_until = self.stands_until.max(after(now, stays));
+        let stays = self.timing.line.map_or(Duration::ZERO, |line| line.stays.duration());
+        self.gone_by = self.gone_by.max(after(now, stays));
     }
 }

@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use tokio::task;
 
-use crate::base::{Fate, Stamp};
+use crate::base::{LossSignal, Stamp};
 use crate::owner::Owner;
 
 /// Where a bare request was first polled: by which code, and through which waker. The default means unknown.
@@ -91,23 +91,23 @@ pub(crate) struct Level {
     /// The end of a fixed lease, or of one that `extend` promised.
     pub(super) until: Option<Stamp>,
     pub(crate) max_hold: Option<Stamp>,
-    pub(super) fate: Arc<Fate>,
+    pub(super) signal: Arc<LossSignal>,
 }
 
 /// The parts of a guard, known at its grant.
 #[derive(Debug)]
-pub(crate) struct Granted {
+pub(crate) struct Grant {
     pub(crate) hold: u64,
     pub(crate) level: u64,
     pub(crate) depth: u32,
     pub(crate) token: Option<u64>,
     pub(crate) field: Arc<str>,
-    pub(crate) fate: Arc<Fate>,
+    pub(crate) signal: Arc<LossSignal>,
 }
 
 impl Level {
     /// Makes the renewed level of a `run`.
-    pub(super) fn nested(id: u64, owner: Owner, fate: Arc<Fate>) -> Level {
+    pub(super) fn nested(id: u64, owner: Owner, signal: Arc<LossSignal>) -> Level {
         let (bare, branch, watched) = (false, false, true);
         Level {
             id,
@@ -118,7 +118,7 @@ impl Level {
             watched,
             until: None,
             max_hold: None,
-            fate,
+            signal,
         }
     }
 }

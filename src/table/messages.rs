@@ -47,7 +47,7 @@ impl LockEntry {
         let Some(asked) = self.subscription.asked() else { return };
         let before = asked.confirmed.len();
         asked.confirmed.insert(master);
-        let (confirmed, enough) = (asked.confirmed.len(), self.terms.masters.div_ceil(2));
+        let (confirmed, enough) = (asked.confirmed.len(), self.timing.masters.div_ceil(2));
         if confirmed > before && (before == 0 || confirmed == enough) {
             if self.is_in_line() {
                 return self.asks_by(after(at.now, UNHEARD), at.now);

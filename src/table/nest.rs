@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::base::{Fate, Moment};
+use crate::base::{LossSignal, Moment};
 use crate::owner::Owner;
 use crate::table::entry::LockEntry;
 use crate::table::hold::Hold;
-use crate::table::level::{Granted, Level};
+use crate::table::level::{Grant, Level};
 use crate::table::queue::Queue;
 
 /// Returns the hold, if only one is known and one renewed level more or less changes nothing but its levels: no request of its tree waits,
@@ -28,7 +28,7 @@ impl LockEntry {
         fenced: bool,
         number: &mut u64,
         at: impl FnOnce() -> Option<Moment>,
-    ) -> Option<Granted> {
+    ) -> Option<Grant> {
         let hold = simple(&mut self.holds, &self.queue)?;
         let enters = hold.admits(owner) && (!fenced || hold.fence.is_some());
         if !enters || !self.is_open || !self.outage.is_over() {
@@ -40,11 +40,11 @@ impl LockEntry {
             return None;
         }
         *number += 1;
-        let fate = Arc::<Fate>::default();
-        let owner = owner.settle_at(&self.place);
+        let signal = Arc::<LossSignal>::default();
+        let owner = owner.settle_at(&self.position);
         // The masters have counted nothing.
-        hold.enter(Level::nested(*number, owner, fate.clone()), hold.stands);
-        Some(hold.granted(*number, fate))
+        hold.enter(Level::nested(*number, owner, signal.clone()), hold.stands);
+        Some(hold.granted(*number, signal))
     }
 
     /// Removes the innermost level, as [`leave`](LockEntry::leave) would, if that releases it and nothing else follows. Drop the
@@ -55,7 +55,7 @@ impl LockEntry {
         // The masters have counted no more levels than are left. That is at least one, so the last level never goes here.
         let is_done = hold.owes_nothing() && hold.stands < hold.count();
         let left = hold.levels.pop_if(|last| is_done && last.id == level)?;
-        left.owner.forget(&self.place);
+        left.owner.forget(&self.position);
         Some(left)
     }
 }

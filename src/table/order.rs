@@ -19,7 +19,7 @@ pub(crate) struct Named {
     pub(crate) name: Arc<str>,
     pub(crate) group: Arc<str>,
     /// Where it was requested.
-    pub(crate) place: Place,
+    pub(crate) location: Place,
 }
 
 /// Two locks that were requested in both orders.
@@ -88,12 +88,12 @@ impl LockOrder {
             if let Some(reversed) = reversed {
                 reversed.reported = true;
             }
-            let seen = Seen { outer: outer.place, inner: asked.place, reported: before.is_some() };
+            let seen = Seen { outer: outer.location, inner: asked.location, reported: before.is_some() };
             self.pairs.note((outer.group.clone(), asked.group.clone()), seen);
             if let Some(before) = before.filter(|before| !before.reported) {
                 inversions.push(Inversion {
-                    outer: (outer.group.clone(), outer.place),
-                    inner: (asked.group.clone(), asked.place),
+                    outer: (outer.group.clone(), outer.location),
+                    inner: (asked.group.clone(), asked.location),
                     before: (before.outer, before.inner),
                 });
             }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::base::{MasterSet, Spread, after};
 use crate::table::hold::Hold;
-use crate::table::terms::Terms;
+use crate::table::timing::Timing;
 use crate::wire::Pending;
 
 /// They are looked at no more often than this, though each is due at a moment of its own.
@@ -19,27 +19,27 @@ const REST: Duration = Duration::from_millis(20);
 impl Hold {
     /// Returns whether only its end is left, which has still to reach some masters and is sent to no others.
     pub(super) fn is_orphan(&self) -> bool {
-        self.levels.is_empty() && self.leaving.is_empty() && self.is_gone() && self.has_remains()
+        self.levels.is_empty() && self.pending_releases.is_empty() && self.is_gone() && self.has_remains()
     }
 
     /// Makes the orphan of a hold that was over when this command of it ran on masters.
     pub(super) fn left_behind(
         pending: &Pending,
         masters: MasterSet,
-        terms: Arc<Terms>,
+        timing: Arc<Timing>,
         now: Instant,
     ) -> Hold {
-        let lease = pending.call.action.lease().unwrap_or(terms.lease);
+        let lease = pending.call.action.lease().unwrap_or(timing.lease);
         let (keys, field) = (pending.call.keys.clone(), pending.call.field.clone());
-        let (mut hold, _) = Hold::asked(pending.hold, keys, field, terms, lease, None, now);
+        let (mut hold, _) = Hold::asked(pending.hold, keys, field, timing, lease, None, now);
         hold.finish(pending.hold, now);
-        hold.goes(true);
-        hold.apart.change(|apart| apart.spread.remains = masters);
+        hold.mark_gone(true);
+        hold.copies.change(|copies| copies.spread.remains = masters);
         hold
     }
 
     fn due_as_orphan(&self) -> Instant {
-        self.due(false, 0).unwrap_or(self.stands_until)
+        self.due(false, 0).unwrap_or(self.gone_by)
     }
 }
 
@@ -116,7 +116,7 @@ impl Orphans {
     /// Called when this master has a connection again: the orphans that it may have wait no longer.
     pub(crate) fn retry(&mut self, master: usize, now: Instant) {
         for id in self.ids().collect::<Vec<_>>() {
-            if let Some(hold) = self.get_mut(id).filter(|hold| hold.apart.spread.remains.contains(master)) {
+            if let Some(hold) = self.get_mut(id).filter(|hold| hold.copies.spread.remains.contains(master)) {
                 // 1. The orphan is being ended there, and the connection breaks. 2. There is a new connection. 3. The failure is
                 // reported.
                 hold.retry_at = now;
@@ -165,11 +165,11 @@ impl Left {
         let due: Vec<u64> = self.dues.range(..=(now, u64::MAX)).map(|(_, id)| *id).collect();
         for id in due {
             let Some(Orphan { hold, .. }) = self.holds.get_mut(&id) else { continue };
-            if hold.stands_until <= now {
+            if hold.gone_by <= now {
                 // Every master that still had it has dropped it by now.
-                hold.apart.set_spread(Spread::NONE);
+                hold.copies.set_spread(Spread::NONE);
             }
-            if hold.apart.spread.remains.without(away).is_empty() && hold.next_action().is_some() {
+            if hold.copies.spread.remains.without(away).is_empty() && hold.next_action().is_some() {
                 hold.failed(now);
             }
             commands.extend(hold.due_command(now, false, numbers));

@@ -6,7 +6,7 @@ use std::task::Waker;
 use tokio::time::Instant;
 
 use crate::base::meter::{self, Sample};
-use crate::base::{Fate, Lease, MasterSet, Moment, Outcome, Spread, after};
+use crate::base::{Lease, LossSignal, MasterSet, Moment, Outcome, Spread, after};
 use crate::error::Loss;
 use crate::table::effects::LogEvent;
 use crate::table::entry::LockEntry;
@@ -19,7 +19,7 @@ pub(crate) enum ReleaseStep {
     /// Send this, and report the result.
     Send(Pending),
     /// Another command of the hold is under way, or goes before it: the background sends the release after that one, and resolves
-    /// the fate.
+    /// the signal.
     Wait,
     /// The hold was lost before.
     Lost(Loss),
@@ -52,12 +52,12 @@ pub(crate) enum LateAnswer {
 impl LockEntry {
     /// Called when a guard is dropped or released: from now on its level does not count. `no`: the number of the command that
     /// releases it, if none is under way; otherwise the background releases it.
-    pub(crate) fn leave(&mut self, id: u64, level: u64, no: Option<u64>, at: Moment) -> ReleaseStep {
+    pub(crate) fn leave(&mut self, id: u64, level: u64, command_id: Option<u64>, at: Moment) -> ReleaseStep {
         self.end_late(id, at);
         let Some(hold) = self.hold(id) else { return ReleaseStep::Released };
         let passes = hold.may_pass(at.now);
         let Some(left) = hold.leave(level) else { return ReleaseStep::Released };
-        left.level.owner.forget(&self.place);
+        left.level.owner.forget(&self.position);
         let Some(hold) = self.hold(id) else { return ReleaseStep::Released };
         let is_last = hold.levels.is_empty();
         // The masters have counted no more levels than are left.
@@ -69,7 +69,7 @@ impl LockEntry {
         let is_over = meter::ON && is_last && hold.loss().is_none();
         let ended = is_over.then(|| Sample::Ended(at.now.saturating_duration_since(hold.since)));
         let field = hold.field.clone();
-        let passes = passes && left.level.watched && left.level.fate.loss().is_none();
+        let passes = passes && left.level.watched && left.level.signal.loss().is_none();
         ended.into_iter().for_each(|ended| self.out.measure(ended));
         if is_last && self.offer(id, passes, at.now) {
             self.sweep(at.now);
@@ -78,16 +78,16 @@ impl LockEntry {
         let renews = self.is_open;
         let Some(hold) = self.hold(id) else { return ReleaseStep::Released };
         let begins = hold.command.is_none() && !hold.is_unsettled() && !hold.renews_first(renews, at.now);
-        let leave = match (left.level.fate.loss(), no) {
+        let leave = match (left.level.signal.loss(), command_id) {
             (Some(loss), _) => ReleaseStep::Lost(loss),
             (None, _) if is_done => ReleaseStep::Released,
-            (None, Some(no)) if begins => {
+            (None, Some(command_id)) if begins => {
                 let (action, sender) =
-                    (Action::Release { count: hold.count() }, Sender::Release(left.level.fate));
-                ReleaseStep::Send(hold.begin(action, sender, no, at.now))
+                    (Action::Release { count: hold.count() }, Sender::Release(left.level.signal));
+                ReleaseStep::Send(hold.begin(action, sender, command_id, at.now))
             }
             (None, _) => {
-                hold.leaving.push(left.level.fate);
+                hold.pending_releases.push(left.level.signal);
                 ReleaseStep::Wait
             }
         };
@@ -107,20 +107,26 @@ impl LockEntry {
         &mut self,
         (hold, level): (u64, u64),
         lease: Lease,
-        no: u64,
+        command_id: u64,
         waker: &Waker,
         now: Instant,
     ) -> Option<Pending> {
         let hold = self.idle_hold(hold, waker, now)?;
-        Some(hold.begin(Action::Renew { lease }, Sender::Extension { level }, no, now))
+        Some(hold.begin(Action::Renew { lease }, Sender::Extension { level }, command_id, now))
     }
 
     /// Begins the renewal by which a guard checks whether its hold stands. Returns `None` if another command goes first; `waker` is
     /// woken when that is over.
-    pub(crate) fn begin_check(&mut self, hold: u64, no: u64, waker: &Waker, now: Instant) -> Option<Pending> {
+    pub(crate) fn begin_check(
+        &mut self,
+        hold: u64,
+        command_id: u64,
+        waker: &Waker,
+        now: Instant,
+    ) -> Option<Pending> {
         let hold = self.idle_hold(hold, waker, now)?;
         let lease = hold.lease_left(now);
-        Some(hold.begin(Action::Renew { lease }, Sender::Check, no, now))
+        Some(hold.begin(Action::Renew { lease }, Sender::Check, command_id, now))
     }
 
     /// Returns the hold if a command of it may be sent. Otherwise returns `None`, and `waker` is woken when that may have changed.
@@ -187,7 +193,7 @@ impl LockEntry {
         self.end_late(pending.hold, at);
         let Some(hold) = self.hold(pending.hold) else { return Meaning::Void };
         let (tried, frees_nobody) = (hold.release_tried, hold.frees_nobody());
-        let Some(command) = hold.finish(pending.no, at.now) else { return Meaning::Void };
+        let Some(command) = hold.finish(pending.command_id, at.now) else { return Meaning::Void };
         let meaning = match reply {
             Reply::Gone => self.gone(pending, &command, tried, spread, at),
             // Only the counter of a renewal is deferred, for which the next renewal is soon enough. If the hold had to be settled
@@ -288,17 +294,17 @@ impl LockEntry {
         self.expect_no_echo(pending);
         let Some(hold) = self.hold(pending.hold) else { return Meaning::Void };
         // The first of two releases may have run: then the second one gets this answer.
-        let repeated = pending.is_end() && tried && at.now < hold.sure_until;
+        let repeated = pending.is_end() && tried && at.now < hold.valid_until;
         if repeated {
             self.resolve_leaving(pending.hold, Ok(()));
             return Meaning::Done;
         }
         // Otherwise: 1. A release is sent shortly before the end of the lease. 2. It runs after the key has expired. 3. The hold
         // would be reported as deleted or forced away.
-        let in_time = at.now < hold.sure_until;
+        let in_time = at.now < hold.valid_until;
         let loss = hold.loss().unwrap_or_else(|| if in_time { Loss::Gone } else { hold.why_late(at) });
         // Its last guard has left, and learns of the loss by its release.
-        let found = matches!(command.sender, Sender::Release(_)) || !hold.leaving.is_empty();
+        let found = matches!(command.sender, Sender::Release(_)) || !hold.pending_releases.is_empty();
         if found && hold.levels.is_empty() && hold.loss().is_none() {
             self.out.measure(Sample::Lost { loss, fixed: false });
         }
@@ -314,10 +320,10 @@ impl LockEntry {
             if left && !self.is_handed_over(pending.hold) {
                 // 1. An acquire is sent again, with the text of its script or to another node. 2. The end of the hold overtakes it.
                 // 3. The end is confirmed there, by "not held".
-                let mut left = Hold::left_behind(pending, MasterSet::one(master), self.terms.clone(), now);
+                let mut left = Hold::left_behind(pending, MasterSet::one(master), self.timing.clone(), now);
                 // 1. The command waits in a connection that is replaced. 2. This end finds nothing. 3. The command runs.
                 if answer == LateAnswer::Unknown {
-                    left.apart.change(|apart| apart.unsure.insert(master));
+                    left.copies.change(|copies| copies.unsure.insert(master));
                 }
                 self.orphans.take_in(left);
             }
@@ -328,56 +334,56 @@ impl LockEntry {
         if acquired || ended {
             // Otherwise: 1. A renewal has no answer there, and neither has the end after it. 2. The renewal is given up first. 3.
             // The end is forgotten.
-            hold.apart.change(|apart| apart.spread.unanswered.remove(master));
+            hold.copies.change(|copies| copies.spread.unanswered.remove(master));
         }
         let silent = ended && answer != LateAnswer::There;
         let in_vain = acquired && answer == LateAnswer::There && hold.frees_nobody();
         // If a repair fails, somebody else has the key: the next renewal shows whether that is still so.
         let shows = !ended && !matches!(pending.call.action, Action::Repair { .. });
         if acquired && matches!(answer, LateAnswer::Missing | LateAnswer::Unsent) {
-            hold.apart.change(|apart| {
-                apart.absence.note(MasterSet::one(master));
-                apart.spread.remains = apart.spread.remains.without(apart.absence.masters());
+            hold.copies.change(|copies| {
+                copies.absence.note(MasterSet::one(master));
+                copies.spread.remains = copies.spread.remains.without(copies.absence.masters());
             });
         }
         match answer {
             // 1. The acquire runs there late, after a renewal that found nothing. 2. The end finds the field that it made. 3. The
             // repair runs.
-            _ if left && hold.is_ending() && hold.apart.absence.repaired().contains(master) => {
+            _ if left && hold.is_ending() && hold.copies.absence.repaired().contains(master) => {
                 hold.remains_at(MasterSet::one(master), now);
             }
             // The answer to the end shows whether it ran after this. An end that has run already shows nothing.
             LateAnswer::Unknown if left => {
-                hold.apart.change(|apart| apart.unsure.insert(master));
+                hold.copies.change(|copies| copies.unsure.insert(master));
                 if hold.is_gone() {
                     hold.remains_at(MasterSet::one(master), now);
                 }
             }
             // The answer to a renewal does so too; it may show that the hold is gone.
             _ if left && !hold.is_gone() && hold.command.is_some() => {
-                hold.apart.change(|apart| apart.late.insert(master))
+                hold.copies.change(|copies| copies.late.insert(master))
             }
             _ if left && hold.is_gone() => hold.remains_at(MasterSet::one(master), now),
-            LateAnswer::Missing if hold.is_gone() && ended && hold.apart.late.contains(master) => {
+            LateAnswer::Missing if hold.is_gone() && ended && hold.copies.late.contains(master) => {
                 hold.remains_at(MasterSet::one(master), now)
             }
             LateAnswer::Missing | LateAnswer::There
                 if hold.is_gone()
                     && ended
-                    && hold.apart.unsure.contains(master)
-                    && (answer == LateAnswer::Missing || hold.apart.absence.repaired().contains(master)) =>
+                    && hold.copies.unsure.contains(master)
+                    && (answer == LateAnswer::Missing || hold.copies.absence.repaired().contains(master)) =>
             {
-                hold.apart.change(|apart| apart.unsure.remove(master));
-                let later = after(now, hold.terms.retry);
+                hold.copies.change(|copies| copies.unsure.remove(master));
+                let later = after(now, hold.timing.retry);
                 hold.remains_at(MasterSet::one(master), later);
             }
             LateAnswer::Unsent | LateAnswer::Unknown
-                if hold.is_gone() && ended && !hold.apart.absence.masters().contains(master) =>
+                if hold.is_gone() && ended && !hold.copies.absence.masters().contains(master) =>
             {
                 hold.remains_at(MasterSet::one(master), now);
             }
             LateAnswer::Missing if (hold.lives() || hold.is_offered()) && shows => {
-                let lacking = hold.apart.spread.lacking.union(MasterSet::one(master));
+                let lacking = hold.copies.spread.lacking.union(MasterSet::one(master));
                 hold.lacked_by(lacking, now);
             }
             _ => {}
@@ -402,12 +408,12 @@ impl LockEntry {
     fn not_run(&mut self, pending: &Pending, spread: Spread, now: Instant) {
         self.expect_no_echo(pending);
         let left = !spread.remains.union(spread.unanswered).is_empty();
-        if let Some(hold) = self.hold(pending.hold).filter(|hold| hold.under_way(pending.no)) {
+        if let Some(hold) = self.hold(pending.hold).filter(|hold| hold.under_way(pending.command_id)) {
             let asked = hold.is_asked();
-            let command = hold.give_up(pending.no, now);
+            let command = hold.give_up(pending.command_id, now);
             if asked && left {
-                hold.goes(true);
-                hold.apart.set_spread(spread);
+                hold.mark_gone(true);
+                hold.copies.set_spread(spread);
                 hold.retry_at = now;
             } else if asked && !hold.in_line {
                 self.holds.retain(|hold| hold.id != pending.hold);
@@ -425,7 +431,7 @@ impl LockEntry {
         self.expect_no_echo(pending);
         let hold = self.hold(pending.hold);
         if let Some((hold, command)) =
-            hold.and_then(|hold| hold.unknown(pending.no, now).map(|command| (hold, command)))
+            hold.and_then(|hold| hold.unknown(pending.command_id, now).map(|command| (hold, command)))
         {
             if !command.sender.is_background() {
                 // It has not been tried yet: send it at once, and the next request goes after it.
@@ -448,10 +454,10 @@ impl LockEntry {
         let is_handed_over = self.is_handed_over(pending.hold);
         match self.hold(pending.hold) {
             None if is_handed_over => {}
-            None => self.orphans.take_in(Hold::left_behind(pending, masters, self.terms.clone(), now)),
+            None => self.orphans.take_in(Hold::left_behind(pending, masters, self.timing.clone(), now)),
             Some(hold) if hold.is_gone() => hold.remains_at(masters, now),
             // If no end is under way, one is sent after this.
-            Some(hold) => hold.apart.change(|apart| apart.late = apart.late.union(masters)),
+            Some(hold) => hold.copies.change(|copies| copies.late = copies.late.union(masters)),
         }
         self.sweep(now);
     }
@@ -465,8 +471,8 @@ impl Hold {
         // 1. An acquire waits for a master in a connection that is replaced. 2. The end fails there, or is sent to others alone. 3. It is
         // sent there, and finds nothing. 4. The acquire runs. So the end counts where it was answered.
         let ended = if pending.is_end() { concluded.without(spread.remains) } else { MasterSet::NONE };
-        spread.remains = spread.remains.without(self.apart.absence.masters());
-        spread.unanswered = spread.unanswered.without(self.apart.absence.masters());
+        spread.remains = spread.remains.without(self.copies.absence.masters());
+        spread.unanswered = spread.unanswered.without(self.copies.absence.masters());
         if self.is_gone() && !spread.remains.is_empty() && !doubted {
             self.failed(now);
         } else {
@@ -474,22 +480,22 @@ impl Hold {
         }
         // 1. The end reaches some masters. 2. Another one's grant comes in the meantime, or is still to come.
         let over = if doubted { MasterSet::NONE } else { asked };
-        spread.remains = spread.remains.union(self.apart.spread.remains.without(over));
+        spread.remains = spread.remains.union(self.copies.spread.remains.without(over));
         // If a repair may have made the field that the end found, the end's answer shows nothing about the acquire.
-        let repaired = self.apart.unsure.within(self.apart.absence.repaired()).within(ended);
-        let again = self.apart.late.union(self.apart.unsure).within(spread.missing).union(repaired);
-        if !again.within(self.apart.unsure).is_empty() {
-            self.retry_at = after(now, self.terms.retry);
+        let repaired = self.copies.unsure.within(self.copies.absence.repaired()).within(ended);
+        let again = self.copies.late.union(self.copies.unsure).within(spread.missing).union(repaired);
+        if !again.within(self.copies.unsure).is_empty() {
+            self.retry_at = after(now, self.timing.retry);
         }
         spread.remains = spread.remains.union(again);
-        spread.unanswered = spread.unanswered.union(self.apart.spread.unanswered.without(asked));
-        if self.apart.is_somewhere() || spread != Spread::NONE {
-            self.apart.change(|apart| {
-                (apart.late, apart.unsure) = (apart.late.without(concluded), apart.unsure.without(ended));
-                apart.spread = spread;
+        spread.unanswered = spread.unanswered.union(self.copies.spread.unanswered.without(asked));
+        if self.copies.is_somewhere() || spread != Spread::NONE {
+            self.copies.change(|copies| {
+                (copies.late, copies.unsure) = (copies.late.without(concluded), copies.unsure.without(ended));
+                copies.spread = spread;
             });
         }
-        self.goes(self.has_remains());
+        self.mark_gone(self.has_remains());
     }
 
     /// Notes the masters where a maker of its field was given up before the verdict. 1. The acquire waits for a master in a
@@ -498,31 +504,31 @@ impl Hold {
         if !spread.given_up.is_empty() && pending.call.action.creates() {
             // If its end was answered before, the end that is sent after this is the second one.
             let open = match self.is_gone() {
-                true => self.apart.spread.remains.union(self.apart.spread.unanswered),
+                true => self.copies.spread.remains.union(self.copies.spread.unanswered),
                 false => MasterSet::ALL,
             };
-            self.apart.change(|apart| apart.unsure = apart.unsure.union(spread.given_up.within(open)));
+            self.copies.change(|copies| copies.unsure = copies.unsure.union(spread.given_up.within(open)));
         }
     }
 
     /// Notes that these masters do not have it, as a grant shows.
     pub(super) fn certainly_lacked_by(&mut self, masters: MasterSet) {
         if !masters.is_empty() {
-            self.apart.change(|apart| apart.absence.note(masters));
+            self.copies.change(|copies| copies.absence.note(masters));
         }
     }
 
     pub(super) fn remains_at(&mut self, masters: MasterSet, now: Instant) {
-        self.apart.change(|apart| apart.spread.remains = apart.spread.remains.union(masters));
+        self.copies.change(|copies| copies.spread.remains = copies.spread.remains.union(masters));
         // 1. An end runs there. 2. A late grant does, and is answered first. 3. So the end's answer does not show it.
         self.doubt();
         self.retry_at = self.retry_at.max(now);
     }
 
-    /// Sets the result of the releases that wait for it. Returns the fates to be resolved.
-    pub(super) fn leave_with(&mut self, outcome: Result<(), Loss>) -> Vec<Arc<Fate>> {
-        let leaving = self.leaving.take();
-        leaving.iter().for_each(|fate| fate.release(outcome));
+    /// Sets the result of the releases that wait for it. Returns the signals to be resolved.
+    pub(super) fn leave_with(&mut self, outcome: Result<(), Loss>) -> Vec<Arc<LossSignal>> {
+        let leaving = self.pending_releases.take();
+        leaving.iter().for_each(|signal| signal.release(outcome));
         leaving
     }
 }

@@ -59,7 +59,7 @@ pub(crate) struct Waiter {
     /// Whether it was passed over, since it did not come when it was its turn.
     parked: bool,
     /// Whether it may take over a hold of this process that is offered.
-    pub(super) takes: bool,
+    pub(super) accepts_handoff: bool,
     pub(super) warned: bool,
     /// The loss of the hold that it would have entered.
     pub(super) lost: Option<Loss>,
@@ -80,7 +80,7 @@ pub(crate) struct Ambiguous;
 
 /// How many requests each tree has.
 #[derive(Debug, Default)]
-struct Kin(HashMap<Tree, u32>);
+struct WaitersPerTree(HashMap<Tree, u32>);
 
 /// The requests under way, by time of arrival. An idle lock has none: its queue is one pointer then, and its memory goes to the
 /// next lock that needs it.
@@ -91,11 +91,11 @@ pub(crate) struct Queue(Option<Box<Waiters>>);
 struct Waiters {
     requests: VecDeque<Waiter>,
     /// Owners that were seen to ask from two branches at once.
-    proven: Vec<Owner>,
+    known_branches: Vec<Owner>,
     /// The counts by tree, if there are many requests.
-    kin: Option<Box<Kin>>,
+    waiters_per_tree: Option<Box<WaitersPerTree>>,
     /// The wakers of those who wait until no command of the hold is under way.
-    idlers: Vec<Waker>,
+    command_waiters: Vec<Waker>,
 }
 
 /// Memory of queues that no lock uses now: without it each request would allocate its own.
@@ -120,15 +120,15 @@ impl Waiter {
             polled: now,
             woken: None,
             parked: false,
-            takes: false,
+            accepts_handoff: false,
             warned: false,
             lost: None,
         }
     }
 
-    /// Lets it take over a hold of this process that is offered, if `takes`.
-    pub(crate) fn taking(self, takes: bool) -> Waiter {
-        Waiter { takes, ..self }
+    /// Lets it take over a hold of this process that is offered, if `accepts_handoff`.
+    pub(crate) fn taking(self, accepts_handoff: bool) -> Waiter {
+        Waiter { accepts_handoff, ..self }
     }
 
     /// Notes how it is polled for the first time.
@@ -252,7 +252,7 @@ impl Queue {
     /// Called when there is neither a request nor a hold: no proof is left.
     pub(super) fn rest(&mut self) {
         if let Some(waiters) = &mut self.0 {
-            waiters.proven.clear();
+            waiters.known_branches.clear();
         }
     }
 
@@ -271,24 +271,24 @@ impl Queue {
 
     pub(super) fn get(&self, id: u64) -> Option<&Waiter> {
         let waiters = self.0.as_ref()?;
-        waiters.place(id).map(|at| &waiters.requests[at])
+        waiters.index_of(id).map(|at| &waiters.requests[at])
     }
 
     pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut Waiter> {
         let waiters = self.0.as_mut()?;
-        waiters.place(id).map(|at| &mut waiters.requests[at])
+        waiters.index_of(id).map(|at| &mut waiters.requests[at])
     }
 
-    /// Registers a waker with [`idlers`](Queue::idlers).
+    /// Registers a waker with [`command_waiters`](Queue::command_waiters).
     pub(super) fn wake_when_idle(&mut self, waker: Waker) {
-        self.0.get_or_insert_default().idlers.push(waker);
+        self.0.get_or_insert_default().command_waiters.push(waker);
     }
 
     /// Called when no command of the hold is under way any more. Returns the wakers of those who wait for that, each once. Mostly
     /// there are none.
-    pub(super) fn idlers(&mut self) -> Option<Vec<Waker>> {
-        let idlers = &mut self.0.as_mut()?.idlers;
-        (!idlers.is_empty()).then(|| std::mem::take(idlers))
+    pub(super) fn command_waiters(&mut self) -> Option<Vec<Waker>> {
+        let command_waiters = &mut self.0.as_mut()?.command_waiters;
+        (!command_waiters.is_empty()).then(|| std::mem::take(command_waiters))
     }
 
     /// Puts a request at the end. `holds`: whether its owner itself has a guard of the lock now, lost or not.
@@ -310,14 +310,15 @@ impl Queue {
     pub(super) fn concerns(&self, owner: &Owner) -> bool {
         let Some(waiters) = &self.0 else { return false };
         let tree = owner.tree();
-        let counted = waiters.kin.as_ref().map(|kin| kin.0.contains_key(&tree));
+        let counted =
+            waiters.waiters_per_tree.as_ref().map(|waiters_per_tree| waiters_per_tree.0.contains_key(&tree));
         let waits = || waiters.requests.iter().any(|request| request.owner.tree() == tree);
-        !waiters.proven.is_empty() || counted.unwrap_or_else(waits)
+        !waiters.known_branches.is_empty() || counted.unwrap_or_else(waits)
     }
 
     /// Marks the bare requests of this owner as branches.
-    pub(super) fn prove(&mut self, owner: &Owner) {
-        self.0.get_or_insert_default().prove(owner);
+    pub(super) fn note_branch(&mut self, owner: &Owner) {
+        self.0.get_or_insert_default().note_branch(owner);
     }
 
     /// Called when the owner is granted the lock by a call that stands in no line. Its bare requests that are under way show that
@@ -326,7 +327,7 @@ impl Queue {
         let Some(waiters) = &mut self.0 else { return false };
         let beside = waiters.may_have_kin(owner) && waiters.bare(owner).next().is_some();
         if beside {
-            waiters.prove(owner);
+            waiters.note_branch(owner);
         }
         beside
     }
@@ -342,7 +343,7 @@ impl Queue {
         }
         for heir in heirs {
             if waiters.bare(&heir).nth(1).is_some() {
-                waiters.prove(&heir);
+                waiters.note_branch(&heir);
             }
         }
     }
@@ -355,9 +356,11 @@ impl Queue {
     /// Forgets proofs. A proof is kept until its owner has neither a hold nor a request here.
     pub(super) fn forget_proofs(&mut self, holds: impl Fn(&Owner) -> bool) {
         let Some(waiters) = &mut self.0 else { return };
-        if !waiters.proven.is_empty() {
+        if !waiters.known_branches.is_empty() {
             let requests = &waiters.requests;
-            waiters.proven.retain(|owner| holds(owner) || requests.iter().any(|one| one.owner == *owner));
+            waiters
+                .known_branches
+                .retain(|owner| holds(owner) || requests.iter().any(|one| one.owner == *owner));
         }
     }
 
@@ -423,18 +426,18 @@ impl Default for Waiters {
     fn default() -> Waiters {
         // Mostly there is one request: a deque that grows by itself begins with room for four.
         let requests = VecDeque::with_capacity(1);
-        Waiters { requests, proven: Vec::new(), kin: None, idlers: Vec::new() }
+        Waiters { requests, known_branches: Vec::new(), waiters_per_tree: None, command_waiters: Vec::new() }
     }
 }
 
 impl Waiters {
     /// Returns whether nothing is in it, so that its memory can be reused.
     fn is_room(&self) -> bool {
-        self.requests.is_empty() && self.proven.is_empty() && self.idlers.is_empty()
+        self.requests.is_empty() && self.known_branches.is_empty() && self.command_waiters.is_empty()
     }
 
     /// Finds a request. Requests come in the order of their numbers.
-    fn place(&self, id: u64) -> Option<usize> {
+    fn index_of(&self, id: u64) -> Option<usize> {
         // Mostly it is the first one.
         if self.requests.front().is_some_and(|first| first.id == id) {
             return Some(0);
@@ -444,14 +447,14 @@ impl Waiters {
 
     fn enter(&mut self, mut request: Waiter, holds: bool) -> Result<(), Ambiguous> {
         if request.bare {
-            if self.proven.contains(&request.owner) {
+            if self.known_branches.contains(&request.owner) {
                 if holds {
                     return Err(Ambiguous);
                 }
                 request.branch = true;
             } else if self.may_have_kin(&request.owner) && self.bare(&request.owner).next().is_some() {
                 request.branch = true;
-                self.prove(&request.owner);
+                self.note_branch(&request.owner);
             }
         }
         self.count(&request.owner);
@@ -460,18 +463,20 @@ impl Waiters {
     }
 
     fn may_have_kin(&self, owner: &Owner) -> bool {
-        self.kin.as_ref().is_none_or(|kin| kin.0.contains_key(&owner.tree()))
+        self.waiters_per_tree
+            .as_ref()
+            .is_none_or(|waiters_per_tree| waiters_per_tree.0.contains_key(&owner.tree()))
     }
 
     /// Counts one more request of this owner. A request that passes to an heir stays in its tree.
     fn count(&mut self, owner: &Owner) {
-        if self.kin.is_none() && self.requests.len() >= MANY {
-            let mut kin = Box::<Kin>::default();
-            self.requests.iter().for_each(|request| kin.count(&request.owner));
-            self.kin = Some(kin);
+        if self.waiters_per_tree.is_none() && self.requests.len() >= MANY {
+            let mut waiters_per_tree = Box::<WaitersPerTree>::default();
+            self.requests.iter().for_each(|request| waiters_per_tree.count(&request.owner));
+            self.waiters_per_tree = Some(waiters_per_tree);
         }
-        if let Some(kin) = &mut self.kin {
-            kin.count(owner);
+        if let Some(waiters_per_tree) = &mut self.waiters_per_tree {
+            waiters_per_tree.count(owner);
         }
     }
 
@@ -479,25 +484,25 @@ impl Waiters {
         self.requests.iter_mut().filter(move |request| request.bare && request.owner == *owner)
     }
 
-    fn prove(&mut self, owner: &Owner) {
+    fn note_branch(&mut self, owner: &Owner) {
         self.bare(owner).for_each(|request| request.branch = true);
-        if !self.proven.contains(owner) {
-            self.proven.push(owner.clone());
+        if !self.known_branches.contains(owner) {
+            self.known_branches.push(owner.clone());
         }
     }
 
     fn leave(&mut self, id: u64) -> Option<Waiter> {
-        let at = self.place(id)?;
+        let at = self.index_of(id)?;
         let request = self.requests.remove(at)?;
-        if let Some(kin) = &mut self.kin {
-            kin.discount(&request.owner);
+        if let Some(waiters_per_tree) = &mut self.waiters_per_tree {
+            waiters_per_tree.discount(&request.owner);
         }
-        self.kin.take_if(|kin| kin.0.is_empty());
+        self.waiters_per_tree.take_if(|waiters_per_tree| waiters_per_tree.0.is_empty());
         Some(request)
     }
 }
 
-impl Kin {
+impl WaitersPerTree {
     fn count(&mut self, owner: &Owner) {
         *self.0.entry(owner.tree()).or_default() += 1;
     }

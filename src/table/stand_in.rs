@@ -50,21 +50,21 @@ impl Hold {
     fn is_renewed_at(&self, now: Instant) -> bool {
         let counts = |level: &Level| {
             level.watched
-                && level.fate.loss().is_none()
+                && level.signal.loss().is_none()
                 && level.max_hold.is_none_or(|limit| now < limit.at())
         };
         self.lives() && now < self.end() && self.levels.iter().any(counts)
     }
 
     fn stand_in(&mut self, left: Duration, longest: Duration, now: Instant) -> Option<StandIn> {
-        let lease = self.terms.lease;
-        if !self.is_renewed_at(now) || after(now, left) < self.sure_until {
+        let lease = self.timing.lease;
+        if !self.is_renewed_at(now) || after(now, left) < self.valid_until {
             return None;
         }
         // It may run even if it is never answered.
         let until = after(after(now, longest), lease.duration());
-        self.perhaps_until = self.perhaps_until.max(until);
-        self.stands_until = self.stands_until.max(until);
+        self.maybe_until = self.maybe_until.max(until);
+        self.gone_by = self.gone_by.max(until);
         let call = Call { field: self.field.clone(), ..Call::of_lock(&self.keys, Action::Renew { lease }) };
         Some(StandIn { hold: self.id, call })
     }
@@ -72,9 +72,9 @@ impl Hold {
     /// Moves the deadline, and nothing else. A doubt remains, and due work remains due: the runtime handles both as soon as it
     /// runs. At its end a hold is lost, whether or not that was noticed.
     fn stood_in(&mut self, lease: Lease, sent: Moment, at: Moment) {
-        let until = lease.valid_until(sent.now, self.terms.drift);
-        if self.is_renewed_at(at.now) && until > self.sure_until {
-            self.sure_until = until;
+        let until = lease.valid_until(sent.now, self.timing.drift);
+        if self.is_renewed_at(at.now) && until > self.valid_until {
+            self.valid_until = until;
             self.slept = sent.slept;
         }
     }

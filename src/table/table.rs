@@ -12,7 +12,7 @@ use crate::table::effects::Effects;
 use crate::table::entry::LockEntry;
 use crate::table::hold::Hold;
 use crate::table::queue::Spare;
-use crate::table::terms::Terms;
+use crate::table::timing::Timing;
 use crate::wire::keys::Keys;
 
 /// At least this many empty entries may exist before those without a handle are searched for and dropped.
@@ -44,7 +44,7 @@ pub(crate) struct LockTable {
     asleep: Option<Option<Instant>>,
     /// How long due work may be left alone. `None` means for ever.
     takeover: Option<Duration>,
-    terms: Arc<Terms>,
+    timing: Arc<Timing>,
     /// Since when something is due that the background task has not looked at, by the clock that no test pauses.
     unattended: Option<std::time::Instant>,
 }
@@ -86,7 +86,7 @@ fn position(keys: &Keys, session: &Weak<dyn OwnerEnds>) -> Position {
 }
 
 impl LockTable {
-    pub(crate) fn new(terms: Arc<Terms>, takeover: Option<Duration>) -> LockTable {
+    pub(crate) fn new(timing: Arc<Timing>, takeover: Option<Duration>) -> LockTable {
         LockTable {
             entries: Vec::new(),
             vacant: Vec::new(),
@@ -99,7 +99,7 @@ impl LockTable {
             numbers: 0,
             closed: false,
             asleep: None,
-            terms,
+            timing,
             takeover,
             unattended: None,
         }
@@ -159,7 +159,7 @@ impl LockTable {
         self.unattended = None;
         let due = self.agenda.until(now);
         let keys = due
-            .filter_map(|place| self.entries.get(place)?.as_ref())
+            .filter_map(|slot| self.entries.get(slot)?.as_ref())
             .map(|entry| entry.keys.clone())
             .collect::<Vec<_>>();
         let next = self.agenda.first();
@@ -173,7 +173,7 @@ impl LockTable {
 
     /// Returns the entry of a handle.
     pub(crate) fn entry_of(&self, keys: &Keys) -> Option<&LockEntry> {
-        let known = self.entries.get(keys.place.get()).and_then(Option::as_deref);
+        let known = self.entries.get(keys.slot.get()).and_then(Option::as_deref);
         match known.filter(|entry| entry.keys.name == keys.name) {
             Some(entry) => Some(entry).filter(|entry| !entry.idle),
             None => self.entry(&keys.name),
@@ -183,12 +183,12 @@ impl LockTable {
     /// Returns the entry if it is not empty, for a look that leaves nothing to be done, and the counter from which numbers are
     /// made.
     pub(crate) fn standing(&mut self, keys: &Arc<Keys>) -> Option<(&mut LockEntry, &mut u64)> {
-        let known = self.entries.get(keys.place.get()).and_then(Option::as_deref);
+        let known = self.entries.get(keys.slot.get()).and_then(Option::as_deref);
         let is_known = |entry: &LockEntry| Arc::ptr_eq(&entry.keys, keys) || entry.keys.name == keys.name;
         if !known.is_some_and(is_known) {
-            keys.place.set(*self.places.get(&keys.name)?);
+            keys.slot.set(*self.places.get(&keys.name)?);
         }
-        let entry = self.entries.get_mut(keys.place.get())?.as_deref_mut().filter(|entry| !entry.idle)?;
+        let entry = self.entries.get_mut(keys.slot.get())?.as_deref_mut().filter(|entry| !entry.idle)?;
         entry.is_open = !self.closed;
         Some((entry, &mut self.numbers))
     }
@@ -234,12 +234,12 @@ impl LockTable {
         effects: &mut VisitEffects,
         visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64) -> R,
     ) -> R {
-        let (place, entry, numbers) = self.begin_visit(keys, session);
+        let (slot, entry, numbers) = self.begin_visit(keys, session);
         let result = visit(entry, &mut || {
             *numbers += 1;
             *numbers
         });
-        *effects = self.end_visit(place, now);
+        *effects = self.end_visit(slot, now);
         result
     }
 
@@ -251,8 +251,8 @@ impl LockTable {
         keys: &Arc<Keys>,
         session: &Weak<dyn OwnerEnds>,
     ) -> (usize, &mut LockEntry, &mut u64) {
-        let known = keys.place.get();
-        let place = match self.entries.get_mut(known) {
+        let known = keys.slot.get();
+        let slot = match self.entries.get_mut(known) {
             Some(Some(entry)) if Arc::ptr_eq(&entry.keys, keys) => known,
             // It belongs to another handle.
             Some(Some(entry)) if entry.keys.name == keys.name => {
@@ -261,38 +261,38 @@ impl LockTable {
             }
             _ => self.find(keys, session),
         };
-        let entry = self.entries[place].get_or_insert_with(|| {
-            Box::new(LockEntry::new(keys.clone(), position(keys, session), self.terms.clone()))
+        let entry = self.entries[slot].get_or_insert_with(|| {
+            Box::new(LockEntry::new(keys.clone(), position(keys, session), self.timing.clone()))
         });
         entry.is_open = !self.closed;
         if entry.idle {
             entry.queue.take_room(&mut self.spare);
         }
-        (place, entry, &mut self.numbers)
+        (slot, entry, &mut self.numbers)
     }
 
     /// Returns the place of an entry, which is made if there is none, for a handle that does not know it.
     #[cold]
     fn find(&mut self, keys: &Arc<Keys>, session: &Weak<dyn OwnerEnds>) -> usize {
         let known = self.places.get(&keys.name).copied();
-        let place = known.unwrap_or_else(|| {
+        let slot = known.unwrap_or_else(|| {
             self.drop_idle();
-            let place = self.vacant.pop().unwrap_or_else(|| {
+            let slot = self.vacant.pop().unwrap_or_else(|| {
                 self.entries.push(None);
                 self.entries.len() - 1
             });
-            self.places.insert(keys.name.clone(), place);
-            place
+            self.places.insert(keys.name.clone(), slot);
+            slot
         });
-        match &mut self.entries[place] {
+        match &mut self.entries[slot] {
             Some(entry) => entry.is_used_by(keys),
             vacant => {
                 *vacant =
-                    Some(Box::new(LockEntry::new(keys.clone(), position(keys, session), self.terms.clone())))
+                    Some(Box::new(LockEntry::new(keys.clone(), position(keys, session), self.timing.clone())))
             }
         }
-        keys.place.set(place);
-        place
+        keys.slot.set(slot);
+        slot
     }
 
     /// Drops entries without a handle of which nothing else is left, once there are many empty ones: so each costs a few steps,
@@ -302,13 +302,13 @@ impl LockTable {
         if idle(self) < self.most_idle {
             return;
         }
-        for (place, slot) in self.entries.iter_mut().enumerate() {
+        for (slot, entry) in self.entries.iter_mut().enumerate() {
             let goes = |entry: &mut Box<LockEntry>| entry.idle && Arc::strong_count(&entry.keys) == 1;
-            if let Some(entry) = slot.take_if(goes) {
+            if let Some(entry) = entry.take_if(goes) {
                 self.places.remove(&entry.keys.name);
-                self.vacant.push(place);
+                self.vacant.push(slot);
                 if let Some(due) = entry.scheduled {
-                    self.agenda.remove(due, place);
+                    self.agenda.remove(due, slot);
                 }
             }
         }
@@ -316,9 +316,9 @@ impl LockTable {
     }
 
     #[inline(never)]
-    fn end_visit(&mut self, place: usize, now: Instant) -> VisitEffects {
+    fn end_visit(&mut self, slot: usize, now: Instant) -> VisitEffects {
         let mut effects = VisitEffects::default();
-        let Some(Some(entry)) = self.entries.get_mut(place) else { return effects };
+        let Some(Some(entry)) = self.entries.get_mut(slot) else { return effects };
         entry.orphans.tidy();
         let subscribe = entry.subscription_change(now).map(|on| (entry.keys.clone(), on));
         let (was_idle, is_idle) = (entry.idle, entry.is_empty());
@@ -338,7 +338,7 @@ impl LockTable {
             _ => {}
         }
         if due != before {
-            effects.sooner = self.schedule(place, before, due, now);
+            effects.sooner = self.schedule(slot, before, due, now);
         }
         if let Some((keys, on)) = subscribe {
             effects.subscribe = self.subscribe(&keys, on).then_some(on);
@@ -367,18 +367,12 @@ impl LockTable {
     }
 
     /// Moves an entry in the agenda. Returns whether the sleeping watchdog has to be woken.
-    fn schedule(
-        &mut self,
-        place: usize,
-        before: Option<Instant>,
-        due: Option<Instant>,
-        now: Instant,
-    ) -> bool {
+    fn schedule(&mut self, slot: usize, before: Option<Instant>, due: Option<Instant>, now: Instant) -> bool {
         if let Some(before) = before {
-            self.agenda.remove(before, place);
+            self.agenda.remove(before, slot);
         }
         let Some(due) = due else { return false };
-        self.agenda.insert(due, place);
+        self.agenda.insert(due, slot);
         // It is woken only for work that is due sooner than it knows, so a lock that is taken and released again costs it nothing;
         // or if its time to wake is over, since tokio's timers have steps of a millisecond.
         let sooner =

@@ -15,7 +15,7 @@ use crate::table::seen::Owned;
 pub(crate) struct LongWait {
     pub(crate) waited: Duration,
     /// Where it was made.
-    pub(crate) place: Place,
+    pub(crate) location: Place,
     /// What the program was doing then.
     pub(crate) context: Option<Arc<Context>>,
     /// Who has the lock, if that is known.
@@ -40,7 +40,7 @@ struct Refused {
 #[derive(Debug)]
 pub(super) struct Wait {
     pub(super) id: u64,
-    pub(super) place: Place,
+    pub(super) location: Place,
     pub(super) context: Option<Arc<Context>>,
     /// When it is reported next.
     pub(super) due: Instant,

@@ -121,7 +121,7 @@ pub(crate) struct Keys {
     pub(super) channel: OnceLock<Arc<str>>,
     pub(super) line: OnceLock<LineKeys>,
     pub(super) sharded_line: OnceLock<Option<Box<LineKeys>>>,
-    pub(crate) place: Place,
+    pub(crate) slot: Slot,
 }
 
 /// The names of a lock's line.
@@ -146,9 +146,9 @@ impl LineKeys {
 
 /// The place of the lock's entry in the table, as far as it is known, so that a handle looks it up by name only once.
 #[derive(Debug)]
-pub(crate) struct Place(AtomicUsize);
+pub(crate) struct Slot(AtomicUsize);
 
-impl Place {
+impl Slot {
     const UNKNOWN: usize = usize::MAX;
 
     pub(crate) fn get(&self) -> usize {
@@ -156,8 +156,8 @@ impl Place {
     }
 
     /// Sets the place. Called while the table is locked.
-    pub(crate) fn set(&self, place: usize) {
-        self.0.store(place, Relaxed);
+    pub(crate) fn set(&self, slot: usize) {
+        self.0.store(slot, Relaxed);
     }
 }
 
@@ -166,8 +166,8 @@ impl Keys {
         let shown = Arc::from(name);
         let key = if prefix.is_empty() { Arc::clone(&shown) } else { key(prefix, name).into() };
         let (channel, line, sharded_line) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        let place = Place(AtomicUsize::new(Place::UNKNOWN));
-        Keys { name: shown, key, channel, line, sharded_line, place }
+        let slot = Slot(AtomicUsize::new(Slot::UNKNOWN));
+        Keys { name: shown, key, channel, line, sharded_line, slot }
     }
 
     /// Returns the channel on which the lock's releases are published.

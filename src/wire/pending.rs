@@ -11,7 +11,7 @@ use crate::wire::script::{Action, Call};
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
     pub(crate) hold: u64,
-    pub(crate) no: u64,
+    pub(crate) command_id: u64,
     pub(crate) call: Call,
     /// The masters that it is meant for.
     pub(crate) masters: MasterSet,

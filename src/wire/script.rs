@@ -28,7 +28,7 @@ pub(crate) struct Call {
     /// Whether a release is published on a sharded channel, as on a cluster whose clients use such channels.
     pub(crate) sharded: bool,
     /// Whether an acquire or a look that finds the lock busy reports the holder, and whether the hash is a lock at all.
-    pub(crate) names: bool,
+    pub(crate) report_holder: bool,
     /// The field that a move replaces.
     pub(crate) from: Option<Arc<str>>,
     /// What a call does to the end of a key that stays longer.
@@ -446,7 +446,7 @@ impl Call {
             action,
             fence: None,
             sharded: false,
-            names: false,
+            report_holder: false,
             from: None,
             end: KeyEnd::Stays,
             line: None,
@@ -635,7 +635,7 @@ impl Call {
             if line.again && matches!(self.action, Action::Acquire { .. }) {
                 to.text(AGAIN);
             }
-        } else if self.names && matches!(self.action, Action::Acquire { .. } | Action::Look) {
+        } else if self.report_holder && matches!(self.action, Action::Acquire { .. } | Action::Look) {
             to.text(WHOSE);
         }
     }
@@ -795,7 +795,7 @@ impl Call {
             action,
             fence: None,
             sharded: false,
-            names: false,
+            report_holder: false,
             from: None,
             end: KeyEnd::Stays,
             line: None,

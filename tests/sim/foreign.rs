@@ -45,7 +45,7 @@ impl Foreign {
             }
             Foreign::Field => Fate::Answered(match call.action {
                 Action::Who => Reply::held_by(HeldBy::new("another", 1, left)),
-                Action::Acquire { count: 1, .. } | Action::Look if call.names => {
+                Action::Acquire { count: 1, .. } | Action::Look if call.report_holder => {
                     Reply::held_by(HeldBy::new("another", 1, left))
                 }
                 Action::Acquire { count: 1, .. } | Action::Look => Reply::busy(left),
@@ -74,7 +74,7 @@ pub(super) fn meets_full(call: Call, holder: &Holder, counts: bool) -> Fate {
         }
         // Nobody enters a line.
         Action::Acquire { .. } if ours.is_none() && call.line.is_some() => {
-            Fate::Runs(Call { line: None, names: true, ..call })
+            Fate::Runs(Call { line: None, report_holder: true, ..call })
         }
         Action::Release { count: wanted @ 1.. } if ours.is_some_and(|held| held > wanted) => {
             Fate::Answered(Reply::Deferred("OOM".to_owned()))

@@ -61,7 +61,7 @@ pub struct Hold {
     pub tried: bool,
     /// Its fencing token.
     pub token: u8,
-    /// `Hold::stands_until`, where clocks are set back: ticks for which the leases that were asked for explain a TTL.
+    /// `Hold::gone_by`, where clocks are set back: ticks for which the leases that were asked for explain a TTL.
     pub until: u8,
     /// `Hold::too_long`: when a key ends of which they explain no TTL; 0: none is known.
     pub too_long: u8,

@@ -236,7 +236,7 @@ impl Entry {
         }
     }
 
-    /// Models `Attempts::busy`, `LockEntry::granted` and `LockEntry::answered`.
+    /// Models `Acquire::busy`, `LockEntry::granted` and `LockEntry::answered`.
     pub(super) fn conclude(&mut self, attempt: usize, design: Design) {
         let one = &mut self.tries[attempt];
         let done = one.masters(|link| link.answer == Answer::Done);
@@ -271,7 +271,7 @@ impl Entry {
         }
     }
 
-    /// Models `Attempts::busy` and `LockEntry::refused`: the head sleeps, unless something happened in the meantime.
+    /// Models `Acquire::busy` and `LockEntry::refused`: the head sleeps, unless something happened in the meantime.
     fn refused(&mut self, split: bool) {
         let subscribed = self.subscription == Subscription::On;
         let missed = std::mem::take(&mut self.missed);

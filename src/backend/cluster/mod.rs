@@ -1,6 +1,5 @@
 //! A Redis Cluster as one master.
 
-mod apart;
 mod cluster;
 mod gate;
 mod identity;
@@ -12,6 +11,7 @@ mod seeding;
 mod shard_reports;
 mod sharded;
 mod slots;
+mod split_calls;
 #[cfg(test)]
 mod testing;
 mod topology;

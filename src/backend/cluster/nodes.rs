@@ -16,7 +16,7 @@ use crate::backend::cluster::shard_reports::{Inbox, NodeReports};
 use crate::backend::cluster::slots::{NodeAddress, Slots, slot};
 use crate::backend::cluster::topology::Topology;
 use crate::backend::cluster::usage::Usage;
-use crate::backend::connection::{CLOSED, Endpoint, Line, State, connect_limit, tuned};
+use crate::backend::connection::{CLOSED, ConnectionSlot, Endpoint, State, connect_limit, tuned};
 use crate::backend::server::{RedisServer, Role};
 use crate::base::{Events, Failure, Outcome, after, lock, telemetry};
 use crate::config::{AddressMap, Seeds, Server};
@@ -178,8 +178,8 @@ impl Nodes {
             )))
         };
         let server = RedisServer::begin(endpoint, &self.role, timeout, node_events, reports, &self.runtime);
-        for line in [Some(server.line()), server.acquire_line()].into_iter().flatten() {
-            self.runtime.spawn(request_topology_on_loss(line.clone(), self.me.clone()));
+        for slot in [Some(server.slot()), server.acquire_slot()].into_iter().flatten() {
+            self.runtime.spawn(request_topology_on_loss(slot.clone(), self.me.clone()));
         }
         state.servers.insert(node_address.clone(), server.clone());
         Ok(Node { server, node_address })
@@ -203,7 +203,7 @@ impl Nodes {
         let state = lock(&self.state);
         match state.servers.get(node_address) {
             Some(node) => {
-                !node.line().is_refused() || state.servers.values().all(|node| !node.line().is_up())
+                !node.slot().is_refused() || state.servers.values().all(|node| !node.slot().is_up())
             }
             None => state.replicas.contains(node_address),
         }
@@ -268,7 +268,7 @@ impl Nodes {
         let state = lock(&self.state);
         let server = state.slots.owner(slot).and_then(|node_address| state.servers.get(node_address));
         state.owner_changes == state.reported_changes
-            && server.is_some_and(|server| server.line().is_connected())
+            && server.is_some_and(|server| server.slot().is_connected())
     }
 
     /// Returns whether there was a topology.
@@ -322,8 +322,8 @@ impl Nodes {
         let (mut any_connected, mut away) = (false, Vec::new());
         for node in &nodes {
             let mut links = Ok(());
-            for line in [Some(node.server.line()), node.server.acquire_line()].into_iter().flatten() {
-                links = links.and(line.link(deadline).await.map(drop));
+            for slot in [Some(node.server.slot()), node.server.acquire_slot()].into_iter().flatten() {
+                links = links.and(slot.link(deadline).await.map(drop));
             }
             match links {
                 Ok(()) => any_connected = true,
@@ -369,8 +369,8 @@ impl Nodes {
 
 /// Requests the topology when a node's connection is lost, and again with each failed attempt to connect: a replica may have
 /// replaced the node.
-async fn request_topology_on_loss(line: Arc<Line>, nodes: Weak<Nodes>) {
-    let mut state = line.state.subscribe();
+async fn request_topology_on_loss(slot: Arc<ConnectionSlot>, nodes: Weak<Nodes>) {
+    let mut state = slot.state.subscribe();
     loop {
         let failed = match &*state.borrow_and_update() {
             State::Up(_) | State::Down { attempt: 0, .. } => false,

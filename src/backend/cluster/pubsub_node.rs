@@ -50,7 +50,7 @@ impl PubsubNode {
     /// Returns another node than the last one, if there is one, preferably one that is connected.
     fn choose(&self) -> Option<NodeAddress> {
         let (serving, replicas) = self.nodes.all();
-        let (up, down): (Vec<_>, Vec<_>) = serving.into_iter().partition(|node| node.server.line().is_up());
+        let (up, down): (Vec<_>, Vec<_>) = serving.into_iter().partition(|node| node.server.slot().is_up());
         let mut node_addresses: Vec<NodeAddress> = up.into_iter().map(|node| node.node_address).collect();
         if node_addresses.iter().all(|node_address| Some(node_address) == self.last.as_ref()) {
             node_addresses.extend(replicas);

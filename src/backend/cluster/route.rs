@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use crate::backend::cluster::apart::needs_split;
 use crate::backend::cluster::limit::{CallResult, Limit};
 use crate::backend::cluster::nodes::{Node, Nodes};
 use crate::backend::cluster::slots::{NodeAddress, slot};
+use crate::backend::cluster::split_calls::needs_split;
 use crate::backend::connection::redis_error::{self, Redirect};
 use crate::base::{Failure, Outcome, after};
 use crate::error::{Error, ErrorKind, shown};
@@ -252,7 +252,7 @@ impl Nodes {
     /// published where it ran, at the node that the slot migrates to. Returns at once. If this fails, the waiters poll.
     fn publish_at_owner(&self, call: &Call) {
         let Ok(owner) = self.owner(slot(call.keys.channel())) else { return };
-        let Ok(link) = owner.server.line().link_now() else { return };
+        let Ok(link) = owner.server.slot().link_now() else { return };
         let mut publish = redis::cmd("SPUBLISH");
         publish.arg(&**call.keys.channel()).arg("0");
         let limit = Limit::new(self.node_timeout);

@@ -143,7 +143,7 @@ impl Task {
             self.plain.subscribe(channel);
         } else if at.is_none() {
             match is_sharded(channel) {
-                true => self.place(channel),
+                true => self.assign(channel),
                 false => self.make_plain(channel),
             }
         }
@@ -163,7 +163,7 @@ impl Task {
     }
 
     /// Subscribes at the node that serves the slot, in place of any other.
-    fn place(&mut self, channel: &Arc<str>) {
+    fn assign(&mut self, channel: &Arc<str>) {
         let owner: Option<Node> = self.nodes.owner(slot(channel)).ok();
         let Some(known) = self.channels.get_mut(channel) else { return };
         let before = known.at.take().and_then(|at| at.upgrade());
@@ -194,7 +194,7 @@ impl Task {
     /// again, since the node may know sharded channels by now.
     fn follow(&mut self) {
         let channels: Vec<_> = self.channels.keys().filter(|channel| is_sharded(channel)).cloned().collect();
-        channels.iter().for_each(|channel| self.place(channel));
+        channels.iter().for_each(|channel| self.assign(channel));
     }
 
     fn make_plain(&mut self, channel: &Arc<str>) {
@@ -260,7 +260,7 @@ impl Task {
                     return;
                 }
                 self.nodes.moved(slot(&channel), &to);
-                self.place(&channel);
+                self.assign(&channel);
             }
             Report::NotSharded(channel) => {
                 if self.at(&channel, server).is_some() {

@@ -12,7 +12,7 @@ use crate::backend::cluster::nodes::Nodes;
 use crate::backend::cluster::slots::NodeAddress;
 use crate::backend::cluster::topology::{Topology, parse_answer, slots_command};
 use crate::backend::connection::dial::too_long;
-use crate::backend::connection::{Commands, Endpoint, Line, redis_error};
+use crate::backend::connection::{Commands, ConnectionSlot, Endpoint, redis_error};
 use crate::base::telemetry;
 use crate::config::{AddressMap, Destination};
 use crate::error::{Error, ErrorKind, Result};
@@ -27,7 +27,7 @@ pub(super) struct Candidate {
     node_address: NodeAddress,
     endpoint: Endpoint,
     /// Its command connection, if there is one.
-    line: Option<Arc<Line>>,
+    slot: Option<Arc<ConnectionSlot>>,
     address_map: AddressMap,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct NodeReport {
     pub(super) topology: Topology,
     pub(super) node_address: NodeAddress,
     pub(super) address: Arc<str>,
-    line: Option<Arc<Line>>,
+    slot: Option<Arc<ConnectionSlot>>,
 }
 
 impl Nodes {
@@ -76,8 +76,8 @@ impl Nodes {
 
     /// Called when a node of another cluster answers at an address.
     fn disconnect_stranger(&self, stranger: &NodeReport) {
-        if let Some(line) = &stranger.line {
-            line.discard_current("the node belongs to another cluster now");
+        if let Some(slot) = &stranger.slot {
+            slot.discard_current("the node belongs to another cluster now");
         }
         if self.identity.report_once(&stranger.address) {
             telemetry::stranger(&stranger.address);
@@ -121,19 +121,19 @@ impl Nodes {
     /// The node that messages are received from comes last: if it has left the cluster, it may be the last to know.
     fn candidates(&self) -> Vec<Candidate> {
         let (nodes, replicas) = self.all();
-        let (up, down): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| node.server.line().is_up());
-        let lines = rotated(up).into_iter().map(|node| (node.node_address, Some(node.server.line().clone())));
+        let (up, down): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| node.server.slot().is_up());
+        let slots = rotated(up).into_iter().map(|node| (node.node_address, Some(node.server.slot().clone())));
         let others = rotated(down.into_iter().map(|node| node.node_address).chain(replicas).collect());
-        let node_addresses = lines.chain(
+        let node_addresses = slots.chain(
             others.into_iter().chain(rotated(self.seed_addresses())).map(|node_address| (node_address, None)),
         );
         let mut candidates: Vec<Candidate> = Vec::new();
-        for (node_address, line) in node_addresses {
+        for (node_address, slot) in node_addresses {
             if !candidates.iter().any(|candidate| candidate.node_address == node_address)
                 && let Ok(endpoint) = self.endpoint(&node_address)
             {
                 let address_map = self.address_map().clone();
-                candidates.push(Candidate { node_address, endpoint, line, address_map });
+                candidates.push(Candidate { node_address, endpoint, slot, address_map });
             }
         }
         let pubsub_node = self.pubsub_node();
@@ -148,7 +148,7 @@ impl Nodes {
     pub(super) fn candidates_at(&self, node_addresses: Vec<NodeAddress>) -> Vec<Candidate> {
         let candidate = |node_address| {
             let (endpoint, address_map) = (self.endpoint(&node_address).ok()?, self.address_map().clone());
-            Some(Candidate { endpoint, node_address, line: None, address_map })
+            Some(Candidate { endpoint, node_address, slot: None, address_map })
         };
         rotated(node_addresses).into_iter().filter_map(candidate).collect()
     }
@@ -231,26 +231,30 @@ fn more_useful(known: Option<Error>, error: Error) -> Error {
 }
 
 async fn query_node(candidate: Candidate, limit: Duration) -> Result<NodeReport> {
-    let Candidate { node_address, endpoint, line, address_map } = candidate;
+    let Candidate { node_address, endpoint, slot, address_map } = candidate;
     // Outside the limit, for the reason given in `Reconnector`.
-    let to = if line.is_none() { Some(endpoint.destination().await?.0) } else { None };
-    match timeout(limit, send_query(&endpoint, to, line.clone())).await {
+    let to = if slot.is_none() { Some(endpoint.destination().await?.0) } else { None };
+    match timeout(limit, send_query(&endpoint, to, slot.clone())).await {
         Ok(answer) => {
             let (topology, address) =
                 (parse_answer(answer?, &node_address, &endpoint.address)?, endpoint.address);
             let topology = topology.mapped(&address_map);
-            Ok(NodeReport { topology, node_address, address, line })
+            Ok(NodeReport { topology, node_address, address, slot })
         }
         Err(_) => Err(redis_error::not_sent(&too_long(limit, &endpoint.to), &endpoint.address).error),
     }
 }
 
 /// Sends the query over the node's command connection or, if there is none, over a temporary one.
-async fn send_query(endpoint: &Endpoint, to: Option<Destination>, line: Option<Arc<Line>>) -> Result<Value> {
+async fn send_query(
+    endpoint: &Endpoint,
+    to: Option<Destination>,
+    slot: Option<Arc<ConnectionSlot>>,
+) -> Result<Value> {
     let slots_command = slots_command();
     let unreachable = |error| endpoint.unreachable(error, false);
-    if let Some(line) = line {
-        let link = line.link(Instant::now()).await.map_err(|failure| failure.error)?;
+    if let Some(slot) = slot {
+        let link = slot.link(Instant::now()).await.map_err(|failure| failure.error)?;
         return link.send_whenever(&slots_command).await.map_err(unreachable);
     }
     let to = to.as_ref().unwrap_or(&endpoint.to);

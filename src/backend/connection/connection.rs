@@ -154,13 +154,13 @@ pub(super) fn after_asking(asking: Option<Value>, answer: Option<Value>) -> Valu
 }
 
 /// Holds the current connection, for callers and for the task that replaces it.
-pub(crate) struct Line {
+pub(crate) struct ConnectionSlot {
     pub(crate) state: watch::Sender<State>,
     pub(crate) address: Arc<str>,
     /// What is known about the server, whichever connection it was queried over.
     pub(crate) server_info: Arc<ServerInfo>,
-    /// If this is the line for acquires: the line for commands. When the connection of one of them ends, so does the other's.
-    pub(crate) main: Option<Arc<Line>>,
+    /// If this is the slot for acquires: the slot for commands. When the connection of one of them ends, so does the other's.
+    pub(crate) main: Option<Arc<ConnectionSlot>>,
     /// The number of the last connection for which the loss of the previous one is reported. The first connection follows none.
     pub(crate) reported: AtomicU64,
 }
@@ -172,11 +172,11 @@ pub(crate) enum State {
         attempt: u64,
         failed: Option<Error>,
     },
-    /// The line has ended for good, for this reason. If the runtime has ended, it keeps the last connection, whose socket is open.
+    /// The slot has ended for good, for this reason. If the runtime has ended, it keeps the last connection, whose socket is open.
     Ended(&'static str, Option<Link>),
 }
 
-impl Line {
+impl ConnectionSlot {
     /// Returns the live connection. If there is none, waits for the outcome of the next attempt to connect.
     pub(crate) async fn link(&self, deadline: Instant) -> Result<Link, Failure> {
         if let Some(link) = self.settled() {
@@ -269,7 +269,7 @@ impl Line {
         Error::new(ErrorKind::Closed, why).at(&self.address)
     }
 
-    /// Turns a failure into `Closed` if the line has ended.
+    /// Turns a failure into `Closed` if the slot has ended.
     pub(crate) fn explain(&self, failure: Failure) -> Failure {
         match &*self.state.borrow() {
             State::Ended(why, _) => Failure { error: self.ended_error(why), ..failure },
@@ -379,7 +379,7 @@ impl Line {
     }
 
     /// Called when the runtime has ended, and with it the task that makes connections. `keeps`: the last connection is kept for the
-    /// ends that are still to be [written](Line::last_link).
+    /// ends that are still to be [written](ConnectionSlot::last_link).
     pub(crate) fn end_with_runtime(&self, why: &'static str, keeps: bool) {
         let last = self.link_now().ok().filter(|_| keeps);
         self.replace(State::Ended(why, last), |state| match state {
@@ -426,9 +426,9 @@ impl Line {
     }
 }
 
-impl fmt::Debug for Line {
+impl fmt::Debug for ConnectionSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Line").field(&self.address).finish()
+        f.debug_tuple("ConnectionSlot").field(&self.address).finish()
     }
 }
 

@@ -6,7 +6,7 @@ use redis::{Cmd, RedisResult, Value};
 use tokio::time::Instant;
 
 use crate::backend::connection::commands::Commands;
-use crate::backend::connection::connection::Line;
+use crate::backend::connection::connection::ConnectionSlot;
 use crate::backend::connection::data_watch::{self, DataWatch};
 use crate::backend::connection::redis_error;
 use crate::backend::connection::server_info::{field, was_replica};
@@ -35,12 +35,12 @@ impl Purpose {
     pub(crate) async fn check(
         self,
         connection: &Commands,
-        line: &Line,
+        slot: &ConnectionSlot,
         data: &DataWatch,
         address: &Arc<str>,
     ) -> Result<Option<Arc<str>>> {
         let unreachable = |error| redis_error::unreachable(error, address);
-        let info = &line.server_info;
+        let info = &slot.server_info;
         let needs_clock = self.one_of_several && info.clock().is_none();
         let needs_server = self.needs_age || needs_clock || self.needs_run_id;
         let questions = [
@@ -82,7 +82,7 @@ impl Purpose {
                 data.stop();
             }
             if !info.update(&age, now) {
-                telemetry::age_unknown(&line.address);
+                telemetry::age_unknown(&slot.address);
             }
             // A failover is ordinary for a master that sentinels name, and its second id stays: each new client would wait.
             if self.one_of_several && !self.may_be_replica && was_replica(&age) {
@@ -93,7 +93,7 @@ impl Purpose {
             info.set_clock(&server, sent, now);
         }
         if let Some(memory) = memory {
-            read_policy(memory, line);
+            read_policy(memory, slot);
         }
         if let Some(waited) = waited {
             check_wait(waited, address)?;
@@ -141,11 +141,11 @@ fn check_wait(answer: Value, address: &Arc<str>) -> Result<()> {
 }
 
 /// Warns if the server may evict keys, by its answer to `INFO memory`. Neither the right to it nor the field is required.
-fn read_policy(memory: Value, line: &Line) {
-    line.server_info.set_policy_read();
+fn read_policy(memory: Value, slot: &ConnectionSlot) {
+    slot.server_info.set_policy_read();
     let info: String = redis::from_redis_value(memory).unwrap_or_default();
     match field(&info, "maxmemory_policy") {
-        Some(policy) if policy != "noeviction" => telemetry::evicts(&line.address, policy),
+        Some(policy) if policy != "noeviction" => telemetry::evicts(&slot.address, policy),
         _ => {}
     }
 }

@@ -20,7 +20,7 @@ mod subscriber;
 pub(crate) use backoff::Backoff;
 pub(crate) use channels::ChannelRequest;
 pub(crate) use commands::Commands;
-pub(crate) use connection::{CLOSED, Line, Link, LinkStatus, State};
+pub(crate) use connection::{CLOSED, ConnectionSlot, Link, LinkStatus, State};
 pub(crate) use data_watch::DataWatch;
 pub(crate) use dial::connect_limit;
 pub(crate) use endpoint::{Endpoint, Gate, Target, moved};

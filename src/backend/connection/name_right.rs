@@ -19,7 +19,7 @@ pub(crate) struct NameRight {
 impl NameRight {
     /// Leaves out the parts of a call that the user may not use. Called before it is sent.
     pub(crate) fn apply(&self, call: &mut Call) {
-        call.names &= !self.lacks.load(Relaxed);
+        call.report_holder &= !self.lacks.load(Relaxed);
     }
 
     /// Leaves out a call's line. `connection` is the number of the connection that it is sent on, as far as is known.

@@ -238,18 +238,18 @@ impl Calls {
         let unsent = self.order.split_off(unsent_from);
         let (mut removed, mut bytes) = (Vec::new(), Vec::with_capacity(self.out.len()));
         // The rest of a call stays if a part of it was given to the socket.
-        let mut copied = self.place_of(unsent[0]).start;
+        let mut copied = self.range_of(unsent[0]).start;
         bytes.extend_from_slice(&self.out[..copied]);
         for at in unsent {
-            let place = self.place_of(at);
-            debug_assert_eq!(place.start, copied, "calls lie side by side");
-            copied = place.end;
+            let range = self.range_of(at);
+            debug_assert_eq!(range.start, copied, "calls lie side by side");
+            copied = range.end;
             if is_removed(&self.slots[at]) {
                 removed.push(at);
                 continue;
             }
             let begin = self.given + bytes.len() as u64;
-            bytes.extend_from_slice(&self.out[place]);
+            bytes.extend_from_slice(&self.out[range]);
             let slot = &mut self.slots[at];
             (slot.begin, slot.end) = (begin, self.given + bytes.len() as u64);
             self.order.push_back(at);
@@ -259,7 +259,7 @@ impl Calls {
     }
 
     /// Returns where the bytes of a call are that was not given to the socket.
-    fn place_of(&self, at: usize) -> Range<usize> {
+    fn range_of(&self, at: usize) -> Range<usize> {
         let place = |byte: u64| (byte - self.given) as usize;
         place(self.slots[at].begin)..place(self.slots[at].end)
     }

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex, Weak};
 
-use crate::backend::connection::{Line, Link, State};
+use crate::backend::connection::{ConnectionSlot, Link, State};
 use crate::base::lock;
 use crate::error::{Error, ErrorKind, Result};
 
-/// One of several masters, with the lines of all of them. Different names, addresses and sentinels may lead to one server:
+/// One of several masters, with the slots of all of them. Different names, addresses and sentinels may lead to one server:
 ///
 /// 1. Two of three masters are one server.
 /// 2. It grants a lock twice, which is a majority.
@@ -16,34 +16,34 @@ use crate::error::{Error, ErrorKind, Result};
 #[derive(Clone, Debug)]
 pub(crate) struct OneVote {
     master: usize,
-    lines: Arc<Mutex<Lines>>,
+    slots: Arc<Mutex<Slots>>,
 }
 
-/// The lines of all masters, with each master's number. The nodes of a cluster are lines of one master.
-type Lines = Vec<(usize, Weak<Line>)>;
+/// The slots of all masters, with each master's number. Those of a cluster's nodes all count as one master's.
+type Slots = Vec<(usize, Weak<ConnectionSlot>)>;
 
 impl OneVote {
     /// Returns one for each of this many masters.
     pub(crate) fn each(masters: usize) -> impl Iterator<Item = OneVote> {
-        let lines: Arc<Mutex<Lines>> = Arc::default();
-        (0..masters).map(move |master| OneVote { master, lines: lines.clone() })
+        let slots: Arc<Mutex<Slots>> = Arc::default();
+        (0..masters).map(move |master| OneVote { master, slots: slots.clone() })
     }
 
-    fn lines(&self) -> &Mutex<Lines> {
-        &self.lines
+    fn slots(&self) -> &Mutex<Slots> {
+        &self.slots
     }
 
-    pub(super) fn add(&self, line: &Arc<Line>) {
-        let mut lines = lock(self.lines());
-        lines.retain(|(_, line)| line.strong_count() > 0);
-        lines.push((self.master, Arc::downgrade(line)));
+    pub(super) fn add(&self, slot: &Arc<ConnectionSlot>) {
+        let mut slots = lock(self.slots());
+        slots.retain(|(_, slot)| slot.strong_count() > 0);
+        slots.push((self.master, Arc::downgrade(slot)));
     }
 
-    /// Calls `install`, which makes `link` the connection of the line at this address, unless another master is connected to its server.
-    /// Only one call runs at a time: if two lines checked each other at once, neither might see the other's connection. A server whose
+    /// Calls `install`, which makes `link` the connection of the slot at this address, unless another master is connected to its server.
+    /// Only one call runs at a time: if two slots checked each other at once, neither might see the other's connection. A server whose
     /// `run_id` this user may not read is trusted.
     ///
-    /// `first` means that `connect` waits for this connection, or that the line is a node's and has never had one. A second vote is then
+    /// `first` means that `connect` waits for this connection, or that the slot is a node's and has never had one. A second vote is then
     /// reported as a wrong option.
     pub(super) fn install(
         &self,
@@ -52,13 +52,13 @@ impl OneVote {
         first: bool,
         install: impl FnOnce(),
     ) -> Result<()> {
-        let lines = lock(self.lines());
-        let is_same = |line: &Line| match &*line.state.borrow() {
+        let slots = lock(self.slots());
+        let is_same = |slot: &ConnectionSlot| match &*slot.state.borrow() {
             State::Up(other) => other.run_id.is_some() && other.run_id == link.run_id,
             _ => false,
         };
-        let others = lines.iter().filter(|(master, _)| *master != self.master);
-        if let Some(other) = others.filter_map(|(_, line)| line.upgrade()).find(|line| is_same(line)) {
+        let others = slots.iter().filter(|(master, _)| *master != self.master);
+        if let Some(other) = others.filter_map(|(_, slot)| slot.upgrade()).find(|slot| is_same(slot)) {
             let kind = if first { ErrorKind::Config } else { ErrorKind::Unavailable };
             let message = format!(
                 "{address} and {} are one server, which would have two votes; give each server once",

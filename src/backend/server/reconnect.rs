@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::backend::connection::{
-    Backoff, Commands, Endpoint, Line, Link, LinkStatus, Purpose, ServerInfo, State, Target, dial,
+    Backoff, Commands, ConnectionSlot, Endpoint, Link, LinkStatus, Purpose, ServerInfo, State, Target, dial,
     redis_error,
 };
 use crate::backend::resp::OnPush;
@@ -31,7 +31,7 @@ pub(super) const RUNTIME_ENDED: &str =
 /// Makes the connection, and replaces it whenever it is lost. Its future runs on the runtime that called `connect`, and so do
 /// the tasks of all connections: a call may be made on any runtime, and a runtime that ends must not end a connection.
 pub(super) struct Reconnector {
-    line: Arc<Line>,
+    slot: Arc<ConnectionSlot>,
     source: Source,
     purpose: Purpose,
     /// The endpoint of the last connection.
@@ -53,15 +53,15 @@ impl Reconnector {
         one_vote: Option<OneVote>,
     ) -> Reconnector {
         let mut made = Reconnector::with(source, address, Arc::default(), purpose, events, limit, None);
-        one_vote.iter().for_each(|one_vote| one_vote.add(&made.line));
+        one_vote.iter().for_each(|one_vote| one_vote.add(&made.slot));
         made.one_vote = one_vote;
         made
     }
 
     /// Returns a reconnector for a second connection, for another purpose, to the same server.
     pub(super) fn paired(&self, purpose: Purpose) -> Reconnector {
-        let (address, server_info) = (self.line.address.clone(), self.line.server_info.clone());
-        let source = Source::paired(self.line.clone(), self.target());
+        let (address, server_info) = (self.slot.address.clone(), self.slot.server_info.clone());
+        let source = Source::paired(self.slot.clone(), self.target());
         Reconnector::with(
             source,
             address,
@@ -69,7 +69,7 @@ impl Reconnector {
             purpose,
             self.events.clone(),
             self.limit,
-            Some(self.line.clone()),
+            Some(self.slot.clone()),
         )
     }
 
@@ -80,14 +80,14 @@ impl Reconnector {
         purpose: Purpose,
         events: Weak<dyn Events>,
         limit: Duration,
-        main: Option<Arc<Line>>,
+        main: Option<Arc<ConnectionSlot>>,
     ) -> Reconnector {
         let state = watch::Sender::new(State::Down { attempt: 0, failed: None });
-        let line = Arc::new(Line { state, address, server_info, main, reported: 1.into() });
+        let slot = Arc::new(ConnectionSlot { state, address, server_info, main, reported: 1.into() });
         let purpose = Purpose { may_be_replica: source.can_change(), ..purpose };
         let target = watch::Sender::new(source.known());
         let (master_changed, one_vote) = (watch::Sender::new(()), None);
-        Reconnector { line, source, purpose, target, master_changed, events, limit, one_vote }
+        Reconnector { slot, source, purpose, target, master_changed, events, limit, one_vote }
     }
 
     /// Returns the endpoint of its connections, for other connections that follow it.
@@ -95,8 +95,8 @@ impl Reconnector {
         self.target.subscribe()
     }
 
-    pub(super) fn line(&self) -> Arc<Line> {
-        self.line.clone()
+    pub(super) fn slot(&self) -> Arc<ConnectionSlot> {
+        self.slot.clone()
     }
 
     /// Makes one attempt to connect. Fails only with an error that does not go away by itself; a server that can't be reached is
@@ -107,7 +107,7 @@ impl Reconnector {
             Ok(()) => Ok(None),
             Err(error) if error.kind() == ErrorKind::Unavailable => {
                 let failed = Some(error.again());
-                self.line
+                self.slot
                     .replace(State::Down { attempt: 1, failed }, |state| matches!(state, State::Down { .. }));
                 Ok(Some(error))
             }
@@ -115,40 +115,40 @@ impl Reconnector {
         }
     }
 
-    /// Runs until the line is closed. `lazily`: nobody waits for the first attempt, so its outcome is logged.
+    /// Runs until the slot is closed. `lazily`: nobody waits for the first attempt, so its outcome is logged.
     pub(super) async fn run(self, lazily: bool) {
-        let mut end = self.line.state.subscribe();
+        let mut end = self.slot.state.subscribe();
         tokio::select! {
             biased;
             _ = end.wait_for(|state| matches!(state, State::Ended(..))) => {}
             () = self.source.watch(|| self.leave_master()) => {}
             () = self.reconnect(lazily) => {}
             () = self.keep_logged_in() => {}
-            () = self.measure(), if meter::ON && self.line.main.is_none() => {}
+            () = self.measure(), if meter::ON && self.slot.main.is_none() => {}
         }
     }
 
     /// Drops the connection, since another server is, or is about to be, the master: no command may be sent to the old one any more.
     fn leave_master(&self) {
         self.master_changed.send_replace(());
-        self.line.discard_current("another server is, or is about to be, the master");
+        self.slot.discard_current("another server is, or is about to be, the master");
     }
 
     async fn reconnect(&self, lazily: bool) {
-        let mut state = self.line.state.subscribe();
+        let mut state = self.slot.state.subscribe();
         let mut backoff = Backoff::default();
         let mut attempt = 1;
         // Without a call of `connect` before, the first connection is made here.
-        let mut connected = !matches!(&*self.line.state.borrow(), State::Down { attempt: 0, .. });
+        let mut connected = !matches!(&*self.slot.state.borrow(), State::Down { attempt: 0, .. });
         // The connection for acquires leaves these warnings to the one for commands.
         let mut warned = Warned([self.purpose.sends_wait; 3]);
         // `connect` has returned the error of the first attempt.
-        if matches!(&*self.line.state.borrow(), State::Down { failed: Some(error), .. } if redis_error::is_distrusted(error))
+        if matches!(&*self.slot.state.borrow(), State::Down { failed: Some(error), .. } if redis_error::is_distrusted(error))
         {
             warned.is_first(Warning::Distrusted);
         }
         // Whether a server has accepted the login of one of its connections.
-        let mut accepted = self.line.is_up();
+        let mut accepted = self.slot.is_up();
         // Whether the log shows that the first connection can't be made yet.
         let mut is_absent = false;
         loop {
@@ -164,7 +164,7 @@ impl Reconnector {
                 let opened = tokio::select! {
                     biased;
                     _ = master_changed.changed() => {
-                        Err(redis_error::not_sent(MASTER_CHANGED, &self.line.address).error)
+                        Err(redis_error::not_sent(MASTER_CHANGED, &self.slot.address).error)
                     }
                     opened = self.open(attempt, !connected, accepted) => opened,
                 };
@@ -193,7 +193,7 @@ impl Reconnector {
                             telemetry::absent(&error);
                         }
                         let down = State::Down { attempt, failed: Some(error) };
-                        self.line.replace(down, |state| matches!(state, State::Down { .. }));
+                        self.slot.replace(down, |state| matches!(state, State::Down { .. }));
                     }
                 }
             }
@@ -201,21 +201,21 @@ impl Reconnector {
             accepted = true;
             warned = Warned([self.purpose.sends_wait; 3]);
             if is_reconnect {
-                telemetry::reconnected(&self.line.address);
+                telemetry::reconnected(&self.slot.address);
             } else if lazily && is_absent {
-                telemetry::arrived(&self.line.address);
+                telemetry::arrived(&self.slot.address);
             }
             if let Some(events) = self.events.upgrade() {
                 events.reconnected();
             }
-            self.line.is_reported(attempt);
+            self.slot.is_reported(attempt);
         }
     }
 
     /// Counts whether the server is connected. Never ends.
     async fn measure(&self) {
-        let mut state = self.line.state.subscribe();
-        let mut connected = meter::Connected::to(&self.line.address);
+        let mut state = self.slot.state.subscribe();
+        let mut connected = meter::Connected::to(&self.slot.address);
         loop {
             let is_up = matches!(*state.borrow_and_update(), State::Up(_));
             // Called while nothing is locked, since the recorder belongs to the program.
@@ -228,7 +228,7 @@ impl Reconnector {
 
     /// Logs the current connection in again with each new pair of credentials. Never ends.
     async fn keep_logged_in(&self) {
-        let mut state = self.line.state.subscribe();
+        let mut state = self.slot.state.subscribe();
         loop {
             let link = match state.wait_for(|state| matches!(state, State::Up(_))).await.as_deref() {
                 Ok(State::Up(link)) => Some(link.clone()),
@@ -254,8 +254,8 @@ impl Reconnector {
         loop {
             let auth = logged_in.next().await;
             let answer = link.send_whenever(&auth).await;
-            if logged_in.answered(&self.line.address, answer).is_err() {
-                return self.line.discard(&link, LOST_AT_LOGIN);
+            if logged_in.answered(&self.slot.address, answer).is_err() {
+                return self.slot.discard(&link, LOST_AT_LOGIN);
             }
         }
     }
@@ -267,7 +267,7 @@ impl Reconnector {
             self.replace(link, endpoint);
             return Ok(());
         };
-        one_vote.install(&link.clone(), &self.line.address, first, || self.replace(link, endpoint))
+        one_vote.install(&link.clone(), &self.slot.address, first, || self.replace(link, endpoint))
     }
 
     fn replace(&self, link: Link, endpoint: Endpoint) {
@@ -276,25 +276,25 @@ impl Reconnector {
         // there. 3. The one for messages is idle, and stays with the old server, which is alive again.
         self.target.send_replace(Some(endpoint));
         let (id, status) = (link.id, link.status.clone());
-        self.line.replace(State::Up(link), |state| matches!(state, State::Down { .. }));
+        self.slot.replace(State::Up(link), |state| matches!(state, State::Down { .. }));
         // 1. The connection is made. 2. It ends: `discard_id` does not find it. 3. It is installed, dead.
         // `ended` is set before `discard_id`, and read after the connection was installed, so in every order one of the two sees
         // the other.
         if status.ended.load(Ordering::SeqCst) {
-            self.line.discard_id(id, "closed by the server");
+            self.slot.discard_id(id, "closed by the server");
         }
     }
 
     async fn open(&self, id: u64, first: bool, accepted: bool) -> Result<(Link, Endpoint)> {
         let endpoint = self.source.endpoint(first, id == 1).await?;
         let (paired_with, status) = (self.source.paired_with(), Arc::new(LinkStatus::default()));
-        let on_push = on_push(id, status.clone(), Arc::downgrade(&self.line));
+        let on_push = on_push(id, status.clone(), Arc::downgrade(&self.slot));
         // Outside the limit: the provider of credentials may take longer than a server, and has a limit of its own.
         let (to, logged_in) = endpoint.destination().await?;
         let connect = async {
             let connection = Commands::connect(&to, on_push).await;
             let connection = connection.map_err(|error| endpoint.unreachable(error, accepted))?;
-            let run_id = self.purpose.check(&connection, &self.line, &status.data, &endpoint.address).await?;
+            let run_id = self.purpose.check(&connection, &self.slot, &status.data, &endpoint.address).await?;
             self.check_same_server(paired_with, &run_id, &endpoint.address)?;
             if let Some(gate) = &endpoint.gate {
                 gate(connection.clone()).await?;
@@ -318,7 +318,7 @@ impl Reconnector {
         run_id: &Option<Arc<str>>,
         address: &Arc<str>,
     ) -> Result<()> {
-        let (Some(main), Some(paired_with), Some(run_id)) = (&self.line.main, paired_with, run_id) else {
+        let (Some(main), Some(paired_with), Some(run_id)) = (&self.slot.main, paired_with, run_id) else {
             return Ok(());
         };
         let is_other =
@@ -348,22 +348,22 @@ impl Warned {
     }
 }
 
-/// Ends the line: if it is not closed yet, the runtime has ended.
+/// Ends the slot: if it is not closed yet, the runtime has ended.
 impl Drop for Reconnector {
     fn drop(&mut self) {
-        self.line.end_with_runtime(RUNTIME_ENDED, true);
+        self.slot.end_with_runtime(RUNTIME_ENDED, true);
     }
 }
 
 /// Called by the connection's task, before it delivers the answers after the push. Only the task sees the end of an idle
 /// connection. Otherwise the next command would be sent over the dead connection.
-fn on_push(id: u64, status: Arc<LinkStatus>, line: Weak<Line>) -> OnPush {
+fn on_push(id: u64, status: Arc<LinkStatus>, slot: Weak<ConnectionSlot>) -> OnPush {
     Box::new(move |info| {
         status.data.receive(&info);
         if info.kind == PushKind::Disconnection {
             status.ended.store(true, Ordering::SeqCst);
-            if let Some(line) = line.upgrade() {
-                line.discard_id(id, "closed by the server");
+            if let Some(slot) = slot.upgrade() {
+                slot.discard_id(id, "closed by the server");
             }
         }
     })

@@ -10,7 +10,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
-use crate::backend::connection::{Line, Link, ask_all, info_replication, redis_error};
+use crate::backend::connection::{ConnectionSlot, Link, ask_all, info_replication, redis_error};
 use crate::backend::server::reconnect::Reconnector;
 use crate::backend::server::role::Role;
 use crate::base::{Failure, Outcome, after, gated, lock};
@@ -31,7 +31,7 @@ pub(super) struct ReplicaAcks {
 
 /// Shared by callers and the task.
 struct Shared {
-    line: Arc<Line>,
+    slot: Arc<ConnectionSlot>,
     replicas: Replicas,
     node_timeout: Duration,
     /// Whether acquires wait for a connection if there is none.
@@ -78,10 +78,10 @@ impl ReplicaAcks {
     ) -> ReplicaAcks {
         let (queue, queued, answered) = Default::default();
         let (waits_for_connection, checks_data) = (role.alone, role.needs_age);
-        let line = reconnector.line();
+        let slot = reconnector.slot();
         tokio::spawn(gated(reconnector.run(false)));
         let shared = Arc::new(Shared {
-            line,
+            slot,
             replicas,
             node_timeout,
             waits_for_connection,
@@ -98,11 +98,11 @@ impl ReplicaAcks {
     pub(super) async fn ask(&self, call: Call, asking: bool) -> Result<Reply, Failure> {
         let (answer, answered) = oneshot::channel();
         let unanswered =
-            redis_error::unanswered(&call, self.shared.node_timeout, None, &self.shared.line.address);
+            redis_error::unanswered(&call, self.shared.node_timeout, None, &self.shared.slot.address);
         let id = self.shared.enqueue(call, asking, answer);
         let _cancel = scopeguard::guard(id, |id| self.shared.cancel(id));
         // The task ends on close, or with its runtime, and drops all senders.
-        answered.await.unwrap_or_else(|_| Err(self.shared.line.explain(unanswered)))
+        answered.await.unwrap_or_else(|_| Err(self.shared.slot.explain(unanswered)))
     }
 
     /// Waits until no acquire of these holds can run any more, for the node timeout at most, and removes those that were not sent.
@@ -126,12 +126,12 @@ impl ReplicaAcks {
         queue.waiting.is_empty() && queue.in_flight.is_empty()
     }
 
-    pub(super) fn line(&self) -> &Arc<Line> {
-        &self.shared.line
+    pub(super) fn slot(&self) -> &Arc<ConnectionSlot> {
+        &self.shared.slot
     }
 
     pub(super) fn close(&self) {
-        self.shared.line.close();
+        self.shared.slot.close();
         self.task.abort();
     }
 }
@@ -166,7 +166,7 @@ impl Shared {
         };
         for queued_acquire in cancelled {
             let why = "not sent: its hold was released first";
-            let _ = queued_acquire.answer.send(Err(redis_error::not_sent(why, &self.line.address)));
+            let _ = queued_acquire.answer.send(Err(redis_error::not_sent(why, &self.slot.address)));
         }
     }
 
@@ -225,7 +225,7 @@ impl Shared {
                     let acks = match acks {
                         // `wait_for_replicas` has dropped the connection.
                         Acknowledged::OtherData => acks,
-                        _ if self.line.is_current(&link) => acks,
+                        _ if self.slot.is_current(&link) => acks,
                         _ => Acknowledged::Replaced,
                     };
                     granted.into_iter().for_each(|granted| self.answer(granted, &acks));
@@ -242,23 +242,23 @@ impl Shared {
 
     /// Returns the connection for acquires, once the connection for commands that it is paired with is live.
     async fn link(&self, deadline: Instant) -> Result<Link, Failure> {
-        let link = async |line: &Line| {
-            if self.waits_for_connection { line.link(deadline).await } else { line.link_now() }
+        let link = async |slot: &ConnectionSlot| {
+            if self.waits_for_connection { slot.link(deadline).await } else { slot.link_now() }
         };
         loop {
-            // Only the line for commands knows why there is no connection.
-            if let Some(main) = &self.line.main {
+            // Only the slot for commands knows why there is no connection.
+            if let Some(main) = &self.slot.main {
                 link(main).await?;
             }
-            let link = link(&self.line).await?;
-            if self.line.is_current(&link) {
+            let link = link(&self.slot).await?;
+            if self.slot.is_current(&link) {
                 return Ok(link);
             }
-            self.line.discard(&link, "the connection for commands was replaced");
+            self.slot.discard(&link, "the connection for commands was replaced");
             if Instant::now() >= deadline {
                 return Err(self
-                    .line
-                    .explain(redis_error::not_sent("there was no connection in time", &self.line.address)));
+                    .slot
+                    .explain(redis_error::not_sent("there was no connection in time", &self.slot.address)));
             }
         }
     }
@@ -278,15 +278,15 @@ impl Shared {
         let asked = ask_all(link, &calls, |at| asking[at], &mut answers, deadline);
         let why = match timeout_at(deadline, asked).await {
             Ok(_) => None,
-            Err(_) => self.line.timed_out(link, before, deadline),
+            Err(_) => self.slot.timed_out(link, before, deadline),
         };
         self.clear_in_flight();
         // If it is not, all answers are those of an old master, not only the grants.
-        let is_current = self.line.is_current(link);
+        let is_current = self.slot.is_current(link);
         let mut granted = Vec::new();
         for ((call, answer), caller) in calls.into_iter().zip(answers).zip(callers) {
             let reply = match answer {
-                Some(answer) => self.line.decode(link, &call, answer),
+                Some(answer) => self.slot.decode(link, &call, answer),
                 None => Err(self.unanswered(&call, why.as_deref())),
             };
             match reply {
@@ -303,14 +303,14 @@ impl Shared {
         let is_enough = |by: i64| u64::try_from(by).is_ok_and(|by| by >= self.replicas.count as u64);
         let reply = match acknowledged {
             Acknowledged::By(by) if is_enough(*by) => Ok(reply),
-            Acknowledged::By(by) => Err(redis_error::unacknowledged(*by, self.replicas, &self.line.address)),
+            Acknowledged::By(by) => Err(redis_error::unacknowledged(*by, self.replicas, &self.slot.address)),
             Acknowledged::Refused(error) => {
-                let failed = redis_error::failed(error.clone(), &call, &self.line.address);
+                let failed = redis_error::failed(error.clone(), &call, &self.slot.address);
                 // The acquire itself has run, even if the `WAIT` was refused.
-                Err(self.line.explain(Failure { outcome: Outcome::Unknown, ..failed }))
+                Err(self.slot.explain(Failure { outcome: Outcome::Unknown, ..failed }))
             }
             Acknowledged::Replaced => Err(self.connection_replaced(&call)),
-            Acknowledged::OtherData => Err(redis_error::other_data(&call, &self.line.address)),
+            Acknowledged::OtherData => Err(redis_error::other_data(&call, &self.slot.address)),
             Acknowledged::TimedOut(why) => Err(self.unanswered(&call, why.as_deref())),
         };
         let _ = caller.send(reply);
@@ -323,11 +323,11 @@ impl Shared {
     }
 
     fn connection_replaced(&self, call: &Call) -> Failure {
-        self.line.explain(redis_error::connection_replaced(call, &self.line.address))
+        self.slot.explain(redis_error::connection_replaced(call, &self.slot.address))
     }
 
     fn unanswered(&self, call: &Call, why: Option<&str>) -> Failure {
-        self.line.explain(redis_error::unanswered(call, self.node_timeout, why, &self.line.address))
+        self.slot.explain(redis_error::unanswered(call, self.node_timeout, why, &self.slot.address))
     }
 
     /// Waits until enough replicas have what was written over this connection.
@@ -353,17 +353,17 @@ impl Shared {
             Ok(Err(error)) => (Ok(Err(error)), None),
             Err(late) => (Err(late), None),
         };
-        if info.is_some_and(|info| !self.line.has_same_data(link, info)) {
+        if info.is_some_and(|info| !self.slot.has_same_data(link, info)) {
             return Acknowledged::OtherData;
         }
         match answer {
             Ok(Ok(Value::Int(by))) => Acknowledged::By(by),
             Ok(Ok(_)) => Acknowledged::By(0),
             Ok(Err(error)) => {
-                self.line.discard_after(link, &error);
+                self.slot.discard_after(link, &error);
                 Acknowledged::Refused(error)
             }
-            Err(_) => Acknowledged::TimedOut(self.line.timed_out(link, before, deadline)),
+            Err(_) => Acknowledged::TimedOut(self.slot.timed_out(link, before, deadline)),
         }
     }
 }

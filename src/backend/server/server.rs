@@ -8,8 +8,8 @@ use redis::{RedisResult, Value};
 use tokio::time::{Instant, timeout_at};
 
 use crate::backend::connection::{
-    CHUNK, ChannelKind, Endpoint, Line, Link, NameRight, Purpose, ServerClock, Subscriber, Target, ask,
-    ask_about_data, ask_all, ask_together, begin, connect_limit, redis_error, tuned,
+    CHUNK, ChannelKind, ConnectionSlot, Endpoint, Link, NameRight, Purpose, ServerClock, Subscriber, Target,
+    ask, ask_about_data, ask_all, ask_together, begin, connect_limit, redis_error, tuned,
 };
 use crate::backend::resp::{TOO_LATE, unsent};
 use crate::backend::sentinel::Sentinels;
@@ -27,10 +27,10 @@ use crate::wire::{Call, Reply};
 
 /// A backend over one Redis server: a connection for commands, and one for messages.
 pub(crate) struct RedisServer {
-    line: Arc<Line>,
-    /// Where the line leads to.
+    slot: Arc<ConnectionSlot>,
+    /// Where the slot leads to.
     target: Target,
-    /// The sentinels that name the master, for a connection beside the line.
+    /// The sentinels that name the master, for a connection beside the slot.
     sentinels: Option<Arc<Sentinels>>,
     limit: Duration,
     /// Present if replicas have to acknowledge grants.
@@ -105,13 +105,13 @@ impl Unconnected {
 
     fn start(self, lazily: bool) -> Arc<RedisServer> {
         let Unconnected { reconnector, paired, sentinels, address, role, node_timeout, limit, events } = self;
-        let (line, target) = (reconnector.line(), reconnector.target());
+        let (slot, target) = (reconnector.slot(), reconnector.target());
         let acks = paired.zip(role.replicas);
         let acks = acks.map(|(paired, replicas)| ReplicaAcks::start(paired, replicas, node_timeout, &role));
         tokio::spawn(gated(reconnector.run(lazily)));
         let subscriber = Some(Subscriber::start(ChannelKind::Plain, target.clone(), address, events, limit));
         Arc::new(RedisServer {
-            line,
+            slot,
             target,
             sentinels,
             limit,
@@ -185,7 +185,7 @@ impl RedisServer {
         let limit = connect_limit(Some(&endpoint.to), node_timeout);
         let (source, one_vote) = (Source::Fixed(Box::new(endpoint)), role.one_vote.clone());
         let reconnector = Reconnector::new(source, address.clone(), purpose, events, limit, one_vote);
-        let line = reconnector.line();
+        let slot = reconnector.slot();
         let acks = role.replicas.map(|replicas| {
             let paired = reconnector.paired(Purpose { sends_wait: true, ..purpose });
             ReplicaAcks::start(paired, replicas, node_timeout, role)
@@ -199,7 +199,7 @@ impl RedisServer {
                 Subscriber::start(ChannelKind::Sharded, target, address, reports, limit)
             });
             RedisServer {
-                line,
+                slot,
                 target,
                 sentinels: None,
                 limit,
@@ -215,14 +215,14 @@ impl RedisServer {
         })
     }
 
-    /// Returns the line for commands.
-    pub(crate) fn line(&self) -> &Arc<Line> {
-        &self.line
+    /// Returns the slot for commands.
+    pub(crate) fn slot(&self) -> &Arc<ConnectionSlot> {
+        &self.slot
     }
 
-    /// Returns the line for acquires, if replicas have to acknowledge them.
-    pub(crate) fn acquire_line(&self) -> Option<&Arc<Line>> {
-        self.acks.as_ref().map(ReplicaAcks::line)
+    /// Returns the slot for acquires, if replicas have to acknowledge them.
+    pub(crate) fn acquire_slot(&self) -> Option<&Arc<ConnectionSlot>> {
+        self.acks.as_ref().map(ReplicaAcks::slot)
     }
 
     #[cfg(test)]
@@ -231,18 +231,18 @@ impl RedisServer {
     }
 
     async fn link(&self, deadline: Instant) -> Result<Link, Failure> {
-        match self.line.settled() {
+        match self.slot.settled() {
             Some(link) => link,
             // The rare case is boxed here and below: otherwise the future of each call would be as large as both cases together.
-            None if self.waits_for_connection => Box::pin(self.line.link(deadline)).await,
-            None => self.line.link_now(),
+            None if self.waits_for_connection => Box::pin(self.slot.link(deadline)).await,
+            None => self.slot.link_now(),
         }
     }
 
     /// Leaves out the parts of a call that this user was denied.
     fn apply_rights(&self, call: &mut Call) {
         self.name_right.apply(call);
-        self.name_right.apply_to_line(call, || self.line.id());
+        self.name_right.apply_to_line(call, || self.slot.id());
     }
 
     /// Like [`answer`](RedisServer::answer), but leaves out the line if this user was denied it.
@@ -256,7 +256,7 @@ impl RedisServer {
             return self.answer(call, asking, deadline).await;
         }
         let mut call = call.clone();
-        self.name_right.apply_to_line(&mut call, || self.line.id());
+        self.name_right.apply_to_line(&mut call, || self.slot.id());
         let answer = self.answer(&call, asking, deadline).await;
         if !NameRight::may_lack_lines(&call, &answer) {
             return answer;
@@ -264,7 +264,7 @@ impl RedisServer {
         call.line = None;
         // Boxed, since it is rare.
         let answer = Box::pin(self.answer(&call, asking, deadline)).await;
-        self.name_right.learn_of_lines(&answer, self.line.id(), &self.line.address);
+        self.name_right.learn_of_lines(&answer, self.slot.id(), &self.slot.address);
         answer
     }
 
@@ -292,7 +292,7 @@ impl RedisServer {
         if replica_acks::needs_acks(call) {
             // The future may be polled late, after another call of the same request, when its hold was given up.
             if Instant::now() >= deadline {
-                return Err(redis_error::failed(unsent(TOO_LATE), call, &self.line.address));
+                return Err(redis_error::failed(unsent(TOO_LATE), call, &self.slot.address));
             }
             return acks.ask(call.clone(), asking).await;
         }
@@ -311,7 +311,7 @@ impl RedisServer {
         }
         let before = link.answers();
         match timeout_at(deadline, ask(&link, call, asking, deadline)).await {
-            Ok(answer) => self.line.decode(&link, call, answer),
+            Ok(answer) => self.slot.decode(&link, call, answer),
             Err(_) => Err(self.timed_out(&link, call, before, deadline)),
         }
     }
@@ -327,29 +327,29 @@ impl RedisServer {
         let (before, sent) = (link.answers(), Instant::now());
         match timeout_at(deadline, ask_about_data(&link, call, asking, deadline)).await {
             Ok(Ok((answer, info))) => {
-                let reply = self.line.decode(&link, call, Ok(answer))?;
+                let reply = self.slot.decode(&link, call, Ok(answer))?;
                 if let Some(info) = info
                     && reply.is_grant()
                 {
-                    if !self.line.has_same_data(&link, info) {
-                        return Err(redis_error::other_data(call, &self.line.address));
+                    if !self.slot.has_same_data(&link, info) {
+                        return Err(redis_error::other_data(call, &self.slot.address));
                     }
                     link.status.data.confirm(sent);
                 }
                 Ok(reply)
             }
-            Ok(Err(error)) => self.line.decode(&link, call, Err(error)),
+            Ok(Err(error)) => self.slot.decode(&link, call, Err(error)),
             Err(_) => Err(self.timed_out(&link, call, before, deadline)),
         }
     }
 
     fn timed_out(&self, link: &Link, call: &Call, answers_before: u64, deadline: Instant) -> Failure {
-        let why = self.line.timed_out(link, answers_before, deadline);
+        let why = self.slot.timed_out(link, answers_before, deadline);
         self.unanswered(call, why.as_deref())
     }
 
     fn unanswered(&self, call: &Call, why: Option<&str>) -> Failure {
-        self.line.explain(redis_error::unanswered(call, self.node_timeout, why, &self.line.address))
+        self.slot.explain(redis_error::unanswered(call, self.node_timeout, why, &self.slot.address))
     }
 
     pub(crate) async fn answer_all(&self, calls: &[Call]) -> Vec<Result<Reply, Failure>> {
@@ -363,7 +363,7 @@ impl RedisServer {
                 // Not sent, to spare the caller one node timeout per chunk. Nor is the rest sent if the answers arrived in time but
                 // were read too late: it may have been given up.
                 let why = "not sent: the commands before it were not answered within the node timeout";
-                replies.extend(chunk.iter().map(|_| Err(redis_error::not_sent(why, &self.line.address))));
+                replies.extend(chunk.iter().map(|_| Err(redis_error::not_sent(why, &self.slot.address))));
             } else {
                 late = !self.answer_chunk(chunk, &mut replies).await;
             }
@@ -380,7 +380,7 @@ impl RedisServer {
                 call.line = None;
                 let again = Box::pin(self.answer(call, false, after(Instant::now(), self.node_timeout)));
                 *answer = again.await;
-                self.name_right.learn_of_lines(answer, self.line.id(), &self.line.address);
+                self.name_right.learn_of_lines(answer, self.slot.id(), &self.slot.address);
             }
         }
         answers
@@ -405,10 +405,10 @@ impl RedisServer {
             }
         };
         let in_time = timeout_at(deadline, asked).await.is_ok();
-        let why = if in_time { None } else { self.line.timed_out(&link, before, deadline) };
+        let why = if in_time { None } else { self.slot.timed_out(&link, before, deadline) };
         for (call, answer) in calls.iter().zip(answers) {
             replies.push(match answer {
-                Some(answer) => self.line.decode(&link, call, answer),
+                Some(answer) => self.slot.decode(&link, call, answer),
                 None => Err(self.unanswered(call, why.as_deref())),
             });
         }
@@ -430,7 +430,7 @@ impl Backend for RedisServer {
                 // Boxed, since it is rare.
                 let again = Box::pin(self.answer(&call, false, after(Instant::now(), self.node_timeout)));
                 answer = again.await;
-                self.name_right.learn_of_lines(&answer, self.line.id(), &self.line.address);
+                self.name_right.learn_of_lines(&answer, self.slot.id(), &self.slot.address);
             }
             self.name_right.learn(&answer);
             answer
@@ -443,18 +443,18 @@ impl Backend for RedisServer {
 
     /// Returns whether nothing is under way: if replicas acknowledge grants, no acquire either, since it is on another connection.
     fn is_unused(&self, _: &Keys) -> bool {
-        self.line.is_unused() && self.acks.as_ref().is_none_or(ReplicaAcks::is_unused)
+        self.slot.is_unused() && self.acks.as_ref().is_none_or(ReplicaAcks::is_unused)
     }
 
     fn begin(self: Arc<Self>, call: &Call) -> Option<BoxFuture<Result<Reply, Failure>>> {
         let mut call = call.clone();
         self.name_right.apply(&mut call);
-        let link = self.line.link_now().ok()?;
+        let link = self.slot.link_now().ok()?;
         let (deadline, before) = (after(Instant::now(), self.node_timeout), link.answers());
         let answer = begin(&link, &call, deadline);
         Some(Box::pin(async move {
             let answer = match timeout_at(deadline, answer).await {
-                Ok(answer) => self.line.decode(&link, &call, answer),
+                Ok(answer) => self.slot.decode(&link, &call, answer),
                 Err(_) => Err(self.timed_out(&link, &call, before, deadline)),
             };
             if NameRight::may_lack_lines(&call, &answer) {
@@ -466,51 +466,51 @@ impl Backend for RedisServer {
     }
 
     fn is_unread(&self) -> bool {
-        self.line.is_unread()
+        self.slot.is_unread()
     }
 
     fn spare(&self, _: &Keys) -> Option<Spare> {
         let endpoint = self.target.borrow().clone();
-        Spare::new(&self.line, endpoint, self.sentinels.clone(), self.limit, self.renews_together)
+        Spare::new(&self.slot, endpoint, self.sentinels.clone(), self.limit, self.renews_together)
     }
 
     /// Sends them over the connection for acquires, so that an end does not overtake an acquire that has had no answer.
     fn run_last(&self, mut calls: Vec<Call>) {
         calls.iter_mut().for_each(|call| self.name_right.apply(call));
-        if let Some(link) = self.acquire_line().unwrap_or(&self.line).last_link() {
+        if let Some(link) = self.acquire_slot().unwrap_or(&self.slot).last_link() {
             link.run_last(&calls);
         }
     }
 
     fn end_with_runtime(&self) {
-        let lines = [Some(&self.line), self.acquire_line()];
-        lines.into_iter().flatten().for_each(|line| line.end_with_runtime(RUNTIME_ENDED, false));
+        let slots = [Some(&self.slot), self.acquire_slot()];
+        slots.into_iter().flatten().for_each(|slot| slot.end_with_runtime(RUNTIME_ENDED, false));
     }
 
     fn is_younger_than(&self, age: Duration) -> bool {
-        self.line.server_info.is_younger_than(age, Instant::now())
+        self.slot.server_info.is_younger_than(age, Instant::now())
     }
 
     fn is_away(&self) -> bool {
-        !self.waits_for_connection && !self.line.is_up()
+        !self.waits_for_connection && !self.slot.is_up()
     }
 
     fn first_attempt(self: Arc<Self>) -> BoxFuture<bool> {
         Box::pin(async move {
-            let acquires = async || match self.acquire_line() {
-                Some(line) => line.first_attempt().await,
+            let acquires = async || match self.acquire_slot() {
+                Some(slot) => slot.first_attempt().await,
                 None => true,
             };
-            self.line.first_attempt().await && acquires().await
+            self.slot.first_attempt().await && acquires().await
         })
     }
 
     fn is_connected(&self, _: &Keys) -> bool {
-        self.line.is_connected()
+        self.slot.is_connected()
     }
 
     fn clock(&self) -> Option<ServerClock> {
-        self.line.server_info.clock()
+        self.slot.server_info.clock()
     }
 
     fn subscribe(&self, channel: &str) {
@@ -526,7 +526,7 @@ impl Backend for RedisServer {
     }
 
     fn close(&self) {
-        self.line.close();
+        self.slot.close();
         if let Some(acks) = &self.acks {
             acks.close();
         }
@@ -542,7 +542,7 @@ impl Drop for RedisServer {
 
 impl fmt::Debug for RedisServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RedisServer").field(&self.line.address).finish()
+        f.debug_tuple("RedisServer").field(&self.slot.address).finish()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::future::pending;
 use std::sync::{Arc, Mutex};
 
-use crate::backend::connection::{Endpoint, Line, State, Target, redis_error};
+use crate::backend::connection::{ConnectionSlot, Endpoint, State, Target, redis_error};
 use crate::backend::sentinel::Sentinels;
 use crate::base::{Failure, lock};
 use crate::error::{ErrorKind, Result};
@@ -18,7 +18,7 @@ pub(super) enum Source {
 
 /// A connection that is paired with the one for commands: it is made once that one is live, and ends with it.
 pub(super) struct Paired {
-    main: Arc<Line>,
+    main: Arc<ConnectionSlot>,
     target: Target,
     /// The number of the connection for commands that this one is paired with.
     with: Mutex<Option<u64>>,
@@ -28,7 +28,7 @@ const NO_MASTER: &str =
     "the sentinels have not reported where the master is; check that they run, and their addresses";
 
 impl Source {
-    pub(super) fn paired(main: Arc<Line>, target: Target) -> Source {
+    pub(super) fn paired(main: Arc<ConnectionSlot>, target: Target) -> Source {
         Source::Paired(Paired { main, target, with: Mutex::default() })
     }
 
@@ -90,7 +90,7 @@ impl Paired {
             };
             *lock(&self.with) = Some(with);
             let endpoint = self.target.borrow().clone();
-            // 1. The number is read. 2. That connection is replaced: `watch` finds no number. 3. The number is stored. The line is
+            // 1. The number is read. 2. That connection is replaced: `watch` finds no number. 3. The number is stored. The slot is
             // checked again after that, so in every order one of the two sees the change.
             if self.main.id() == Some(with) {
                 return endpoint.ok_or_else(|| redis_error::not_sent(NO_MASTER, &self.main.address).error);

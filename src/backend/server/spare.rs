@@ -1,4 +1,4 @@
-//! A second connection to the server of a line, which lives on another runtime: for the thread that stands in for a blocked one.
+//! A second connection to the server of a slot, which lives on another runtime: for the thread that stands in for a blocked one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use redis::{RedisResult, Value};
 use tokio::time::{Instant, timeout};
 
 use crate::backend::connection::{
-    CHUNK, Commands, DataWatch, Endpoint, Line, Link, LinkStatus, Purpose, ask_all, ask_together, dial,
-    redis_error,
+    CHUNK, Commands, ConnectionSlot, DataWatch, Endpoint, Link, LinkStatus, Purpose, ask_all, ask_together,
+    dial, redis_error,
 };
 use crate::backend::sentinel::Sentinels;
 use crate::error::{Error, ErrorKind, Result};
@@ -19,15 +19,15 @@ const OTHER_SERVER: &str = "its address leads to another server than the one tha
 
 const OTHER_MASTER: &str = "the sentinels name another master than the one that is connected to";
 
-/// What a second connection needs to know about the server that the line is connected to. Cheap to clone.
+/// What a second connection needs to know about the server that the slot is connected to. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Spare {
-    line: Arc<Line>,
-    /// The number of the line's connection, the server at the other end, and how to connect to it.
+    slot: Arc<ConnectionSlot>,
+    /// The number of the slot's connection, the server at the other end, and how to connect to it.
     id: u64,
     run_id: Arc<str>,
     endpoint: Endpoint,
-    /// The sentinels that have to name the server, if the line follows them.
+    /// The sentinels that have to name the server, if the slot follows them.
     sentinels: Option<Arc<Sentinels>>,
     limit: Duration,
     /// Whether one script may have the keys of several locks.
@@ -37,28 +37,28 @@ pub(crate) struct Spare {
 impl Spare {
     /// Returns `None` if there is no connection now, or it is unknown which server it leads to.
     pub(super) fn new(
-        line: &Arc<Line>,
+        slot: &Arc<ConnectionSlot>,
         endpoint: Option<Endpoint>,
         sentinels: Option<Arc<Sentinels>>,
         limit: Duration,
         renews_together: bool,
     ) -> Option<Spare> {
-        let link = line.link_now().ok()?;
-        let (line, id, run_id, endpoint) = (line.clone(), link.id, link.run_id.clone()?, endpoint?);
-        Some(Spare { line, id, run_id, endpoint, sentinels, limit, renews_together })
+        let link = slot.link_now().ok()?;
+        let (slot, id, run_id, endpoint) = (slot.clone(), link.id, link.run_id.clone()?, endpoint?);
+        Some(Spare { slot, id, run_id, endpoint, sentinels, limit, renews_together })
     }
 
     /// Returns whether a connection that was made for the other one is good for this one.
     pub(crate) fn is_same(&self, other: &Spare) -> bool {
-        Arc::ptr_eq(&self.line, &other.line) && self.id == other.id
+        Arc::ptr_eq(&self.slot, &other.slot) && self.id == other.id
     }
 
-    /// Returns whether the line is still connected to this server. Otherwise its answers do not count any more.
+    /// Returns whether the slot is still connected to this server. Otherwise its answers do not count any more.
     pub(crate) fn is_current(&self) -> bool {
-        self.line.id() == Some(self.id)
+        self.slot.id() == Some(self.id)
     }
 
-    /// Connects on the current runtime, with the credentials that the line has logged in with: the provider's own connections may be on
+    /// Connects on the current runtime, with the credentials that the slot has logged in with: the provider's own connections may be on
     /// the runtime that is blocked.
     pub(crate) async fn connect(&self) -> Result<Link> {
         self.check_master().await?;
@@ -71,7 +71,7 @@ impl Spare {
                 Purpose { may_be_replica: true, needs_run_id: true, ..Purpose::default() },
             );
             let address = &self.endpoint.address;
-            let run_id = purpose.check(&connection, &self.line, &DataWatch::default(), address).await?;
+            let run_id = purpose.check(&connection, &self.slot, &DataWatch::default(), address).await?;
             if run_id.as_ref() != Some(&self.run_id) {
                 return Err(redis_error::not_sent(OTHER_SERVER, address).error);
             }
@@ -90,7 +90,7 @@ impl Spare {
         }
     }
 
-    /// Fails if the sentinels don't say that the server is the master: the task that follows them for the line is on the runtime
+    /// Fails if the sentinels don't say that the server is the master: the task that follows them for the slot is on the runtime
     /// that is blocked.
     pub(crate) async fn check_master(&self) -> Result<()> {
         let Some(sentinels) = &self.sentinels else { return Ok(()) };

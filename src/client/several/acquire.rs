@@ -184,7 +184,7 @@ struct Gathering {
     /// When the time that `within` allows is over; `None` means never.
     limit: Option<Instant>,
     /// Whether it makes a single attempt, and does not wait for others.
-    once: bool,
+    single_attempt: bool,
     pass: Pass,
     started: Instant,
     /// Whether it has asked for all names at once.
@@ -204,7 +204,7 @@ struct Gathering {
 
 impl Gathering {
     fn new(options: &AllOptions) -> Gathering {
-        let once = options.call.within == Some(Duration::ZERO);
+        let single_attempt = options.call.within == Some(Duration::ZERO);
         let started = Instant::now();
         let limit = options.call.within.and_then(|within| limit(started, within));
         let slots = options.keys.iter().map(|_| Slot::Free).collect();
@@ -213,7 +213,20 @@ impl Gathering {
         let (begun, began, waited) = (false, options.handle.number(), 0);
         let (refused, losses, pause) = (None, 0, None);
         let pass = Pass::AtOnce;
-        Gathering { slots, owner, limit, once, pass, started, begun, began, waited, refused, losses, pause }
+        Gathering {
+            slots,
+            owner,
+            limit,
+            single_attempt,
+            pass,
+            started,
+            begun,
+            began,
+            waited,
+            refused,
+            losses,
+            pause,
+        }
     }
 
     fn poll(&mut self, options: &AllOptions, cx: &mut Context<'_>) -> Poll<Result<Guards, NotGranted>> {
@@ -261,7 +274,7 @@ impl Gathering {
                 return Poll::Pending;
             } else if let Some((at, loss)) = self.lost() {
                 // 1. The first name is granted. 2. It is lost, while the answer about the last one is on its way.
-                if self.once {
+                if self.single_attempt {
                     return Poll::Ready(Err(Error::lost(loss).on(&options.keys[at].name).into()));
                 }
                 self.begin_again(at, loss, options);
@@ -282,7 +295,7 @@ impl Gathering {
     fn ask(&mut self, options: &AllOptions) {
         let now = Instant::now();
         let within = match self.limit {
-            Some(limit) if self.begun && !self.once => {
+            Some(limit) if self.begun && !self.single_attempt => {
                 let left = limit.saturating_duration_since(now);
                 if left.is_zero() {
                     let name = options.keys[self.waited].name.clone();
@@ -295,7 +308,8 @@ impl Gathering {
             _ => options.call.within,
         };
         self.begun = true;
-        let (reports, in_order) = (options.call.reports && !self.has_second_pass(), self.is_in_order());
+        let (busy_is_error, in_order) =
+            (options.call.busy_is_error && !self.has_second_pass(), self.is_in_order());
         for (slot, keys) in self.slots.iter_mut().zip(&*options.keys) {
             if matches!(slot, Slot::Free) {
                 let part = Arc::new(Part::new(self.began));
@@ -303,7 +317,7 @@ impl Gathering {
                     within,
                     times: options.call.times.without_at_least(),
                     owner: Some(self.owner.clone()),
-                    reports,
+                    busy_is_error,
                     ..options.call.clone()
                 };
                 let one = AcquireOptions::new(options.handle.clone(), keys.clone(), call, Some(part.clone()));
@@ -359,7 +373,7 @@ impl Gathering {
     /// Returns whether a second pass follows if a name is busy. With one name it would not help: a refusal means that somebody
     /// holds it.
     fn has_second_pass(&self) -> bool {
-        self.once && self.slots.len() > 1 && !self.is_in_order()
+        self.single_attempt && self.slots.len() > 1 && !self.is_in_order()
     }
 
     fn go_in_order(&mut self) {
@@ -382,7 +396,7 @@ impl Gathering {
     }
 
     fn first_that_waits(&self) -> Option<usize> {
-        self.slots.iter().position(|slot| matches!(slot, Slot::Asking { part, .. } if part.waits()))
+        self.slots.iter().position(|slot| matches!(slot, Slot::Asking { part, .. } if part.is_waiting()))
     }
 
     /// Releases the holds from there on, and stops asking for the other names. A command that is under way is awaited first and
@@ -392,7 +406,7 @@ impl Gathering {
         let mut begun = false;
         for slot in self.slots.iter_mut().skip(from) {
             match slot {
-                Slot::Asking { part, .. } if part.waits() => *slot = Slot::Free,
+                Slot::Asking { part, .. } if part.is_waiting() => *slot = Slot::Free,
                 Slot::Held { .. } => {
                     if let (Slot::Held { guard, .. }, true) = (std::mem::replace(slot, Slot::Free), awaited) {
                         *slot = Slot::GoingBack(Box::pin(guard.release()));

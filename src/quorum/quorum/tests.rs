@@ -108,12 +108,12 @@ fn command(action: Action) -> Pending {
         action,
         fence: None,
         sharded: false,
-        names: false,
+        report_holder: false,
         from: None,
         end: Default::default(),
         line: None,
     };
-    Pending { hold: 1, no: 1, call, masters: MasterSet::ALL, repeated: false, sent: Instant::now() }
+    Pending { hold: 1, command_id: 1, call, masters: MasterSet::ALL, repeated: false, sent: Instant::now() }
 }
 
 fn acquire() -> Pending {

@@ -41,12 +41,19 @@ fn bygone(session: &Session) -> Pending {
         action,
         fence: None,
         sharded: false,
-        names: false,
+        report_holder: false,
         from: None,
         end: Default::default(),
         line: None,
     };
-    Pending { hold: 7, no: 7, call, masters: MasterSet::ALL, repeated: false, sent: session.moment().now }
+    Pending {
+        hold: 7,
+        command_id: 7,
+        call,
+        masters: MasterSet::ALL,
+        repeated: false,
+        sent: session.moment().now,
+    }
 }
 
 /// 1. The acquire waits for the third master. 2. All that was known of its hold is forgotten. 3. The acquire runs there.
@@ -71,7 +78,7 @@ async fn the_commands_of_a_lock_fail_from_a_failure_until_an_answer() {
     let keys = &pending.call.keys;
     let end = Pending { call: Call { action: Action::END, ..pending.call.clone() }, ..pending.clone() };
     let failed = |pending: &Pending, kind| session.note_failure(pending, &Error::new(kind, "no"));
-    let fails = || session.outage(keys, session.terms.patience).is_some();
+    let fails = || session.outage(keys, session.timing.patience).is_some();
     // Now the session has something of this lock.
     session.visit(keys, |entry, _, at| entry.straggled(&pending, 0, LateAnswer::There, at.now));
     failed(&pending, ErrorKind::Denied);

@@ -31,17 +31,17 @@ async fn a_subscription_that_is_refused_or_lost_is_brought_to_its_entry() {
             let (id, owner) = (number(), Owner::new());
             assert!(entry.enter(Waiter::new(id, owner, false, at.now)).is_ok());
             drop(entry.polled(id, Waker::noop(), at.now));
-            let (lease, takes, names) = (Lease::DEFAULT, false, false);
+            let lease = Lease::DEFAULT;
             let ask = AcquireParams {
                 nests: None,
                 refuses: false,
                 fixed: false,
-                once: false,
+                single_attempt: false,
                 lease,
                 uuid: "me",
                 fence: None,
-                takes,
-                names,
+                accepts_handoff: false,
+                report_holder: false,
                 line: None,
             };
             let Admission::Ask(pending) = entry.admit(id, number(), ask, at) else {

@@ -7,7 +7,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::*;
 use crate::backend::{Backend, BoxFuture};
-use crate::base::{Failure, Fate, Lease, MasterSet, Outcome, Spread, atomic};
+use crate::base::{Failure, Lease, LossSignal, MasterSet, Outcome, Spread, atomic};
 use crate::memory::Memory;
 use crate::table::{AcquireParams, Admission, NewLevel, Pause, ReleaseStep, Waiter};
 use crate::wire::{Action, Call, Pending, Reply};
@@ -69,7 +69,7 @@ fn session() -> (Arc<Session>, Arc<Silent>, Arc<Keys>) {
 impl Session {
     /// Enters a request into the line. Returns its number there, and its command if it is its turn.
     fn asks(&self, keys: &Arc<Keys>, owner: &Owner) -> (u64, Option<Pending>) {
-        let lease = self.terms.lease;
+        let lease = self.timing.lease;
         self.visit(keys, |entry, number, at| {
             let id = number();
             entry.enter(Waiter::new(id, owner.clone(), false, at.now)).expect("no branches");
@@ -77,12 +77,12 @@ impl Session {
                 nests: None,
                 refuses: false,
                 fixed: false,
-                once: false,
+                single_attempt: false,
                 lease,
                 uuid: "me",
                 fence: None,
-                takes: false,
-                names: false,
+                accepts_handoff: false,
+                report_holder: false,
                 line: None,
             };
             match entry.admit(id, number(), ask, at) {
@@ -97,11 +97,11 @@ impl Session {
     }
 
     fn is_granted(&self, keys: &Arc<Keys>, id: u64, pending: &Pending) -> u64 {
-        let lease = self.terms.lease;
+        let lease = self.timing.lease;
         self.visit(keys, |entry, number, at| {
-            let (level, fate) = (number(), Arc::<Fate>::default());
+            let (level, signal) = (number(), Arc::<LossSignal>::default());
             let new =
-                NewLevel { level, lease, fixed: false, max_hold: None, at_least: None, fate, token: None };
+                NewLevel { level, lease, fixed: false, max_hold: None, at_least: None, signal, token: None };
             assert!(entry.granted(id, pending, &new, Spread::default(), at).is_ok());
             level
         })

@@ -14,23 +14,23 @@ proptest! {
         let begin = Instant::now();
         let time = |seconds| begin + Duration::from_secs(seconds);
         let (mut agenda, mut places, mut expected) = (Agenda::default(), [None; 12], BTreeSet::new());
-        for (place, due) in steps {
-            if let Some(before) = places[place] {
-                agenda.remove(time(before), place);
-                expected.remove(&(before, place));
+        for (slot, due) in steps {
+            if let Some(before) = places[slot] {
+                agenda.remove(time(before), slot);
+                expected.remove(&(before, slot));
             }
             if let Some(due) = due {
-                agenda.insert(time(due), place);
-                expected.insert((due, place));
+                agenda.insert(time(due), slot);
+                expected.insert((due, slot));
             }
-            places[place] = due;
+            places[slot] = due;
             prop_assert_eq!(agenda.first(), expected.first().map(|(due, _)| time(*due)));
             for now in 0..5 {
-                let mut until: Vec<_> = agenda.until(time(now)).map(|place| (places[place], place)).collect();
+                let mut until: Vec<_> = agenda.until(time(now)).map(|slot| (places[slot], slot)).collect();
                 prop_assert!(until.is_sorted_by_key(|(due, _)| *due));
                 until.sort();
                 let due = expected.iter().filter(|(due, _)| *due <= now);
-                let due: Vec<_> = due.map(|(due, place)| (Some(*due), *place)).collect();
+                let due: Vec<_> = due.map(|(due, slot)| (Some(*due), *slot)).collect();
                 prop_assert_eq!(until, due);
             }
         }

@@ -3,11 +3,11 @@
 use std::task::Waker;
 
 use super::*;
-use crate::base::{Drift, Fate, MasterSet, Outcome};
+use crate::base::{Drift, LossSignal, MasterSet, Outcome};
 use crate::table::admission::{AcquireParams, Admission};
 use crate::table::outcome::{LateAnswer, Meaning, ReleaseStep};
 use crate::table::queue::Waiter;
-use crate::table::terms::Terms;
+use crate::table::timing::Timing;
 use crate::wire::keys::Keys;
 use crate::wire::{Action, Reply};
 
@@ -26,7 +26,7 @@ impl World {
         let now = Instant::now();
         let lease = Lease::new("lease", 30 * second, DRIFT).unwrap();
         let handoff = std::time::Duration::ZERO;
-        let terms = Terms {
+        let timing = Timing {
             masters: 3,
             lease,
             drift: DRIFT,
@@ -44,9 +44,9 @@ impl World {
             fn owner_ended(&self, _: &Arc<str>, _: &Owner) {}
         }
         let session: std::sync::Weak<dyn crate::owner::OwnerEnds> = std::sync::Weak::<Nobody>::new();
-        let place = crate::owner::Position { session, name: keys.name.clone() };
+        let position = crate::owner::Position { session, name: keys.name.clone() };
         let at = Moment { now, slept: std::time::Duration::ZERO };
-        World { entry: LockEntry::new(keys, place, terms), at, lease, number: 0 }
+        World { entry: LockEntry::new(keys, position, timing), at, lease, number: 0 }
     }
 
     fn begin(&mut self) -> Pending {
@@ -54,16 +54,22 @@ impl World {
         self.entry.begin_resume(self.number, "theirs:7".into(), "me", self.lease, self.at.now)
     }
 
-    fn resumed(&mut self, pending: &Pending, spread: Spread) -> Option<(u64, Arc<Fate>)> {
+    fn resumed(&mut self, pending: &Pending, spread: Spread) -> Option<(u64, Arc<LossSignal>)> {
         self.resumed_by(&Owner::new(), pending, spread)
     }
 
-    fn resumed_by(&mut self, owner: &Owner, pending: &Pending, spread: Spread) -> Option<(u64, Arc<Fate>)> {
+    fn resumed_by(
+        &mut self,
+        owner: &Owner,
+        pending: &Pending,
+        spread: Spread,
+    ) -> Option<(u64, Arc<LossSignal>)> {
         self.number += 1;
-        let (level, fate) = (self.number, Arc::<Fate>::default());
+        let (level, signal) = (self.number, Arc::<LossSignal>::default());
         let (fixed, max_hold, at_least, token) = (false, None, None, None);
-        let new = NewLevel { level, lease: self.lease, fixed, max_hold, at_least, fate: fate.clone(), token };
-        self.entry.resumed(pending, &new, owner, spread, self.at).then_some((level, fate))
+        let new =
+            NewLevel { level, lease: self.lease, fixed, max_hold, at_least, signal: signal.clone(), token };
+        self.entry.resumed(pending, &new, owner, spread, self.at).then_some((level, signal))
     }
 
     fn due(&mut self) -> Vec<Pending> {
@@ -140,7 +146,7 @@ fn a_move_without_an_answer_is_undone_on_each_master_that_it_was_sent_to() {
     let missing = Spread { missing: MasterSet::first(3), ..Spread::default() };
     world.entry.conclude(end, Ok(&Reply::Gone), missing, world.at);
     world.at.now += std::time::Duration::from_secs(2);
-    let [again] = &world.due()[..] else { panic!("once more") };
+    let [again] = &world.due()[..] else { panic!("single_attempt more") };
     assert!(again.is_end());
 }
 
@@ -185,9 +191,9 @@ fn a_move_that_is_answered_behind_the_grant_of_a_later_one_is_no_hold() {
 fn a_move_is_a_hold_beside_one_that_is_under_way_and_behind_an_earlier_one() {
     let mut world = World::new();
     let [first, second] = [(); 2].map(|()| world.begin());
-    let (_, fate) = world.resumed(&first, Spread::default()).unwrap();
+    let (_, signal) = world.resumed(&first, Spread::default()).unwrap();
     assert!(world.resumed(&second, Spread::default()).is_some());
-    assert_eq!(fate.loss(), Some(Loss::Gone));
+    assert_eq!(signal.loss(), Some(Loss::Gone));
 }
 
 #[test]
@@ -240,27 +246,27 @@ fn a_resumed_hold_passes_on_inside_the_process_for_as_long_as_any_other() {
     let second = std::time::Duration::from_secs(1);
     for in_time in [true, false] {
         let mut world = World::new();
-        world.entry.terms = Arc::new(Terms { handoff: second, ..*world.entry.terms });
+        world.entry.timing = Arc::new(Timing { handoff: second, ..*world.entry.timing });
         let pending = world.begin();
         let (level, _) = world.resumed(&pending, Spread::default()).unwrap();
-        let (waits, no, now) = (100, 101, world.at.now);
+        let (waits, command_id, now) = (100, 101, world.at.now);
         let stranger = Waiter::new(waits, Owner::new(), true, now).taking(true);
         world.entry.enter(stranger).unwrap();
         world.at.now += if in_time { second / 2 } else { second };
-        let released = world.entry.leave(pending.hold, level, Some(no), world.at);
+        let released = world.entry.leave(pending.hold, level, Some(command_id), world.at);
         let ask = AcquireParams {
-            once: false,
+            single_attempt: false,
             lease: world.lease,
             uuid: "me",
             fence: None,
-            takes: true,
+            accepts_handoff: true,
             nests: None,
             refuses: false,
             fixed: false,
-            names: false,
+            report_holder: false,
             line: None,
         };
-        match world.entry.admit(waits, no, ask, world.at) {
+        match world.entry.admit(waits, command_id, ask, world.at) {
             Admission::Take(hold) => assert!(in_time && hold == pending.hold),
             turn => assert!(!in_time && matches!(released, ReleaseStep::Send(_)), "{turn:?}"),
         }

@@ -15,14 +15,14 @@ use tokio::time::Instant;
 use self::master::{Listener, Master};
 use super::*;
 use crate::base::meter::Sample;
-use crate::base::{Drift, Fate, Lease, MasterSet, Moment, Outcome, Spread};
+use crate::base::{Drift, Lease, LossSignal, MasterSet, Moment, Outcome, Spread};
 use crate::error::Loss;
 use crate::owner::OwnerEnds;
 use crate::table::admission::{AcquireParams, Admission, NewLevel, NotHeld, Pause};
 use crate::table::effects::{Effects, LogEvent};
-use crate::table::level::Granted;
+use crate::table::level::Grant;
 use crate::table::outcome::{LateAnswer, Meaning, ReleaseStep};
-use crate::table::terms::{Terms, WarnAfter};
+use crate::table::timing::{Timing, WarnAfter};
 use crate::wire::{Action, Call, Pending, Reply};
 
 const DRIFT: Drift = Drift { factor: 0.0, slack: Duration::ZERO };
@@ -53,7 +53,7 @@ struct Asker {
     lease: Lease,
     fixed: bool,
     limit: Option<Duration>,
-    once: bool,
+    single_attempt: bool,
     asking: Option<Pending>,
     /// It has been polled before.
     known: bool,
@@ -65,7 +65,7 @@ struct Options {
     lease: Duration,
     fixed: bool,
     limit: Option<Duration>,
-    once: bool,
+    single_attempt: bool,
 }
 
 /// What the network does with a command of which nobody has read the answer.
@@ -84,7 +84,7 @@ enum Net {
 struct Kept {
     hold: u64,
     level: u64,
-    fate: Arc<Fate>,
+    signal: Arc<LossSignal>,
     /// Whose it was at its grant, where it was one of several branches of that owner.
     branch_of: Option<Owner>,
 }
@@ -95,7 +95,7 @@ struct World {
     master: Master,
     now: Instant,
     numbers: u64,
-    terms: Terms,
+    timing: Timing,
     askers: Vec<Asker>,
     guards: Vec<Kept>,
     /// Sent by guards and by the background; a pending of an asker is with that asker.
@@ -122,11 +122,11 @@ impl World {
         let now = Instant::now();
         let session: Weak<dyn OwnerEnds> = Weak::<Nobody>::new();
         let keys = Arc::new(Keys::new("", "stock"));
-        let place = Position { session, name: keys.name.clone() };
+        let position = Position { session, name: keys.name.clone() };
         let lease = Lease::new("lease", LEASE, DRIFT).unwrap();
         let (patience, retry) = (Duration::from_secs(1), Duration::from_millis(500));
         let handoff = Duration::ZERO;
-        let terms = Terms {
+        let timing = Timing {
             masters: 1,
             lease,
             drift: DRIFT,
@@ -142,11 +142,11 @@ impl World {
             roots.iter().flat_map(|root| [root.clone(), root.child(), root.child(), root.child().child()]);
         World {
             random: StdRng::seed_from_u64(seed),
-            entry: LockEntry::new(keys, place, terms),
+            entry: LockEntry::new(keys, position, timing),
             master: Master::default(),
             now,
             numbers: 0,
-            terms,
+            timing,
             askers: Vec::new(),
             guards: Vec::new(),
             flight: Vec::new(),
@@ -165,8 +165,8 @@ impl World {
 
     /// A hold passes on for so long after its grant.
     fn passes_on_for(&mut self, longest: Duration) {
-        self.terms.handoff = longest;
-        self.entry.terms = Arc::new(self.terms);
+        self.timing.handoff = longest;
+        self.entry.timing = Arc::new(self.timing);
     }
 
     fn at(&self) -> Moment {
@@ -183,10 +183,10 @@ impl World {
     }
 
     fn run(&mut self, pending: &Pending) -> Reply {
-        if let Some(reply) = self.ran.remove(&pending.no) {
+        if let Some(reply) = self.ran.remove(&pending.command_id) {
             return reply;
         }
-        if !self.entry.hold(pending.hold).is_some_and(|hold| hold.under_way(pending.no)) {
+        if !self.entry.hold(pending.hold).is_some_and(|hold| hold.under_way(pending.command_id)) {
             self.stale.push(pending.hold);
         }
         self.master.run(pending, self.now)
@@ -202,8 +202,8 @@ impl World {
         let fixed = self.dice(4) == 0;
         let asked = if fixed { Duration::from_millis(100 * (1 + self.dice(600) as u64)) } else { LEASE };
         let limit = (self.dice(8) == 0).then(|| Duration::from_secs(1 + self.dice(20) as u64));
-        let once = self.dice(4) == 0;
-        self.begin(owner, bare, Options { lease: asked, fixed, limit, once });
+        let single_attempt = self.dice(4) == 0;
+        self.begin(owner, bare, Options { lease: asked, fixed, limit, single_attempt });
     }
 
     /// A request's first poll.
@@ -218,7 +218,7 @@ impl World {
         if self.entry.enter(request.taking(!options.fixed)).is_err() {
             return;
         }
-        let Options { lease, fixed, limit, once } = options;
+        let Options { lease, fixed, limit, single_attempt } = options;
         let (lease, flag) = (Lease::new("lease", lease, DRIFT).unwrap(), Arc::<Flag>::default());
         self.askers.push(Asker {
             id,
@@ -227,7 +227,7 @@ impl World {
             lease,
             fixed,
             limit,
-            once,
+            single_attempt,
             asking: None,
             known: false,
         });
@@ -244,8 +244,8 @@ impl World {
         let keeps = self.dice(2) == 0;
         match keeps {
             true => {
-                let Granted { hold, level, fate, .. } = granted;
-                self.guards.push(Kept { hold, level, fate, branch_of: None });
+                let Grant { hold, level, signal, .. } = granted;
+                self.guards.push(Kept { hold, level, signal, branch_of: None });
                 self.samples.push(Sample::Nested);
                 (self.granted, self.taken) = (self.granted + 1, self.taken + 1);
             }
@@ -256,7 +256,7 @@ impl World {
 
     /// Polls one that was woken, or whose timer has come.
     fn poll(&mut self, at: usize) {
-        let (moment, no) = (self.at(), self.number());
+        let (moment, command_id) = (self.at(), self.number());
         let asker = &mut self.askers[at];
         asker.flag.0.store(false, SeqCst);
         asker.nap = asker.nap.filter(|nap| *nap > moment.now);
@@ -271,22 +271,22 @@ impl World {
             nests: nests.then_some(&connected as &dyn Fn() -> bool),
             refuses: self.refuses,
             fixed: asker.fixed,
-            once: asker.once,
+            single_attempt: asker.single_attempt,
             lease: asker.lease,
             uuid: "me",
             fence: None,
-            takes: std::mem::replace(&mut asker.known, true),
-            names: false,
-            line: self.terms.line,
+            accepts_handoff: std::mem::replace(&mut asker.known, true),
+            report_holder: false,
+            line: self.timing.line,
         };
-        let turn = self.entry.admit(id, no, ask, moment);
-        if asker.once && matches!(turn, Admission::Wait { refused: false, .. }) {
+        let turn = self.entry.admit(id, command_id, ask, moment);
+        if asker.single_attempt && matches!(turn, Admission::Wait { refused: false, .. }) {
             self.entry.wake_when_idle(&waker);
         }
         match turn {
             Admission::Ask(pending) => asker.asking = Some(pending),
             Admission::Take(hold) => self.takes(at, hold),
-            Admission::Wait { refused: true, .. } if asker.once => self.go(at),
+            Admission::Wait { refused: true, .. } if asker.single_attempt => self.go(at),
             Admission::Wait { until, refused } => {
                 if refused {
                     self.entry.waits(id, Location::caller(), moment.now);
@@ -307,19 +307,19 @@ impl World {
     /// The hold of another owner is this one's.
     fn takes(&mut self, at: usize, hold: u64) {
         let (moment, level) = (self.at(), self.number());
-        let (asker, fate) = (self.askers.remove(at), Arc::<Fate>::default());
+        let (asker, signal) = (self.askers.remove(at), Arc::<LossSignal>::default());
         let new = NewLevel {
             level,
             lease: asker.lease,
             fixed: asker.fixed,
             max_hold: asker.limit,
             at_least: None,
-            fate: fate.clone(),
+            signal: signal.clone(),
             token: None,
         };
         let (_granted, spent) = self.entry.take(asker.id, hold, &new, moment).expect("it is offered");
         let branch_of = spent.branch.then(|| spent.owner.clone());
-        self.guards.push(Kept { hold, level, fate, branch_of });
+        self.guards.push(Kept { hold, level, signal, branch_of });
         (self.granted, self.taken) = (self.granted + 1, self.taken + 1);
     }
 
@@ -328,7 +328,7 @@ impl World {
         let asker = self.askers.remove(at);
         if let Some(pending) = asker.asking {
             self.entry.conclude(&pending, Err(Outcome::Unknown), Spread::default(), self.at());
-            if self.ran.remove(&pending.no).is_none() {
+            if self.ran.remove(&pending.command_id).is_none() {
                 self.late.push(pending);
             }
         }
@@ -376,7 +376,7 @@ impl World {
                 }
             }
         }
-        if self.askers[at].once {
+        if self.askers[at].single_attempt {
             return self.go(at);
         }
         self.poll(at);
@@ -396,14 +396,14 @@ impl World {
     fn grant(&mut self, at: usize, pending: &Pending) {
         let (moment, level) = (self.at(), self.number());
         let asker = &self.askers[at];
-        let fate = Arc::<Fate>::default();
+        let signal = Arc::<LossSignal>::default();
         let new = NewLevel {
             level,
             lease: asker.lease,
             fixed: asker.fixed,
             max_hold: asker.limit,
             at_least: None,
-            fate: fate.clone(),
+            signal: signal.clone(),
             token: None,
         };
         match self.entry.granted(asker.id, pending, &new, Spread::default(), moment) {
@@ -411,7 +411,7 @@ impl World {
                 self.askers.remove(at);
                 self.granted += 1;
                 let branch_of = request.branch.then_some(request.owner);
-                self.guards.push(Kept { hold: pending.hold, level, fate, branch_of });
+                self.guards.push(Kept { hold: pending.hold, level, signal, branch_of });
                 self.wake();
             }
             Err(_) => self.poll(at),
@@ -437,8 +437,8 @@ impl World {
             assert_eq!(self.entry.due(true), due, "it has to be looked at sooner");
             return;
         }
-        let no = sends.then(|| self.number());
-        if let ReleaseStep::Send(pending) = self.entry.leave(guard.hold, guard.level, no, moment) {
+        let command_id = sends.then(|| self.number());
+        if let ReleaseStep::Send(pending) = self.entry.leave(guard.hold, guard.level, command_id, moment) {
             self.flight.push(pending);
         }
         self.wake();
@@ -566,7 +566,7 @@ mod wakes;
 impl World {
     /// An acquire that is nobody's any more.
     fn bygone(&self) -> Pending {
-        let action = Action::Acquire { count: 1, lease: self.terms.lease };
+        let action = Action::Acquire { count: 1, lease: self.timing.lease };
         let (field, masters) = ("me:7".into(), MasterSet::ALL);
         let (sent, repeated, fence) = (self.now, false, None);
         let call = Call {
@@ -575,19 +575,19 @@ impl World {
             action,
             fence,
             sharded: false,
-            names: false,
+            report_holder: false,
             from: None,
             end: Default::default(),
             line: None,
         };
-        Pending { hold: 7, no: 7, call, masters, repeated, sent }
+        Pending { hold: 7, command_id: 7, call, masters, repeated, sent }
     }
 }
 
 #[test]
 fn what_a_master_that_is_away_may_have_waits_for_its_return() {
     let mut world = World::new(1);
-    let (pending, terms) = (world.bygone(), world.terms);
+    let (pending, timing) = (world.bygone(), world.timing);
     world.entry.straggled(&pending, 2, LateAnswer::There, world.now);
     let asked = |world: &mut World, away| {
         let commands = world.entry.check(world.at(), true, away, &mut || 8);
@@ -595,11 +595,11 @@ fn what_a_master_that_is_away_may_have_waits_for_its_return() {
     };
     for _ in 0..8 {
         assert_eq!(asked(&mut world, MasterSet::first(3)), []);
-        world.now += terms.lease.duration() / 20;
+        world.now += timing.lease.duration() / 20;
     }
     world.entry.orphans.retry(2, world.now);
     // It is due, and some time has passed since they were looked at.
-    world.now += terms.lease.duration() / 20;
+    world.now += timing.lease.duration() / 20;
     assert_eq!(asked(&mut world, MasterSet::first(2)), [MasterSet::one(2)]);
 }
 
@@ -662,6 +662,6 @@ fn what_is_left_on_a_master_is_ended_at_once_where_nothing_was_left_before() {
 /// The memory for each held lock, beside its names: a part that most locks never have is behind a pointer.
 #[test]
 fn a_held_lock_at_rest_takes_no_more_than_this() {
-    let sizes = [size_of::<LockEntry>(), size_of::<Hold>(), size_of::<Level>(), size_of::<Fate>()];
+    let sizes = [size_of::<LockEntry>(), size_of::<Hold>(), size_of::<Level>(), size_of::<LossSignal>()];
     assert!(sizes.iter().zip([184, 336, 72, 48]).all(|(size, most)| *size <= most), "{sizes:?}");
 }

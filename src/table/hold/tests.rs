@@ -19,9 +19,9 @@ fn over(sent: Instant, n: u64) -> Instant {
     sent + seconds(n) - seconds(n).mul_f64(0.01) - Duration::from_millis(2)
 }
 
-fn terms(now: Instant) -> Terms {
+fn timing(now: Instant) -> Timing {
     let (lease, patience, retry) = (lease(30), seconds(1), seconds(1));
-    Terms {
+    Timing {
         masters: 1,
         lease,
         drift: DRIFT,
@@ -35,9 +35,9 @@ fn terms(now: Instant) -> Terms {
 }
 
 fn hold(now: Instant, asked: u64) -> Hold {
-    let terms = terms(now);
+    let timing = timing(now);
     let mut hold =
-        Hold::asked(1, Arc::new(Keys::new("", "stock")), "me:1".into(), terms, lease(asked), None, now).0;
+        Hold::asked(1, Arc::new(Keys::new("", "stock")), "me:1".into(), timing, lease(asked), None, now).0;
     assert!(hold.is_asked() && !hold.lives() && !hold.ends() && !hold.is_over());
     assert!(hold.finish(1, now).is_some());
     hold.confirmed(lease(asked), now, Duration::ZERO);
@@ -45,7 +45,7 @@ fn hold(now: Instant, asked: u64) -> Hold {
 }
 
 fn level(id: u64, until: Option<Instant>) -> Level {
-    let (owner, fate) = (Owner::new(), Arc::default());
+    let (owner, signal) = (Owner::new(), Arc::default());
     let (watched, until) = (until.is_none(), until.map(Stamp::from));
     Level {
         id,
@@ -56,7 +56,7 @@ fn level(id: u64, until: Option<Instant>) -> Level {
         watched,
         until,
         max_hold: None,
-        fate,
+        signal,
     }
 }
 
@@ -96,7 +96,7 @@ fn a_fixed_hold_ends_with_the_latest_of_its_levels() {
     assert!(!hold.is_renewable());
     hold.leave(2).unwrap();
     assert_eq!(hold.end(), over(now, 10), "back, with the level that promised more");
-    assert!(hold.end() < hold.sure_until);
+    assert!(hold.end() < hold.valid_until);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_level_whose_max_hold_is_over_leaves_the_key_to_its_lease() {
     let mut hold = hold(now, 30);
     hold.enter(Level { max_hold: Some((now + seconds(5)).into()), ..level(1, None) }, 1);
     assert_eq!((hold.end_of(1), hold.end()), (now + seconds(5), over(now, 30)));
-    assert!(hold.levels[0].fate.seal(Loss::MaxHold));
+    assert!(hold.levels[0].signal.seal(Loss::MaxHold));
     assert!(hold.lives() && !hold.is_renewable());
     assert_eq!(hold.end(), over(now, 30));
     hold.enter(level(2, None), 2);
@@ -126,10 +126,10 @@ fn a_level_whose_max_hold_is_over_leaves_the_key_to_its_lease() {
 #[test]
 fn renewals_are_due_within_a_thirtieth_before_a_third_of_the_lease() {
     let now = Instant::now();
-    let terms = terms(now);
+    let timing = timing(now);
     for millis in [0, 1, 499, 500, 999, 1000, 12_345] {
         let sent = now + Duration::from_millis(millis);
-        let (due, third) = (terms.renew_at(sent), sent + LEASE / 3);
+        let (due, third) = (timing.renew_at(sent), sent + LEASE / 3);
         assert!(due <= third && third - due < LEASE / 30, "{millis}: {:?}", third - due);
         assert_eq!((due - now).as_nanos() % seconds(1).as_nanos(), 0, "in step with others");
     }
@@ -151,7 +151,7 @@ fn what_is_sent_next_follows_from_what_stands() {
     hold.begin(Action::Release { count: 0 }, Sender::Request, 9, now);
     assert!(hold.next_action().is_none() && hold.overdue() == Some(now + seconds(1)));
     assert!(hold.finish(8, now).is_none() && hold.finish(9, now).is_some());
-    hold.goes(false);
+    hold.mark_gone(false);
     assert!(hold.next_action().is_none() && hold.is_over());
 }
 
@@ -184,7 +184,7 @@ fn a_loss_is_final_and_reported_once() {
     hold.enter(level(2, None), 2);
     assert_eq!(hold.lose(Loss::Gone, false, now).len(), 2);
     assert!(hold.lose(Loss::Expired, false, now).is_empty());
-    assert_eq!((hold.loss(), hold.levels[0].fate.loss()), (Some(Loss::Gone), Some(Loss::Gone)));
+    assert_eq!((hold.loss(), hold.levels[0].signal.loss()), (Some(Loss::Gone), Some(Loss::Gone)));
     assert!(!hold.lives() && hold.end() <= now && hold.next_action().is_none());
     hold.leave(2).unwrap();
     assert_eq!(hold.next_action(), None, "while a guard is left");
@@ -204,7 +204,7 @@ fn an_unknown_outcome_is_settled_after_a_pause() {
     hold.unknown(2, later);
     assert!(hold.is_unsettled() && hold.failures == 1 && !hold.release_tried && !hold.is_renewable());
     assert_eq!(hold.retry_at, later + seconds(1));
-    assert_eq!(hold.stands_until, later + LEASE, "it may have run only now");
+    assert_eq!(hold.gone_by, later + LEASE, "it may have run only now");
 }
 
 #[test]
@@ -216,13 +216,13 @@ fn what_has_become_of_a_hold_is_kept_at_its_end() {
     assert!(lost.ends() && lost.next_action() == Some(Action::END), "though a guard is left");
     lost.unsettle();
     assert!(!lost.is_unsettled(), "there is nothing to settle");
-    lost.goes(false);
+    lost.mark_gone(false);
     assert!(lost.is_gone() && !lost.ends() && lost.lose(Loss::Gone, false, now).is_empty());
     assert_eq!((lost.loss(), lost.frees_nobody()), (Some(Loss::Expired), false));
 
     let mut refused = hold(now, 30);
-    refused.goes(true);
-    refused.goes(false);
+    refused.mark_gone(true);
+    refused.mark_gone(false);
     assert!(refused.frees_nobody() && refused.loss().is_none());
 }
 
@@ -243,13 +243,13 @@ fn what_masters_lack_is_put_there_first_of_all() {
 fn an_end_that_may_have_run_is_known_to_be_repeated() {
     let now = Instant::now();
     let mut hold = hold(now, 30);
-    for (no, repeated) in [(2, false), (3, true)] {
-        let end = hold.begin(Action::END, Sender::Background, no, now);
+    for (command_id, repeated) in [(2, false), (3, true)] {
+        let end = hold.begin(Action::END, Sender::Background, command_id, now);
         assert_eq!((end.repeated, end.rule()), (repeated, Rule::End { repeated }));
-        hold.unknown(no, now);
+        hold.unknown(command_id, now);
     }
-    hold.goes(true);
-    hold.apart.change(|apart| apart.spread.remains = MasterSet::one(2));
+    hold.mark_gone(true);
+    hold.copies.change(|copies| copies.spread.remains = MasterSet::one(2));
     let end = hold.begin(Action::END, Sender::Background, 4, now);
     assert_eq!((end.masters, end.rule()), (MasterSet::one(2), Rule::Remains));
 }
@@ -261,9 +261,9 @@ fn a_settle_that_was_put_off_leaves_the_counter_to_the_renewals() {
     hold.fence = Some(Arc::new(Fence { counter: "token".into(), least: Some(7), stays: None }));
     hold.enter(level(1, None), 1);
     let settle = Action::Settle { count: 1, lease: lease(30) };
-    for (no, counts) in [(2, true), (3, false)] {
-        assert_eq!(hold.begin(settle, Sender::Background, no, now).call.fence.is_some(), counts);
-        hold.unknown(no, now);
+    for (command_id, counts) in [(2, true), (3, false)] {
+        assert_eq!(hold.begin(settle, Sender::Background, command_id, now).call.fence.is_some(), counts);
+        hold.unknown(command_id, now);
     }
     let renewal = hold.begin(Action::Renew { lease: lease(30) }, Sender::Background, 4, now);
     assert!(renewal.call.fence.is_some());
@@ -410,8 +410,8 @@ fn an_end_or_a_lower_count_is_owed_until_it_is_confirmed() {
     hold.begin(Action::END, Sender::Background, 2, now);
     assert!(hold.owes(), "it is under way");
     hold.finish(2, now).unwrap();
-    hold.goes(false);
-    hold.apart.change(|apart| apart.spread.remains = MasterSet::one(1));
+    hold.mark_gone(false);
+    hold.copies.change(|copies| copies.spread.remains = MasterSet::one(1));
     assert!(!hold.owes(), "what a minority may have holds nothing");
 }
 
@@ -446,11 +446,11 @@ fn what_was_answered_late_goes_before_a_command_that_is_sent_later() {
     let now = Instant::now();
     let mut hold = hold(now, 30);
     hold.enter(level(1, None), 1);
-    for (no, action) in [(2, Action::Renew { lease: lease(30) }), (3, Action::END)] {
-        hold.apart.change(|apart| apart.late = MasterSet::one(2));
-        hold.begin(action, Sender::Background, no, now);
-        assert_eq!(hold.apart.late, MasterSet::NONE);
-        hold.finish(no, now).unwrap();
+    for (command_id, action) in [(2, Action::Renew { lease: lease(30) }), (3, Action::END)] {
+        hold.copies.change(|copies| copies.late = MasterSet::one(2));
+        hold.begin(action, Sender::Background, command_id, now);
+        assert_eq!(hold.copies.late, MasterSet::NONE);
+        hold.finish(command_id, now).unwrap();
     }
 }
 
@@ -472,7 +472,7 @@ fn only_the_first_acquire_of_a_hold_is_for_a_new_field() {
     let now = Instant::now();
     let fence = Arc::new(Fence { counter: "token".into(), least: Some(7), stays: None });
     let (keys, field) = (Arc::new(Keys::new("", "stock")), "me:1".into());
-    let (mut hold, first) = Hold::asked(1, keys, field, hold(now, 30).terms, lease(30), Some(fence), now);
+    let (mut hold, first) = Hold::asked(1, keys, field, hold(now, 30).timing, lease(30), Some(fence), now);
     assert_eq!((first.rule(), first.call.fence.is_some()), (Rule::Fresh, true));
     hold.finish(1, now).unwrap();
     hold.enter(level(1, None), 1);

@@ -4,7 +4,7 @@ use std::panic::Location;
 #[track_caller]
 fn named(name: &str) -> Named {
     let group = name.split(':').next().unwrap_or_default().into();
-    Named { name: name.into(), group, place: Location::caller() }
+    Named { name: name.into(), group, location: Location::caller() }
 }
 
 /// Returns what is reported when these locks are taken, one under the other, and released again.
@@ -48,8 +48,11 @@ fn a_report_has_the_places_of_both_orders() {
     order.holds(2, owner.clone(), second[0].clone());
     let reported = order.asks(&owner, &second[1], u64::MAX).pop().unwrap();
     let lines = |places: [Place; 2]| places.map(|place| (place.line(), place.column()));
-    assert_eq!(lines([reported.outer.1, reported.inner.1]), lines(second.each_ref().map(|one| one.place)));
-    assert_eq!(lines([reported.before.0, reported.before.1]), lines(first.each_ref().map(|one| one.place)));
+    assert_eq!(lines([reported.outer.1, reported.inner.1]), lines(second.each_ref().map(|one| one.location)));
+    assert_eq!(
+        lines([reported.before.0, reported.before.1]),
+        lines(first.each_ref().map(|one| one.location))
+    );
 }
 
 #[test]

@@ -200,7 +200,10 @@ fn requests_of_a_tree_are_found_among_many_until_the_last_of_them_goes() {
     }
     assert!(!queue.may_have_kin(&tree));
     (0..2 * MANY as u64).for_each(|id| drop(queue.leave(id)));
-    assert!(queue.0.is_some_and(|waiters| waiters.kin.is_none()), "few are looked at one by one");
+    assert!(
+        queue.0.is_some_and(|waiters| waiters.waiters_per_tree.is_none()),
+        "few are looked at one by one"
+    );
 }
 
 #[test]
@@ -219,7 +222,11 @@ fn the_room_of_a_queue_goes_to_whoever_asks_next() {
     assert!(next.0.is_some() && next.is_empty() && spare.0.is_empty());
     next.wake_when_idle(Waker::noop().clone());
     next.give_room(&mut spare);
-    assert!(spare.0.is_empty() && next.idlers().is_some_and(|idlers| idlers.len() == 1), "it waits");
+    assert!(
+        spare.0.is_empty()
+            && next.command_waiters().is_some_and(|command_waiters| command_waiters.len() == 1),
+        "it waits"
+    );
     (0..2 * MANY as u64).for_each(|id| next.enter(request(id, &owner, false, now), false).unwrap());
     (0..2 * MANY as u64).for_each(|id| drop(next.leave(id)));
     next.give_room(&mut spare);

@@ -5,7 +5,7 @@ use crate::base::{Drift, Stamp};
 use crate::error::Loss;
 use crate::owner::Owner;
 use crate::table::hold::Sender;
-use crate::table::terms::Terms;
+use crate::table::timing::Timing;
 
 const DRIFT: Drift = Drift { factor: 0.0, slack: Duration::ZERO };
 
@@ -23,7 +23,7 @@ fn lease() -> Lease {
 
 /// Granted at `now`, by a command that was sent then.
 fn held(now: Instant, level: Level) -> Hold {
-    let terms = Terms {
+    let timing = Timing {
         masters: 1,
         lease: lease(),
         drift: DRIFT,
@@ -35,7 +35,7 @@ fn held(now: Instant, level: Level) -> Hold {
         line: None,
     };
     let keys = Arc::new(Keys::new("", "stock"));
-    let mut hold = Hold::asked(1, keys, "me:1".into(), terms, lease(), None, now).0;
+    let mut hold = Hold::asked(1, keys, "me:1".into(), timing, lease(), None, now).0;
     hold.finish(1, now);
     hold.confirmed(lease(), now, Duration::ZERO);
     hold.enter(level, 1);
@@ -43,7 +43,7 @@ fn held(now: Instant, level: Level) -> Hold {
 }
 
 fn watched() -> Level {
-    let (owner, fate) = (Owner::new(), Arc::default());
+    let (owner, signal) = (Owner::new(), Arc::default());
     let polled = Default::default();
     Level {
         id: 2,
@@ -53,7 +53,7 @@ fn watched() -> Level {
         watched: true,
         until: None,
         max_hold: None,
-        fate,
+        signal,
         polled,
     }
 }
@@ -68,7 +68,7 @@ fn a_hold_is_renewed_beside_the_watchdog_a_third_of_a_lease_after_its_last_confi
     assert_eq!(due.call.action, Action::Renew { lease: lease() });
     // The command may run within 5 s, answered or not.
     let longest = now + seconds(10 + 5 + 30);
-    assert_eq!((hold.perhaps_until, hold.stands_until), (longest, longest));
+    assert_eq!((hold.maybe_until, hold.gone_by), (longest, longest));
     hold.stood_in(lease(), at(now + seconds(10)), at(now + seconds(12)));
     assert_eq!(hold.end(), now + seconds(40), "from before the send");
     assert!(hold.stand_in(seconds(20), seconds(5), now + seconds(19)).is_none());

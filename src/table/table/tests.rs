@@ -1,5 +1,5 @@
 use super::*;
-use crate::base::Fate;
+use crate::base::LossSignal;
 use crate::base::Spread;
 use crate::base::{Drift, Lease, Moment};
 use crate::owner::Owner;
@@ -14,11 +14,11 @@ impl OwnerEnds for Nobody {
     fn owner_ended(&self, _: &Arc<str>, _: &Owner) {}
 }
 
-fn terms(now: Instant) -> Terms {
+fn timing(now: Instant) -> Timing {
     let drift = Drift { factor: 0.0, slack: Duration::ZERO };
     let lease = Lease::new("lease", Duration::from_secs(30), drift).unwrap();
     let (patience, retry) = (Duration::from_secs(60), Duration::from_millis(500));
-    Terms {
+    Timing {
         masters: 1,
         lease,
         drift,
@@ -34,7 +34,7 @@ fn terms(now: Instant) -> Terms {
 /// In Redisson's naming, two names have one channel.
 #[test]
 fn a_channel_is_subscribed_to_until_no_lock_of_it_needs_it() {
-    let mut table = LockTable::new(terms(Instant::now()).into(), None);
+    let mut table = LockTable::new(timing(Instant::now()).into(), None);
     let [one, other] = ["x", "{x}"].map(|name| Keys::new("", name));
     assert_eq!(one.channel(), other.channel());
     assert!(table.subscribe(&one, true) && table.subscribe(&other, true));
@@ -49,7 +49,7 @@ fn a_channel_is_subscribed_to_until_no_lock_of_it_needs_it() {
 fn what_is_due_is_unattended_once_the_background_has_not_looked_for_so_long() {
     let (now, second) = (Instant::now(), Duration::from_secs(1));
     let is_unattended = |due, takeover| {
-        let mut table = LockTable::new(terms(now).into(), None);
+        let mut table = LockTable::new(timing(now).into(), None);
         table.agenda.insert(due, 0);
         table.is_unattended(takeover, now)
     };
@@ -63,14 +63,14 @@ fn what_is_due_is_unattended_once_the_background_has_not_looked_for_so_long() {
 fn entries_stay_for_their_handles_and_few_beside_them() {
     let now = Instant::now();
     let nobody: Weak<dyn OwnerEnds> = Weak::<Nobody>::new();
-    let mut table = LockTable::new(terms(now).into(), None);
+    let mut table = LockTable::new(timing(now).into(), None);
     let take = |table: &mut LockTable, name: &str| {
         let keys = Arc::new(Keys::new("", name));
         let due = now + Duration::from_secs(1);
         let schedule = |entry: &mut LockEntry, _: &mut dyn FnMut() -> u64| entry.scheduled = Some(due);
         table.visit(&keys, &nobody, now, &mut VisitEffects::default(), schedule);
         // Noted by the visit.
-        table.agenda.insert(due, keys.place.get());
+        table.agenda.insert(due, keys.slot.get());
         keys
     };
     let handles: Vec<_> = (0..100).map(|at| take(&mut table, &format!("kept:{at}"))).collect();
@@ -84,11 +84,11 @@ fn entries_stay_for_their_handles_and_few_beside_them() {
         (table.places.len(), table.places.len())
     );
     for (at, keys) in handles.iter().enumerate() {
-        assert_eq!(table.places.get(&keys.name), Some(&keys.place.get()), "{at}");
+        assert_eq!(table.places.get(&keys.name), Some(&keys.slot.get()), "{at}");
     }
     // Another handle of the same lock finds the entry of the first one.
     let before = table.places.len();
-    assert_eq!(take(&mut table, "kept:7").place.get(), handles[7].place.get());
+    assert_eq!(take(&mut table, "kept:7").slot.get(), handles[7].slot.get());
     assert_eq!(table.places.len(), before);
 }
 
@@ -96,9 +96,9 @@ fn entries_stay_for_their_handles_and_few_beside_them() {
 #[test]
 fn pairs_of_grants_and_releases_wake_the_background_once() {
     let now = Instant::now();
-    let terms = terms(now);
-    let lease = terms.lease;
-    let (mut table, keys) = (LockTable::new(terms.into(), None), Arc::new(Keys::new("", "stock")));
+    let timing = timing(now);
+    let lease = timing.lease;
+    let (mut table, keys) = (LockTable::new(timing.into(), None), Arc::new(Keys::new("", "stock")));
     let nobody: Weak<dyn OwnerEnds> = Weak::<Nobody>::new();
     table.due(now);
     let mut woken = 0;
@@ -117,12 +117,12 @@ fn pairs_of_grants_and_releases_wake_the_background_once() {
                 nests: None,
                 refuses: false,
                 fixed: false,
-                once: false,
+                single_attempt: false,
                 lease,
                 uuid: "me",
                 fence: None,
-                takes: false,
-                names: false,
+                accepts_handoff: false,
+                report_holder: false,
                 line: None,
             };
             let Admission::Ask(asked) = entry.admit(id, number(), ask, at) else {
@@ -132,9 +132,9 @@ fn pairs_of_grants_and_releases_wake_the_background_once() {
         });
         let pending = pending.unwrap();
         visit(&mut |entry, _| {
-            let fate = Arc::<Fate>::default();
+            let signal = Arc::<LossSignal>::default();
             let new =
-                NewLevel { level, lease, fixed: false, max_hold: None, at_least: None, fate, token: None };
+                NewLevel { level, lease, fixed: false, max_hold: None, at_least: None, signal, token: None };
             assert!(entry.granted(id, &pending, &new, Spread::default(), at).is_ok());
         });
         let mut release = None;
@@ -159,7 +159,7 @@ fn what_is_due_wakes_the_background_where_it_is_due_sooner_or_the_background_sle
     let begun = Instant::now();
     let at = |millis| begun + Duration::from_millis(millis);
     for (due, now, wakes) in [(9, 5, true), (10, 5, false), (11, 10, false), (10, 10, true), (11, 11, true)] {
-        let mut table = LockTable::new(terms(begun).into(), None);
+        let mut table = LockTable::new(timing(begun).into(), None);
         table.schedule(0, None, Some(at(10)), begun);
         table.due(begun);
         assert_eq!(table.schedule(1, None, Some(at(due)), at(now)), wakes, "{due} {now}");
@@ -171,9 +171,9 @@ fn what_is_due_wakes_the_background_where_it_is_due_sooner_or_the_background_sle
 #[test]
 fn the_answer_to_a_renewal_mostly_leaves_its_entry_where_it_is_in_the_agenda() {
     let now = Instant::now();
-    let terms = terms(now);
-    let lease = terms.lease;
-    let (mut table, keys) = (LockTable::new(terms.into(), None), Arc::new(Keys::new("", "stock")));
+    let timing = timing(now);
+    let lease = timing.lease;
+    let (mut table, keys) = (LockTable::new(timing.into(), None), Arc::new(Keys::new("", "stock")));
     let nobody: Weak<dyn OwnerEnds> = Weak::<Nobody>::new();
     type Visit<'a> = &'a mut dyn FnMut(&mut LockEntry, &mut dyn FnMut() -> u64, Moment);
     let mut visit = |now, visit: Visit<'_>| {
@@ -191,17 +191,18 @@ fn the_answer_to_a_renewal_mostly_leaves_its_entry_where_it_is_in_the_agenda() {
             nests: None,
             refuses: false,
             fixed: false,
-            once: false,
+            single_attempt: false,
             lease,
             uuid: "me",
             fence: None,
-            takes: false,
-            names: false,
+            accepts_handoff: false,
+            report_holder: false,
             line: None,
         };
         let Admission::Ask(asked) = entry.admit(id, number(), ask, at) else { panic!("nobody is before it") };
         let (fixed, max_hold, at_least) = (false, None, None);
-        let new = NewLevel { level: 1, lease, fixed, max_hold, at_least, fate: Arc::default(), token: None };
+        let new =
+            NewLevel { level: 1, lease, fixed, max_hold, at_least, signal: Arc::default(), token: None };
         assert!(entry.granted(id, &asked, &new, Spread::default(), at).is_ok());
     });
     let mut renewals = Vec::new();

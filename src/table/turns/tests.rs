@@ -46,7 +46,7 @@ fn who_has_not_had_the_lock_for_long_is_not_waited_for() {
 /// Known processes keep their slots; a new one is ignored while all are taken.
 #[test]
 fn as_many_are_known_as_there_is_room_for() {
-    let names: Vec<String> = (0..40).map(|no| no.to_string()).collect();
+    let names: Vec<String> = (0..40).map(|number| number.to_string()).collect();
     let mut turns = behind(&names.iter().map(String::as_str).collect::<Vec<_>>());
     assert_eq!(turns.until_due(), MOST as u32 * MISSED);
     (0..97).for_each(|_| turns.note());

@@ -42,10 +42,10 @@ impl Call {
         let (script, count, rest) = (*words.first()?, words.get(1)?, words.get(2..)?);
         let script = ALL.into_iter().find(|one| *one.sha == script || one.body == script)?;
         let (keys, args) = rest.split_at_checked(count.parse().ok()?)?;
-        let (mut args, mut names, mut line) = (args, false, None);
+        let (mut args, mut report_holder, mut line) = (args, false, None);
         let mut keys = keys;
         match *args {
-            [ref before @ .., WHOSE] => (args, names) = (before, true),
+            [ref before @ .., WHOSE] => (args, report_holder) = (before, true),
             [ref before @ .., told, AGAIN] => (args, line) = (before, Some(read_line(told, true)?)),
             [ref before @ .., told] if keys.last()?.starts_with("nestlock_line:") => {
                 (args, line) = (before, Some(read_line(told, false)?));
@@ -112,7 +112,7 @@ impl Call {
         };
         let field = if action == Action::Force { "" } else { args.first().copied().unwrap_or_default() };
         let fits = channel.is_none_or(|channel| **channel == **keys.channel());
-        let call = Call { keys, field: field.into(), action, fence, sharded, names, from, end, line };
+        let call = Call { keys, field: field.into(), action, fence, sharded, report_holder, from, end, line };
         fits.then(|| (script.sha.as_str(), call))
     }
 }
@@ -216,7 +216,7 @@ fn each_call_is_read_as_it_was_written() {
                 _ => KeyEnd::Stays,
             };
             let from = matches!(action, Action::Move { .. }).then(|| "f:9".into());
-            let names = sharded && matches!(action, Action::Acquire { .. } | Action::Look);
+            let report_holder = sharded && matches!(action, Action::Acquire { .. } | Action::Look);
             let (sharded, fields) = (
                 sharded && !plain,
                 !matches!(action, Action::Force | Action::Look | Action::Who | Action::Waiters),
@@ -228,7 +228,7 @@ fn each_call_is_read_as_it_was_written() {
                 action,
                 fence,
                 sharded,
-                names,
+                report_holder,
                 from,
                 end,
                 line: None,
@@ -252,7 +252,7 @@ fn each_call_is_read_as_it_was_written() {
                 assert_eq!((&read.field, read.action, &read.fence), (&call.field, call.action, &call.fence));
                 assert_eq!((read.sharded, &read.from), (call.sharded, &call.from));
                 assert_eq!(read.end, call.end);
-                assert_eq!(read.names, call.names && call.line.is_none());
+                assert_eq!(read.report_holder, call.report_holder && call.line.is_none());
                 let again = matches!(action, Action::Acquire { .. });
                 let line = call.line.map(|line| Line { again: again && line.again, ..line });
                 assert_eq!(read.line, line);

@@ -50,7 +50,7 @@ fn calls() -> [Call; 9] {
         action,
         fence: None,
         sharded: false,
-        names: false,
+        report_holder: false,
         from: matches!(action, Action::Move { .. }).then(|| "f:9".into()),
         end: KeyEnd::Stays,
         line: None,
@@ -75,7 +75,7 @@ fn what_takes_a_holds_place_has_the_number_that_no_hold_has() {
 #[test]
 fn an_acquire_says_last_that_it_asks_for_a_name() {
     for call in calls().into_iter().chain(fenced()) {
-        let (plain, naming) = (words(&call.evalsha()), Call { names: true, ..call.clone() });
+        let (plain, naming) = (words(&call.evalsha()), Call { report_holder: true, ..call.clone() });
         let asks = matches!(call.action, Action::Acquire { .. } | Action::Look);
         let last: &[&str] = if asks { &["whose"] } else { &[] };
         assert_eq!(words(&naming.evalsha()).strip_prefix(&*plain).unwrap(), last);
@@ -142,7 +142,7 @@ fn what_is_told_of_a_line_stands_last() {
         let [term, stays] = [term, stays].map(|time| Lease::new("time", time, drift).unwrap());
         Some(Line { term, stays, again, sharded: false })
     };
-    let ask = |action| Call { line: line(false), names: true, ..Call::of("app:k", "f:1", action) };
+    let ask = |action| Call { line: line(false), report_holder: true, ..Call::of("app:k", "f:1", action) };
     let (count, lease) = (1, lease());
     let [acquire, end, force] = [Action::Acquire { count, lease }, Action::END, Action::Force].map(ask);
     let keys = ["2", "app:k", "nestlock_line:{app:k}"];
@@ -240,7 +240,7 @@ fn fenced() -> [Call; 4] {
             action,
             fence,
             sharded: false,
-            names: false,
+            report_holder: false,
             from: None,
             end: KeyEnd::Stays,
             line: None,

@@ -39,7 +39,7 @@ fn topology(ids: [&str; 2], ports: [u16; 3]) -> Topology {
 
 fn refuse(node: &Node) {
     let failed = Some(Error::new(ErrorKind::Unavailable, "refused"));
-    node.server.line().state.send_replace(State::Down { attempt: 1, failed });
+    node.server.slot().state.send_replace(State::Down { attempt: 1, failed });
 }
 
 /// Returns a connection to nobody, and its other end.
@@ -62,7 +62,7 @@ async fn a_cluster_is_away_where_no_node_can_be_connected_to() {
     assert_eq!(nodes.wait_connected().await.unwrap().unwrap().kind(), ErrorKind::Unavailable);
     let (link, _theirs) = link().await;
     let [one, two] = [1, 2].map(|port| nodes.at(node_address(port)).unwrap());
-    two.server.line().state.send_replace(State::Up(link));
+    two.server.slot().state.send_replace(State::Up(link));
     assert!(nodes.wait_connected().await.unwrap().is_none());
     one.server.close();
     assert_eq!(nodes.wait_connected().await.unwrap_err().kind(), ErrorKind::Closed);
@@ -77,7 +77,7 @@ async fn a_lock_is_connected_to_with_the_node_of_its_slot_once_all_changes_are_r
     let serves =
         |slot: &u16, port| nodes.owner(*slot).is_ok_and(|node| node.node_address == node_address(port));
     let [one, two] = [1, 2].map(|port| (0..16_384).find(|slot| serves(slot, port)).unwrap());
-    nodes.at(node_address(2)).unwrap().server.line().state.send_replace(State::Up(link));
+    nodes.at(node_address(2)).unwrap().server.slot().state.send_replace(State::Up(link));
     assert!(nodes.is_connected(two) && !nodes.is_connected(one));
     nodes.moved(one, &node_address(2));
     assert!(!nodes.is_connected(two), "what has moved is not reported yet");
@@ -98,7 +98,7 @@ async fn a_node_forwards_messages_unless_it_is_refused_while_others_are_not() {
     let [one, two] = [1, 2].map(|port| nodes.at(node_address(port)).unwrap());
     refuse(&one);
     assert_eq!(forwards(), [true, true, true, false], "no other one is better");
-    two.server.line().state.send_replace(State::Up(link));
+    two.server.slot().state.send_replace(State::Up(link));
     assert_eq!(forwards(), [false, true, true, false]);
     refuse(&two);
     assert_eq!(forwards(), [true, true, true, false]);

@@ -30,7 +30,7 @@ async fn another_node_is_chosen_and_of_those_one_that_is_connected_to() {
     // The tasks of the nodes do not run in between: nothing is awaited.
     let down = |host: &str| {
         let node = nodes.at(at(host)).unwrap();
-        node.server.line().state.send_replace(State::Down { attempt: 1, failed: None });
+        node.server.slot().state.send_replace(State::Down { attempt: 1, failed: None });
     };
     down("c");
     assert_eq!(choices(&chooser), "b");

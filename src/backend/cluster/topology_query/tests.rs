@@ -44,7 +44,7 @@ fn ids(all: &str) -> Ids {
 fn report(port: u16, all: &str) -> NodeReport {
     let mut topology = Topology { slots: Slots::new(), replicas: Vec::new(), ids: ids(all) };
     topology.slots.assign(0..=16383, &node_address(port));
-    NodeReport { topology, node_address: node_address(port), address: HOST.into(), line: None }
+    NodeReport { topology, node_address: node_address(port), address: HOST.into(), slot: None }
 }
 
 /// The successor is the cluster that most seeds belong to now, or what is left of the old one.
@@ -100,9 +100,9 @@ async fn nodes_that_are_connected_to_are_asked_first_and_the_one_for_messages_la
     topology.replicas.push(node_address(3));
     nodes.install(&topology);
     // The tasks of the nodes do not run in between: nothing is awaited.
-    nodes.at(node_address(2)).unwrap().server.line().state.send_replace(State::Up(link));
+    nodes.at(node_address(2)).unwrap().server.slot().state.send_replace(State::Up(link));
     let candidates = || {
-        let port = |candidate: Candidate| (candidate.node_address.port, candidate.line.is_some());
+        let port = |candidate: Candidate| (candidate.node_address.port, candidate.slot.is_some());
         let mut ports: Vec<_> = nodes.candidates().into_iter().map(port).collect();
         ports[1..3].sort();
         ports
@@ -191,7 +191,7 @@ async fn a_node_that_has_left_is_disconnected_and_its_topology_is_not_used() {
                 assert!(error.to_string().contains(words), "{by_a}, {by_c}: {error}");
             }
         }
-        assert_eq!(nodes.at(testing::at("a")).unwrap().server.line().is_up(), is_kept, "{by_a}, {by_c}");
+        assert_eq!(nodes.at(testing::at("a")).unwrap().server.slot().is_up(), is_kept, "{by_a}, {by_c}");
         nodes.close();
     }
 }

@@ -11,9 +11,9 @@ use crate::wire::Action;
 
 const LONG: Duration = Duration::from_secs(30);
 
-fn line(state: State, main: Option<Arc<Line>>) -> Arc<Line> {
+fn slot(state: State, main: Option<Arc<ConnectionSlot>>) -> Arc<ConnectionSlot> {
     let (state, address) = (watch::Sender::new(state), "host:1".into());
-    Arc::new(Line { state, address, server_info: Arc::default(), main, reported: 1.into() })
+    Arc::new(ConnectionSlot { state, address, server_info: Arc::default(), main, reported: 1.into() })
 }
 
 /// Returns a connection to nobody, and its other end.
@@ -41,31 +41,31 @@ fn failed<T>(result: Result<T, Failure>, kind: ErrorKind, words: &str) {
 #[tokio::test]
 async fn a_connection_counts_once_the_loss_of_the_one_before_is_reported() {
     let (first, _theirs) = link(1, None).await;
-    let line = line(State::Up(first), None);
-    assert!(line.is_connected());
-    line.discard_id(1, "broken");
-    assert!(!line.is_connected());
+    let slot = slot(State::Up(first), None);
+    assert!(slot.is_connected());
+    slot.discard_id(1, "broken");
+    assert!(!slot.is_connected());
     let (next, _theirs) = link(2, None).await;
-    line.state.send_replace(State::Up(next));
-    assert!(line.is_up() && !line.is_connected());
-    line.is_reported(2);
-    assert!(line.is_connected());
+    slot.state.send_replace(State::Up(next));
+    assert!(slot.is_up() && !slot.is_connected());
+    slot.is_reported(2);
+    assert!(slot.is_connected());
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_outcome_of_the_next_attempt_is_waited_for() {
     let (link, _theirs) = link(3, None).await;
-    let next: [fn(&Line, &Link); 3] = [
-        |line, _| drop(line.state.send_replace(down(2, Some("second")))),
-        |line, link| drop(line.state.send_replace(State::Up(link.clone()))),
-        |line, _| line.close(),
+    let next: [fn(&ConnectionSlot, &Link); 3] = [
+        |slot, _| drop(slot.state.send_replace(down(2, Some("second")))),
+        |slot, link| drop(slot.state.send_replace(State::Up(link.clone()))),
+        |slot, _| slot.close(),
     ];
     for (number, next) in next.into_iter().enumerate() {
         for failed_first in [None, Some("first")] {
-            let line = line(down(1, failed_first), None);
-            let mut waits = pin!(line.link(Instant::now() + LONG));
+            let slot = slot(down(1, failed_first), None);
+            let mut waits = pin!(slot.link(Instant::now() + LONG));
             assert!(timeout(LONG / 2, waits.as_mut()).await.is_err(), "{number}");
-            next(&line, &link);
+            next(&slot, &link);
             let found = timeout(Duration::ZERO, waits).await.expect("it goes on waiting");
             match number {
                 0 => failed(found, ErrorKind::Unavailable, "second"),
@@ -79,10 +79,10 @@ async fn the_outcome_of_the_next_attempt_is_waited_for() {
 #[tokio::test(start_paused = true)]
 async fn the_last_error_is_reported_where_the_next_attempt_takes_too_long() {
     for (failed_first, words) in [(None, "there is no connection"), (Some("first"), "first")] {
-        let line = line(down(1, failed_first), None);
-        failed(line.link(Instant::now() + LONG).await, ErrorKind::Unavailable, words);
-        failed(line.link_now(), ErrorKind::Unavailable, words);
-        assert_eq!((line.is_refused(), line.is_up()), (failed_first.is_some(), false));
+        let slot = slot(down(1, failed_first), None);
+        failed(slot.link(Instant::now() + LONG).await, ErrorKind::Unavailable, words);
+        failed(slot.link_now(), ErrorKind::Unavailable, words);
+        assert_eq!((slot.is_refused(), slot.is_up()), (failed_first.is_some(), false));
     }
 }
 
@@ -91,20 +91,20 @@ async fn the_last_error_is_reported_where_the_next_attempt_takes_too_long() {
 async fn a_connection_is_current_while_the_one_that_it_is_paired_with_is() {
     let ((first, _a), (second, _b), (acquires, _c)) =
         (link(7, None).await, link(8, None).await, link(3, Some(7)).await);
-    let main = line(State::Up(first.clone()), None);
-    let line = line(State::Up(acquires.clone()), Some(main.clone()));
-    assert!(line.is_current(&acquires) && main.is_current(&first) && !main.is_current(&second));
+    let main = slot(State::Up(first.clone()), None);
+    let slot = slot(State::Up(acquires.clone()), Some(main.clone()));
+    assert!(slot.is_current(&acquires) && main.is_current(&first) && !main.is_current(&second));
     main.state.send_replace(State::Up(second));
-    assert!(!line.is_current(&acquires));
+    assert!(!slot.is_current(&acquires));
     main.state.send_replace(down(8, None));
-    assert!(!line.is_current(&acquires));
+    assert!(!slot.is_current(&acquires));
     main.state.send_replace(State::Up(first.clone()));
-    assert!(line.is_current(&acquires));
+    assert!(slot.is_current(&acquires));
     // The other connection goes with it, but not with one that was replaced before.
-    line.discard_id(2, "late");
-    assert!(line.is_up() && main.is_up());
-    line.discard(&acquires, "broken");
-    assert!(!line.is_up() && !main.is_up() && !line.is_current(&acquires));
+    slot.discard_id(2, "late");
+    assert!(slot.is_up() && main.is_up());
+    slot.discard(&acquires, "broken");
+    assert!(!slot.is_up() && !main.is_up() && !slot.is_current(&acquires));
     main.state.send_replace(State::Up(first));
     main.discard_current("elsewhere");
     assert_eq!((main.is_up(), main.id()), (false, None));
@@ -116,7 +116,7 @@ async fn a_connection_on_which_nothing_was_answered_meanwhile_is_replaced() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     let (link, mut server) = link(1, None).await;
-    let line = line(State::Up(link.clone()), None);
+    let slot = slot(State::Up(link.clone()), None);
     let before = link.answers();
     let ping = redis::cmd("PING");
     let mut asked = pin!(link.send_whenever(&ping));
@@ -124,21 +124,21 @@ async fn a_connection_on_which_nothing_was_answered_meanwhile_is_replaced() {
     server.read_exact(&mut [0; 14]).await.unwrap();
     server.write_all(b"+PONG\r\n").await.unwrap();
     asked.await.unwrap();
-    line.timed_out(&link, before, Instant::now());
-    assert!(line.is_up(), "it has answered");
-    line.timed_out(&link, link.answers(), Instant::now());
-    assert!(!line.is_up());
+    slot.timed_out(&link, before, Instant::now());
+    assert!(slot.is_up(), "it has answered");
+    slot.timed_out(&link, link.answers(), Instant::now());
+    assert!(!slot.is_up());
 }
 
 #[tokio::test]
 async fn a_call_that_fails_when_the_line_has_ended_is_closed() {
-    let line = line(down(1, None), None);
+    let slot = slot(down(1, None), None);
     let call = Call::of("stock", "", Action::Look);
-    let failure = || redis_error::unanswered(&call, LONG, None, &line.address);
+    let failure = || redis_error::unanswered(&call, LONG, None, &slot.address);
     let of = |Failure { outcome, error }: Failure| (outcome, error.kind());
-    assert_eq!(of(line.explain(failure())), (Outcome::Unknown, ErrorKind::Unavailable));
-    line.close();
-    assert_eq!(of(line.explain(failure())), (Outcome::Unknown, ErrorKind::Closed));
+    assert_eq!(of(slot.explain(failure())), (Outcome::Unknown, ErrorKind::Unavailable));
+    slot.close();
+    assert_eq!(of(slot.explain(failure())), (Outcome::Unknown, ErrorKind::Closed));
 }
 
 #[test]

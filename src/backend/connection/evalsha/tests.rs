@@ -22,7 +22,7 @@ const SHORT: Duration = Duration::from_millis(300);
 /// Connects to a server that has forgotten all scripts.
 async fn connected(server: &TestServer, node_timeout: Duration) -> (Arc<RedisServer>, EventRecorder) {
     let (backend, events) = connected_anew(server, node_timeout).await;
-    backend.line().link_now().unwrap().has_sent_all();
+    backend.slot().link_now().unwrap().has_sent_all();
     (backend, events)
 }
 
@@ -63,7 +63,7 @@ async fn a_script_that_turns_out_unknown_after_the_deadline_is_not_sent_by_its_t
     let server = TestServer::start(&[]).await;
     let (backend, _events) = connected(&server, LONG).await;
     for asking in [false, true] {
-        let link = backend.line().link_now().unwrap();
+        let link = backend.slot().link_now().unwrap();
         let (seen, deadline) = (link.clone(), after(Instant::now(), SHORT));
         let call = acquire("stock");
         let mut asked = pin!(ask(&link, &call, asking, deadline));
@@ -88,10 +88,10 @@ async fn the_first_run_of_a_script_over_a_connection_takes_one_round_trip() {
     };
     for (asking, many) in [(false, false), (true, false), (false, true)] {
         server.command("SCRIPT FLUSH").await;
-        backend.line().discard_current("the test");
-        until(async || backend.line().is_up()).await;
+        backend.slot().discard_current("the test");
+        until(async || backend.slot().is_up()).await;
         server.command("CONFIG RESETSTAT").await;
-        let link = backend.line().link_now().unwrap();
+        let link = backend.slot().link_now().unwrap();
         for at in 0..3 {
             let deadline = after(Instant::now(), LONG);
             if many {
@@ -114,7 +114,7 @@ async fn of_many_those_whose_scripts_are_unknown_after_the_deadline_are_not_sent
     let look = Call::of("stock", "", Action::Look);
     backend.clone().run(look.clone()).await.unwrap();
     server.command("CONFIG RESETSTAT").await;
-    let link = backend.line().link_now().unwrap();
+    let link = backend.slot().link_now().unwrap();
     let (seen, deadline) = (link.clone(), after(Instant::now(), SHORT));
     let calls = [look, acquire("stock")];
     let mut answers = [None, None];
@@ -134,7 +134,7 @@ async fn of_many_those_whose_scripts_are_unknown_after_the_deadline_are_not_sent
 async fn what_was_sent_again_by_its_text_has_no_answer_until_that_is_answered() {
     let server = TestServer::start(&[]).await;
     let (backend, _events) = connected(&server, LONG).await;
-    let link = backend.line().link_now().unwrap();
+    let link = backend.slot().link_now().unwrap();
     let (seen, deadline) = (link.clone(), after(Instant::now(), LONG));
     let (calls, mut answers) = ([acquire("stock")], [None]);
     let mut asked = Box::pin(ask_all(&link, &calls, |_| false, &mut answers, deadline));
@@ -156,7 +156,7 @@ async fn an_answer_that_is_there_is_read_after_the_deadline() {
     look().await.unwrap();
     let mut looked = look();
     assert!(polled(looked.as_mut()).is_pending());
-    answered(&backend.line().link_now().unwrap()).await;
+    answered(&backend.slot().link_now().unwrap()).await;
     sleep_until(after(Instant::now(), SHORT)).await;
     assert!(matches!(polled(looked.as_mut()), Poll::Ready(Ok(_))));
 }
@@ -183,7 +183,7 @@ async fn of_many_calls_those_behind_answers_that_are_read_too_late_are_not_sent(
     let calls = (0..600).map(|_| look.clone()).chain([acquire("stock")]).collect();
     let mut asked = backend.clone().run_all(calls);
     assert!(polled(asked.as_mut()).is_pending());
-    answered(&backend.line().link_now().unwrap()).await;
+    answered(&backend.slot().link_now().unwrap()).await;
     sleep_until(after(Instant::now(), SHORT)).await;
     let Poll::Ready(replies) = polled(asked.as_mut()) else { panic!("the rest was sent") };
     replies[0].as_ref().unwrap();
@@ -231,7 +231,7 @@ async fn acquires_that_are_polled_again_after_their_deadline_do_not_run() {
     server.signal("STOP");
     asked.iter_mut().for_each(|asked| assert!(polled(asked.as_mut()).is_pending()));
     server.signal("CONT");
-    answered(&backend.line().link_now().unwrap()).await;
+    answered(&backend.slot().link_now().unwrap()).await;
     sleep_until(after(Instant::now(), SHORT)).await;
     for asked in &mut asked {
         let Poll::Ready(Err(failure)) = polled(asked.as_mut()) else {
@@ -239,6 +239,6 @@ async fn acquires_that_are_polled_again_after_their_deadline_do_not_run() {
         };
         assert_eq!(failure.outcome, Outcome::NotRun, "{}", failure.error);
     }
-    answered(&backend.line().link_now().unwrap()).await;
+    answered(&backend.slot().link_now().unwrap()).await;
     nothing_ran(&server).await;
 }

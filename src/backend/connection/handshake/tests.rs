@@ -22,11 +22,16 @@ async fn checked(purpose: Purpose, answers: &[&str]) -> (Result<Option<Arc<str>>
     let connection = Commands::over(resp::open_simulated(ours, &settings, Box::new(drop)).await.unwrap());
     let state = watch::Sender::new(State::Down { attempt: 0, failed: None });
     let address: Arc<str> = "host:1".into();
-    let line =
-        Line { state, address: address.clone(), server_info: Arc::default(), main: None, reported: 1.into() };
+    let slot = ConnectionSlot {
+        state,
+        address: address.clone(),
+        server_info: Arc::default(),
+        main: None,
+        reported: 1.into(),
+    };
     let data = DataWatch::default();
     let check = async {
-        let checked = purpose.check(&connection, &line, &data, &address).await;
+        let checked = purpose.check(&connection, &slot, &data, &address).await;
         drop(connection);
         checked
     };
@@ -38,7 +43,7 @@ async fn checked(purpose: Purpose, answers: &[&str]) -> (Result<Option<Arc<str>>
     };
     let (checked, commands) = tokio::join!(check, answer);
     assert_eq!(commands, answers.len(), "a round trip of its own");
-    let is_old = !line.server_info.is_younger_than(Duration::from_secs(60), Instant::now());
+    let is_old = !slot.server_info.is_younger_than(Duration::from_secs(60), Instant::now());
     (checked, is_old)
 }
 

@@ -11,9 +11,9 @@ fn a_name_that_is_denied_is_not_asked_for_until_one_is_read() {
     let asks = |answer: Result<Reply, Failure>| {
         right.learn(&answer);
         let asked = [true, false].map(|names| {
-            let mut call = Call { names, ..call.clone() };
+            let mut call = Call { report_holder: names, ..call.clone() };
             right.apply(&mut call);
-            call.names
+            call.report_holder
         });
         assert!(!asked[1]);
         asked[0]

@@ -110,14 +110,14 @@ impl Op {
             action.lease().is_some() && !action.is_end() && !matches!(action, Action::Move { .. })
         });
         let from = Some(field((self.field + 1) % 3).into()).filter(|_| matches!(action, Action::Move { .. }));
-        let names = self.stays > 1;
+        let report_holder = self.stays > 1;
         let stays = Lease::new("line", STEP * (self.stays + 1), drift).unwrap();
         let line =
             (self.line > 0).then_some(Line { term: lease, stays, again: self.line > 1, sharded: false });
         let line = line.filter(|_| {
             matches!(action, Action::Acquire { count: 1, .. } | Action::Force) || action == Action::END
         });
-        Some(Call { fence, names, from, line, ..Call::of(&key, &field(self.field), action) })
+        Some(Call { fence, report_holder, from, line, ..Call::of(&key, &field(self.field), action) })
     }
 }
 

@@ -8,25 +8,25 @@ fn endpoint(url: &str) -> Endpoint {
     Endpoint { to, address: url.into(), gate: None, login: None }
 }
 
-/// Returns a line for commands, with a connection of this number.
-async fn command_line(server: &TestServer, id: u64) -> Arc<Line> {
-    let line = Line {
+/// Returns a slot for commands, with a connection of this number.
+async fn command_line(server: &TestServer, id: u64) -> Arc<ConnectionSlot> {
+    let slot = ConnectionSlot {
         state: watch::Sender::new(State::Down { attempt: 0, failed: None }),
         address: "host:1".into(),
         server_info: Arc::default(),
         main: None,
         reported: 1.into(),
     };
-    let line = Arc::new(line);
-    set_up(&line, server, id).await;
-    line
+    let slot = Arc::new(slot);
+    set_up(&slot, server, id).await;
+    slot
 }
 
-async fn set_up(line: &Line, server: &TestServer, id: u64) {
+async fn set_up(slot: &ConnectionSlot, server: &TestServer, id: u64) {
     let connection = Commands::connect(&endpoint(&server.url("")).to, Box::new(drop)).await.unwrap();
     let link =
         Link { connection, id, status: Arc::default(), paired_with: None, run_id: None, logged_in: None };
-    line.state.send_replace(State::Up(link));
+    slot.state.send_replace(State::Up(link));
 }
 
 #[tokio::test]
@@ -49,7 +49,7 @@ async fn an_attempt_ends_when_another_server_becomes_the_master() {
     let fixed = Source::Fixed(Box::new(endpoint(&address)));
     let fixed = Reconnector::new(fixed, "host:1".into(), Purpose::default(), events.sender(), hour, None);
     assert!(!fixed.purpose.may_be_replica);
-    let (line, mut master_changed) = (reconnector.line(), reconnector.master_changed.subscribe());
+    let (slot, mut master_changed) = (reconnector.slot(), reconnector.master_changed.subscribe());
     tokio::spawn(reconnector.run(false));
     // The attempt is in progress and gets no answer.
     let _connection = frozen.accept().await.unwrap();
@@ -57,10 +57,10 @@ async fn an_attempt_ends_when_another_server_becomes_the_master() {
     set_up(&main, &other, 2).await;
     master_changed.changed().await.unwrap();
     assert_eq!(events.next().await, Event::Reconnected);
-    let link = line.link(Instant::now()).await.unwrap();
+    let link = slot.link(Instant::now()).await.unwrap();
     let port = link.send_whenever(redis::cmd("CONFIG").arg("GET").arg("port")).await.unwrap();
     assert!(other.url("").contains(&redis::from_redis_value::<Vec<(String, String)>>(port).unwrap()[0].1));
-    line.close();
+    slot.close();
 }
 
 /// The name of the server may lead to another server by now.
@@ -83,15 +83,15 @@ async fn of_a_pair_of_connections_to_two_servers_both_are_replaced() {
         // Messages are received from there before the first connection for commands is made.
         assert!(main.target().borrow().is_some());
         let paired = main.paired(Purpose::default());
-        set_up(&main.line, &server, id).await;
-        main.line.state.send_modify(|state| {
+        set_up(&main.slot, &server, id).await;
+        main.slot.state.send_modify(|state| {
             if let State::Up(link) = state {
                 link.run_id.clone_from(&one);
             }
         });
         let checked = paired.check_same_server(paired_with, &run_id.map(Arc::from), &address);
         assert_eq!(checked.is_err(), other, "{paired_with:?} {run_id:?}");
-        assert_eq!(main.line.is_up(), !other, "{paired_with:?} {run_id:?}");
+        assert_eq!(main.slot.is_up(), !other, "{paired_with:?} {run_id:?}");
     }
 }
 

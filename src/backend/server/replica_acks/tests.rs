@@ -123,12 +123,12 @@ async fn both_connections_lead_to_the_same_run_of_a_server_and_one_of_them_may_w
         let (role, endpoint, events) = without_replicas(&server, user).await;
         let runtime = tokio::runtime::Handle::current();
         let node = RedisServer::begin(endpoint, &role, LONG, events.sender(), |_| None, &runtime);
-        let acquires = node.acquire_line().unwrap().link(Instant::now() + LONG).await;
+        let acquires = node.acquire_slot().unwrap().link(Instant::now() + LONG).await;
         let fixed = RedisServer::connect(&server.url(user).into(), role, LONG, events.sender()).await;
         if user.is_empty() {
             for backend in [node, fixed.unwrap().0] {
-                let lines = [backend.line(), backend.acquire_line().unwrap()];
-                let [commands, acquires] = lines.map(|line| line.link_now().unwrap().run_id);
+                let slots = [backend.slot(), backend.acquire_slot().unwrap()];
+                let [commands, acquires] = slots.map(|slot| slot.link_now().unwrap().run_id);
                 assert!(commands.is_some() && commands == acquires);
             }
         } else {
@@ -147,14 +147,14 @@ async fn an_acquire_waits_for_a_connection_that_is_paired_with_the_current_one_f
     let server = TestServer::start(&[]).await;
     let (role, _, events) = without_replicas(&server, "").await;
     let backend = RedisServer::connect(&server.url("").into(), role, LONG, events.sender()).await.unwrap().0;
-    let main = backend.line().link_now().unwrap();
+    let main = backend.slot().link_now().unwrap();
     let other = main.id + 1;
     let mut asked = pin!(backend.clone().run(acquire("one")));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(asked.as_mut().poll(&mut context).is_pending());
-    backend.line().state.send_replace(State::Up(Link { id: other, ..main }));
+    backend.slot().state.send_replace(State::Up(Link { id: other, ..main }));
     assert_eq!(asked.await.unwrap(), Reply::Done);
-    assert_eq!(backend.acquire_line().unwrap().link_now().unwrap().paired_with, Some(other));
+    assert_eq!(backend.acquire_slot().unwrap().link_now().unwrap().paired_with, Some(other));
 }
 
 #[tokio::test]
@@ -215,7 +215,7 @@ async fn the_age_of_a_node_of_a_cluster_is_read() {
         let (role, endpoint, events) = without_replicas(&server, "").await;
         let (role, runtime) = (Role { needs_age, ..role }, tokio::runtime::Handle::current());
         let node = RedisServer::begin(endpoint, &role, LONG, events.sender(), |_| None, &runtime);
-        node.acquire_line().unwrap().link(Instant::now() + LONG).await.unwrap();
+        node.acquire_slot().unwrap().link(Instant::now() + LONG).await.unwrap();
         assert_eq!(node.is_younger_than(Duration::from_secs(3600)), needs_age);
     }
 }
@@ -229,12 +229,12 @@ async fn what_a_former_master_answers_is_no_answer_though_it_grants_nothing() {
     let backend = RedisServer::connect(&server.url("").into(), role, LONG, events.sender()).await.unwrap().0;
     server.command("HSET busy 0f3c9a44-77e0-4e0c-8d1f-2b6d7c1f5a90:1 1").await;
     server.command("PEXPIRE busy 600000").await;
-    let main = backend.line().link_now().unwrap();
+    let main = backend.slot().link_now().unwrap();
     server.signal("STOP");
     let asked = tokio::spawn(backend.clone().run(acquire("busy")));
     let shared = &backend.acks().shared;
     until(async || shared.any_in_flight(&[renew("busy")])).await;
-    backend.line().state.send_replace(State::Up(Link { id: main.id + 1, ..main }));
+    backend.slot().state.send_replace(State::Up(Link { id: main.id + 1, ..main }));
     server.signal("CONT");
     let failure = asked.await.unwrap().unwrap_err();
     assert_eq!((failure.outcome, failure.error.kind()), (Outcome::Unknown, ErrorKind::Unavailable));

@@ -230,7 +230,7 @@ async fn one_of_several_is_away_without_a_connection_and_its_clock_was_read() {
         assert!(away.is_none() && !backend.is_away());
         assert_eq!(backend.clock().is_some(), !alone);
         server.kill();
-        until(async || !backend.line.is_up()).await;
+        until(async || !backend.slot.is_up()).await;
         assert_eq!(backend.is_away(), !alone);
         server.restart().await;
         assert_eq!(events.next().await, Event::Reconnected);
@@ -242,10 +242,10 @@ async fn one_of_several_is_away_without_a_connection_and_its_clock_was_read() {
 async fn a_late_failure_of_an_old_connection_leaves_the_new_one_alone() {
     let server = TestServer::start(&[]).await;
     let (backend, mut events) = connected(&server, LONG).await;
-    let old = backend.line.link(after(Instant::now(), LONG)).await.unwrap();
-    backend.line.discard(&old, "for this test");
+    let old = backend.slot.link(after(Instant::now(), LONG)).await.unwrap();
+    backend.slot.discard(&old, "for this test");
     assert_eq!(events.next().await, Event::Reconnected);
-    backend.line.discard(&old, "for this test");
+    backend.slot.discard(&old, "for this test");
     assert_eq!(backend.clone().run(look("a")).await.unwrap(), Reply::Free);
     events.expect_none();
 }
@@ -555,7 +555,7 @@ async fn what_is_reported_while_a_grant_is_under_way_is_looked_at() {
         RedisServer::connect(&server.url(WATCHES).into(), role, LONG, events.sender()).await.unwrap();
     assert_eq!(backend.clone().run(acquire("first")).await.unwrap(), Reply::Done);
     server.command("CONFIG RESETSTAT").await;
-    let link = backend.line.link_now().unwrap();
+    let link = backend.slot.link_now().unwrap();
     let flushall = redis::cmd("FLUSHALL");
     let (flushed, reply) =
         tokio::join!(link.send_whenever(&flushall), backend.clone().run(acquire("second")));
@@ -573,7 +573,7 @@ async fn a_grant_that_can_not_be_looked_at_has_run() {
     let (backend, _) =
         RedisServer::connect(&server.url(WATCHES).into(), role, LONG, events.sender()).await.unwrap();
     assert_eq!(backend.clone().run(acquire("first")).await.unwrap(), Reply::Done);
-    let link = backend.line.link_now().unwrap();
+    let link = backend.slot.link_now().unwrap();
     // Otherwise a look is sent with the acquire if the machine stalls.
     link.status.data.confirm(Instant::now() + LONG);
     let (sent, acquire) = (server.count("evalsha").await, acquire("second"));
@@ -600,7 +600,7 @@ async fn many_holds_are_renewed_by_a_few_commands_and_each_is_answered() {
     let keys: Vec<String> = (0..250).map(|at| format!("lock:{at}")).collect();
     let acquired = backend.clone().run_all(keys.iter().map(|key| acquire(key)).collect()).await;
     assert!(acquired.into_iter().all(|answer| answer.unwrap().is_grant()));
-    backend.line().link_now().unwrap().has_sent_all();
+    backend.slot().link_now().unwrap().has_sent_all();
     server.command("DEL lock:3").await;
     server.command("SET lock:150 other").await;
     server.command("PERSIST lock:7").await;

@@ -184,7 +184,7 @@ async fn a_first_attempt_asks_whose_the_lock_is_if_it_may_be_the_last_one() {
         while store.visit(|store| store.backlog.is_empty()) {
             yield_now().await;
         }
-        let names = store.visit(|store| store.backlog[0].0.names);
+        let names = store.visit(|store| store.backlog[0].0.report_holder);
         store.faults().stall(Duration::ZERO);
         request.abort();
         sleep(SECOND / 10).await;

@@ -42,7 +42,7 @@ fn a_settle_after_a_renewal_without_an_answer_is_a_late_renewal() {
     };
     let renewal = world.renewal();
     world.concludes(&renewal, Err(Outcome::Unknown));
-    world.now += world.terms.retry;
+    world.now += world.timing.retry;
     let settle = world.sends().pop().expect("it is sent");
     assert!(matches!(settle.call.action, Action::Settle { .. }));
     world.concludes(&settle, Ok(&Reply::Done));
@@ -76,7 +76,7 @@ fn a_renewal_that_succeeds_after_failures_is_logged() {
         let renewal = world.renewal();
         world.concludes(&renewal, Err(Outcome::NotRun));
         world.now -= LEASE / 3;
-        world.now += world.terms.retry;
+        world.now += world.timing.retry;
     }
     let renewal = world.renewal();
     world.concludes(&renewal, Ok(&Reply::Done));
@@ -98,7 +98,8 @@ fn a_repeated_release_that_finds_nothing_succeeds_within_the_lease() {
     for (passed, result) in [(lease - millis(1), Ok(())), (lease, expired), (lease + millis(1), expired)] {
         let mut world = World::new(1);
         world.takes_for(&Owner::new(), lease);
-        let (hold, level, fate) = (world.guards[0].hold, world.guards[0].level, world.guards[0].fate.clone());
+        let (hold, level, signal) =
+            (world.guards[0].hold, world.guards[0].level, world.guards[0].signal.clone());
         let ReleaseStep::Send(first) = world.entry.leave(hold, level, Some(900), world.at()) else {
             panic!("it is held")
         };
@@ -107,7 +108,7 @@ fn a_repeated_release_that_finds_nothing_succeeds_within_the_lease() {
         let [second] = &sent[..] else { panic!("{sent:?}") };
         world.now += passed;
         world.concludes(second, Ok(&Reply::Gone));
-        assert_eq!(fate.released(), Some(result), "after {passed:?}");
+        assert_eq!(signal.released(), Some(result), "after {passed:?}");
     }
 }
 
@@ -121,7 +122,7 @@ fn what_is_left_on_a_master_is_ended_at_once_and_then_less_and_less_often() {
         panic!("it is held")
     };
     world.entry.conclude(&end, Ok(&Reply::Done), third, world.at());
-    let retry = world.terms.retry;
+    let retry = world.timing.retry;
     for pause in [Duration::ZERO, retry, 2 * retry, 4 * retry, 4 * retry] {
         assert_eq!(world.entry.due(true), Some(world.now + pause), "the background sleeps until then");
         if !pause.is_zero() {

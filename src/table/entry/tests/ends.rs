@@ -33,7 +33,7 @@ fn a_loss_is_logged_once_and_wakes_all_who_would_have_entered() {
     let waiting = [holder.child(), holder.child()].map(|child| world.asks(&child, false));
     assert!(waiting.iter().all(|id| !world.is_woken(*id)));
     world.entry.conclude(&renewal, Ok(&Reply::Gone), Spread::default(), world.at());
-    assert_eq!((losses(world.entry.out.made()), world.guards[0].fate.loss()), (1, Some(Loss::Gone)));
+    assert_eq!((losses(world.entry.out.made()), world.guards[0].signal.loss()), (1, Some(Loss::Gone)));
     world.wake();
     assert!(waiting.iter().all(|id| world.is_woken(*id)));
 }
@@ -47,7 +47,7 @@ fn what_the_server_answers_of_a_lost_hold_is_no_second_loss() {
     let sent = world.sends();
     let [end] = &sent[..] else { panic!("{sent:?}") };
     world.entry.conclude(end, Ok(&Reply::Gone), Spread::default(), world.at());
-    assert_eq!((losses(world.entry.out.made()), world.guards[0].fate.loss()), (1, Some(Loss::Expired)));
+    assert_eq!((losses(world.entry.out.made()), world.guards[0].signal.loss()), (1, Some(Loss::Expired)));
 }
 
 /// A minority of masters may have it yet: kept, it would be in the others' way there.
@@ -108,7 +108,7 @@ fn whoever_waits_for_the_background_is_woken_when_it_ends() {
     world.entry.wake_everyone(world.now);
     let notified = &world.entry.out.made().resolve;
     assert!(
-        notified.iter().any(|fate| Arc::ptr_eq(fate, &world.guards[0].fate)),
+        notified.iter().any(|signal| Arc::ptr_eq(signal, &world.guards[0].signal)),
         "its guard waits for the release"
     );
     world.wake();
@@ -169,7 +169,7 @@ fn an_end_is_not_sent_to_a_master_that_is_away() {
         let sent = world.entry.check(world.at(), true, away, &mut || 91);
         assert_eq!(sent.len(), ends, "{sent:?}");
         assert!(sent.iter().all(|again| again.call.action == Action::END && again.masters == third));
-        world.now += 4 * world.terms.retry;
+        world.now += 4 * world.timing.retry;
     }
 }
 
@@ -213,7 +213,7 @@ fn a_release_without_an_answer_ends_with_its_lease_unless_it_is_under_way() {
         let mut world = World::new(1);
         let hold = world.holds(&Owner::new());
         let renewal = world.renews();
-        let (level, fate) = (world.guards[0].level, world.guards[0].fate.clone());
+        let (level, signal) = (world.guards[0].level, world.guards[0].signal.clone());
         assert!(matches!(world.entry.leave(hold, level, Some(90), world.at()), ReleaseStep::Wait));
         world.entry.conclude(&renewal, Ok(&Reply::Done), Spread::default(), world.at());
         let sent = world.sends();
@@ -221,15 +221,15 @@ fn a_release_without_an_answer_ends_with_its_lease_unless_it_is_under_way() {
         if under_way {
             world.now += 2 * LEASE;
             assert!(world.sends().is_empty());
-            assert_eq!(fate.released(), None);
+            assert_eq!(signal.released(), None);
             world.entry.conclude(end, Ok(&Reply::Done), Spread::default(), world.at());
-            assert_eq!(fate.released(), Some(Ok(())));
+            assert_eq!(signal.released(), Some(Ok(())));
         } else {
             world.entry.conclude(end, Err(Outcome::Unknown), Spread::default(), world.at());
-            assert!(!world.entry.is_empty() && fate.released().is_none(), "it is sent again");
+            assert!(!world.entry.is_empty() && signal.released().is_none(), "it is sent again");
             world.now += 2 * LEASE;
             assert!(world.sends().is_empty(), "the server has dropped it by itself");
-            assert_eq!(fate.released(), Some(Err(Loss::Expired)));
+            assert_eq!(signal.released(), Some(Err(Loss::Expired)));
         }
         assert!(world.entry.is_empty());
     }
@@ -255,7 +255,7 @@ fn a_guard_whose_renewal_failed_is_lost_with_its_lease() {
     world.entry.conclude(&renewal, Err(Outcome::Unknown), Spread::default(), world.at());
     world.now += 2 * LEASE;
     world.sends();
-    assert_eq!(world.guards[0].fate.loss(), Some(Loss::Expired));
+    assert_eq!(world.guards[0].signal.loss(), Some(Loss::Expired));
 }
 
 /// The background would look at it again and again.
@@ -296,15 +296,15 @@ fn a_loss_is_a_suspension_where_the_machine_has_slept_since_the_last_answer() {
             } else {
                 let id = world.asks(&owner, false);
                 let pending = world.askers[0].asking.take().expect("nobody is before it");
-                let (lease, fate, at) =
-                    (world.terms.lease, Arc::default(), Moment { slept: before, ..world.at() });
+                let (lease, signal, at) =
+                    (world.timing.lease, Arc::default(), Moment { slept: before, ..world.at() });
                 let new = NewLevel {
                     level: 90,
                     lease,
                     fixed: false,
                     max_hold: None,
                     at_least: None,
-                    fate,
+                    signal,
                     token: None,
                 };
                 assert!(world.entry.granted(id, &pending, &new, Spread::default(), at).is_ok());
@@ -360,9 +360,9 @@ impl World {
     }
 
     fn leaves(&mut self, (hold, level): (u64, u64)) -> ReleaseStep {
-        let (no, moment) = (self.number(), self.at());
+        let (command_id, moment) = (self.number(), self.at());
         self.guards.retain(|guard| guard.level != level);
-        self.entry.leave(hold, level, Some(no), moment)
+        self.entry.leave(hold, level, Some(command_id), moment)
     }
 }
 
@@ -377,15 +377,17 @@ fn nothing_that_a_user_asks_for_puts_off_a_renewal_that_is_due() {
     let ReleaseStep::Send(release) = world.leaves(levels[3]) else { panic!("nothing goes before it") };
     world.now += LEASE / 3;
     world.entry.conclude(&release, Ok(&Reply::Done), Spread::default(), world.at());
-    let (no, waker, now) = (world.number(), Waker::noop(), world.now);
+    let (command_id, waker, now) = (world.number(), Waker::noop(), world.now);
     assert!(matches!(world.leaves(levels[2]), ReleaseStep::Wait));
     let inner = world.asks(&owner, false);
     assert!(world.askers[world.asker(inner)].asking.is_none());
-    assert!(world.entry.begin_check(hold, no, waker, now).is_none());
-    assert!(world.entry.begin_extension((hold, levels[0].1), Lease::SHORTEST, no, waker, now).is_none());
+    assert!(world.entry.begin_check(hold, command_id, waker, now).is_none());
+    assert!(
+        world.entry.begin_extension((hold, levels[0].1), Lease::SHORTEST, command_id, waker, now).is_none()
+    );
     let sent = world.sends();
     let [renewal] = &sent[..] else { panic!("{sent:?}") };
-    assert_eq!(renewal.call.action, Action::Renew { lease: world.terms.lease });
+    assert_eq!(renewal.call.action, Action::Renew { lease: world.timing.lease });
     world.entry.conclude(renewal, Ok(&Reply::Done), Spread::default(), world.at());
     let sent = world.sends();
     let [release] = &sent[..] else { panic!("{sent:?}") };
@@ -413,7 +415,7 @@ fn a_ttl_that_is_too_long_is_brought_back_behind_the_renewal_that_finds_it() {
     let first = shorten(&mut world, 7);
     assert!(world.entry.holds[0].end() > end, "it is renewed");
     world.entry.conclude(&first, Err(Outcome::Unknown), Spread::default(), world.at());
-    world.now += retry_pause(world.terms.lease);
+    world.now += retry_pause(world.timing.lease);
     let sent = world.sends();
     let [settle] = &sent[..] else { panic!("{sent:?}") };
     assert!(matches!(settle.call.action, Action::Settle { .. }));
@@ -438,13 +440,13 @@ fn a_renewal_that_is_refused_and_a_release_that_waits_for_it_take_turns() {
     assert!(matches!(world.leaves(levels[1]), ReleaseStep::Wait));
     world.entry.conclude(&renewal, Err(Outcome::NotRun), Spread::default(), world.at());
     for renews in [false, true, false, true] {
-        world.now += retry_pause(world.terms.lease);
+        world.now += retry_pause(world.timing.lease);
         let sent = world.sends();
         let [command] = &sent[..] else { panic!("{sent:?}") };
         assert_eq!(matches!(command.call.action, Action::Renew { .. }), renews, "{:?}", command.call.action);
         world.entry.conclude(command, Err(Outcome::NotRun), Spread::default(), world.at());
     }
-    world.now += retry_pause(world.terms.lease);
+    world.now += retry_pause(world.timing.lease);
     let sent = world.sends();
     let [release] = &sent[..] else { panic!("{sent:?}") };
     world.entry.conclude(release, Ok(&Reply::Done), Spread::default(), world.at());

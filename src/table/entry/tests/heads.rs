@@ -5,22 +5,22 @@ use super::*;
 impl World {
     /// What a request of this owner is to do that does not wait. It leaves at once, unless it is to ask.
     fn tries(&mut self, owner: &Owner) -> Admission {
-        let (id, no) = (self.number(), self.number());
+        let (id, command_id) = (self.number(), self.number());
         self.entry.enter(Waiter::new(id, owner.clone(), true, self.now)).unwrap();
-        let lease = self.terms.lease;
+        let lease = self.timing.lease;
         let ask = AcquireParams {
             nests: None,
             refuses: false,
             fixed: false,
-            once: true,
+            single_attempt: true,
             lease,
             uuid: "me",
             fence: None,
-            takes: false,
-            names: false,
+            accepts_handoff: false,
+            report_holder: false,
             line: None,
         };
-        let turn = self.entry.admit(id, no, ask, self.at());
+        let turn = self.entry.admit(id, command_id, ask, self.at());
         if let Admission::Ask(pending) = &turn {
             self.entry.conclude(pending, Ok(&Reply::busy(LEASE)), Spread::default(), self.at());
         }
@@ -73,8 +73,9 @@ fn a_head_behind_a_hold_of_its_own_process_asks_nobody() {
     let (granted, level) = world.take();
     let head = world.asks(&Owner::new(), true);
     assert!(world.sleeps(head));
-    let no = world.number();
-    let ReleaseStep::Send(release) = world.entry.leave(granted.hold, level, Some(no), world.at()) else {
+    let command_id = world.number();
+    let ReleaseStep::Send(release) = world.entry.leave(granted.hold, level, Some(command_id), world.at())
+    else {
         panic!("it is held")
     };
     world.entry.conclude(&release, Ok(&Reply::Done), Spread::default(), world.at());
@@ -163,21 +164,21 @@ fn a_wait_for_an_owner_in_whose_scope_the_request_runs_is_reported_once() {
     let mut reports = |owner: &Owner, ambient: &Owner| {
         let id = world.number();
         world.entry.enter(Waiter::new(id, owner.clone(), false, world.now)).unwrap();
-        for no in [2 * id + 900, 2 * id + 901] {
-            let lease = world.terms.lease;
+        for command_id in [2 * id + 900, 2 * id + 901] {
+            let lease = world.timing.lease;
             let ask = AcquireParams {
                 nests: None,
                 refuses: false,
                 fixed: false,
-                once: false,
+                single_attempt: false,
                 lease,
                 uuid: "me",
                 fence: None,
-                takes: false,
-                names: false,
+                accepts_handoff: false,
+                report_holder: false,
                 line: None,
             };
-            world.entry.admit(id, no, ask, world.at());
+            world.entry.admit(id, command_id, ask, world.at());
             world.entry.warn_of_self_wait(id, |owner| ambient.is_within(owner));
         }
         let log = std::mem::take(&mut world.entry.out.made().log);
@@ -217,9 +218,13 @@ fn a_hold_is_lost_where_another_is_granted_its_lock() {
     let holder = world.asks(&Owner::new(), true);
     world.answers(holder);
     world.master.free();
-    world.begin(Owner::new(), true, Options { lease: LEASE, fixed: false, limit: None, once: true });
+    world.begin(
+        Owner::new(),
+        true,
+        Options { lease: LEASE, fixed: false, limit: None, single_attempt: true },
+    );
     world.answer(0);
-    let losses: Vec<_> = world.guards.iter().map(|guard| guard.fate.loss()).collect();
+    let losses: Vec<_> = world.guards.iter().map(|guard| guard.signal.loss()).collect();
     assert_eq!(losses, [Some(Loss::Gone), None]);
     assert_eq!(world.entry.live().map(|live| live.id), Some(world.guards[1].hold));
 }

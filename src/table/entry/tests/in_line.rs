@@ -11,8 +11,8 @@ impl World {
     fn fair() -> World {
         let mut world = World::new(1);
         let term = Lease::new("term", TERM, DRIFT).unwrap();
-        world.terms.line = Some(Line { term, stays: term, again: false, sharded: false });
-        world.entry.terms = Arc::new(world.terms);
+        world.timing.line = Some(Line { term, stays: term, again: false, sharded: false });
+        world.entry.timing = Arc::new(world.timing);
         world.entry.contended = true;
         world
     }
@@ -199,8 +199,8 @@ fn the_next_request_of_a_process_has_the_place_of_the_one_before() {
     // A third one, which does not wait, has a field of its own, and enters no line.
     world.waits_in_line(second);
     let owner = Owner::new();
-    let lease = world.terms.lease.duration();
-    world.begin(owner, true, Options { lease, fixed: false, limit: None, once: true });
+    let lease = world.timing.lease.duration();
+    world.begin(owner, true, Options { lease, fixed: false, limit: None, single_attempt: true });
     let tries = world.askers.last().and_then(|asker| asker.asking.as_ref()).expect("it asks");
     assert!(*tries.call.field != *format!("me:{number}") && tries.call.line.is_none());
 }
@@ -310,8 +310,8 @@ fn a_process_that_left_the_lock_to_others_asks_for_it_behind_them() {
     let id = world.asks(&Owner::new(), true);
     world.answers(id);
     world.release_by(0, true);
-    let no = world.flight[0].no;
-    world.ran.insert(no, Reply::LeftToOthers(TIME));
+    let command_id = world.flight[0].command_id;
+    world.ran.insert(command_id, Reply::LeftToOthers(TIME));
     world.arrives();
     let until = world.now + 4 * TIME;
     let id = world.asks(&Owner::new(), true);

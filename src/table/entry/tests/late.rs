@@ -8,7 +8,7 @@ impl World {
     /// A request of this owner, begun and polled once. Its place among the askers is found by its number.
     pub(super) fn asks(&mut self, owner: &Owner, bare: bool) -> u64 {
         let here = if !bare && self.nests.is_some() { self.nests_here(owner) } else { None };
-        let (id, lease, flag) = (self.number(), self.terms.lease, Arc::<Flag>::default());
+        let (id, lease, flag) = (self.number(), self.timing.lease, Arc::<Flag>::default());
         if here == Some(true) {
             return id;
         }
@@ -22,7 +22,7 @@ impl World {
             lease,
             fixed: false,
             limit: None,
-            once: false,
+            single_attempt: false,
             asking: None,
             known: false,
         });
@@ -76,7 +76,7 @@ fn who_was_granted_in_vain_is_woken_when_it_is_the_front() {
     world.poll(world.asker(second));
     let pending = world.askers[world.asker(second)].asking.clone().expect("it is its turn");
     assert_eq!(world.master.run(&pending, world.now), Reply::Done);
-    world.pass(world.terms.patience + MOMENT);
+    world.pass(world.timing.patience + MOMENT);
     while world.master.key.is_some() {
         world.arrives();
         world.pass(STEP);
@@ -142,17 +142,17 @@ fn nothing_is_nested_in_a_level_whose_max_hold_is_over() {
         nests: None,
         refuses: false,
         fixed: false,
-        once: false,
-        lease: world.terms.lease,
+        single_attempt: false,
+        lease: world.timing.lease,
         uuid: "me",
         fence: None,
-        takes: false,
-        names: false,
+        accepts_handoff: false,
+        report_holder: false,
         line: None,
     };
     let turn = world.entry.admit(id, 99, ask, world.at());
     assert!(matches!(turn, Admission::Lost(Loss::MaxHold)), "{turn:?}");
-    assert_eq!(world.guards[0].fate.loss(), Some(Loss::MaxHold));
+    assert_eq!(world.guards[0].signal.loss(), Some(Loss::MaxHold));
 }
 
 /// 1. A re-entry is requested. 2. The outer level's `max_hold` is over. 3. The re-entry is granted.
@@ -204,9 +204,9 @@ fn what_ran_on_a_master_behind_the_end_of_its_hold_is_ended_there() {
         ] {
             let mut world = World::new(1);
             let (mut pending, level) = world.take();
-            let (at, terms) = (world.at(), world.terms);
+            let (at, timing) = (world.at(), world.timing);
             if repair {
-                pending.call.action = Action::Repair { count: 1, lease: terms.lease };
+                pending.call.action = Action::Repair { count: 1, lease: timing.lease };
             }
             let ReleaseStep::Send(end) = world.entry.leave(pending.hold, level, Some(98), at) else {
                 panic!("it is held")
@@ -249,7 +249,7 @@ fn what_an_acquire_makes_behind_the_end_of_its_hold_is_ended() {
             let mut world = World::new(1);
             world.faults = false;
             let [first, _] = [Owner::new(), Owner::new()].map(|owner| world.asks(&owner, true));
-            world.pass(world.terms.patience + MOMENT);
+            world.pass(world.timing.patience + MOMENT);
             let end = world.flight.pop().expect("its end is sent");
             assert_eq!(world.master.run(&end, world.now), Reply::Gone);
             let missing = Spread { missing: MasterSet::one(0), ..Spread::default() };
@@ -288,7 +288,7 @@ impl World {
     /// An acquire that waits to be sent, and the end of its hold, which was given up.
     fn is_given_up(&mut self) -> (Pending, Pending) {
         let [first, _] = [Owner::new(), Owner::new()].map(|owner| self.asks(&owner, true));
-        self.now += self.terms.patience;
+        self.now += self.timing.patience;
         let mut sent = self.sends();
         assert!(matches!(&sent[..], [end] if end.is_end()), "{sent:?}");
         let at = self.asker(first);
@@ -317,7 +317,7 @@ fn nothing_is_ended_again_where_the_end_has_found_what_the_acquire_made() {
     let (acquire, end) = world.is_given_up();
     world.entry.conclude(&acquire, Err(Outcome::Unknown), Spread::default(), world.at());
     world.entry.conclude(&end, Ok(&Reply::Done), Spread::default(), world.at());
-    world.now += 4 * world.terms.retry;
+    world.now += 4 * world.timing.retry;
     let sent = world.sends();
     assert!(sent.is_empty(), "{sent:?}");
 }
@@ -387,7 +387,7 @@ fn what_had_no_answer_on_a_master_is_ended_there_twice() {
         let mut world = World::new(1);
         let (mut repair, level) = world.take();
         let at = world.at();
-        repair.call.action = Action::Repair { count: 2, lease: world.terms.lease };
+        repair.call.action = Action::Repair { count: 2, lease: world.timing.lease };
         world.entry.straggled(&repair, 2, LateAnswer::Unknown, at.now);
         let ReleaseStep::Send(end) = world.entry.leave(repair.hold, level, Some(98), at) else {
             panic!("it is held")
@@ -400,8 +400,8 @@ fn what_had_no_answer_on_a_master_is_ended_there_twice() {
         if straggles {
             world.entry.straggled(&end, 2, LateAnswer::Missing, at.now);
         }
-        assert!(world.entry.check(at, true, MasterSet::NONE, &mut || 99).is_empty(), "not at once");
-        world.now += 2 * world.terms.retry;
+        assert!(world.entry.check(at, true, MasterSet::NONE, &mut || 99).is_empty(), "not at single_attempt");
+        world.now += 2 * world.timing.retry;
         let commands = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99);
         let [again] = &commands[..] else { panic!("{commands:?}") };
         assert_eq!((again.call.action, again.masters), (Action::END, third));
@@ -446,8 +446,11 @@ fn what_was_given_up_on_a_master_before_the_verdict_is_ended_there_twice() {
         };
         assert_eq!(end.call.action, Action::END, "{verdict:?}");
         world.entry.conclude(&end, Ok(&Reply::Done), missing, world.at());
-        assert!(world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99).is_empty(), "not at once");
-        world.now += 2 * world.terms.retry;
+        assert!(
+            world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99).is_empty(),
+            "not at single_attempt"
+        );
+        world.now += 2 * world.timing.retry;
         let commands = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99);
         let [again] = &commands[..] else { panic!("{verdict:?}: {commands:?}") };
         assert_eq!((again.call.action, again.masters), (Action::END, third));
@@ -475,7 +478,7 @@ fn what_was_given_up_on_a_master_and_repaired_there_is_ended_there_twice() {
         if straggles {
             world.entry.straggled(&end, 2, LateAnswer::There, world.now);
         }
-        world.now += 2 * world.terms.retry;
+        world.now += 2 * world.timing.retry;
         let commands = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99);
         let [again] = &commands[..] else { panic!("{commands:?}") };
         assert_eq!((again.call.action, again.masters), (Action::END, third));
@@ -487,8 +490,8 @@ fn what_was_given_up_on_a_master_and_repaired_there_is_ended_there_twice() {
 impl World {
     /// Checks that the end is sent to the third master alone, not before the pause of a retry.
     fn ends_at_third(&mut self) -> Pending {
-        assert!(self.sends().is_empty(), "not at once");
-        self.now += 4 * self.terms.retry;
+        assert!(self.sends().is_empty(), "not at single_attempt");
+        self.now += 4 * self.timing.retry;
         let mut sent = self.sends();
         assert_eq!(sent.len(), 1, "{sent:?}");
         assert_eq!((sent[0].call.action, sent[0].masters), (Action::END, MasterSet::one(2)));
@@ -547,14 +550,15 @@ fn an_end_that_failed_on_a_master_before_the_acquire_was_looked_at_is_not_one_of
         world.entry.conclude(&end, Ok(&Reply::Gone), spread, world.at());
         match how {
             "granted" => {
-                let (level, lease, fate) = (world.number(), world.terms.lease, Arc::<Fate>::default());
+                let (level, lease, signal) =
+                    (world.number(), world.timing.lease, Arc::<LossSignal>::default());
                 let new = NewLevel {
                     level,
                     lease,
                     fixed: false,
                     max_hold: None,
                     at_least: None,
-                    fate,
+                    signal,
                     token: None,
                 };
                 let granted = world.entry.granted(first, &acquire, &new, given_up, world.at());
@@ -597,7 +601,7 @@ fn an_end_on_another_master_is_not_one_of_the_two() {
     assert_eq!((end.call.action, end.masters), (Action::END, second));
     world.entry.straggled(&acquire, 2, LateAnswer::Unknown, world.now);
     world.entry.conclude(&end, Ok(&Reply::Done), Spread::default(), world.at());
-    world.now += world.terms.retry;
+    world.now += world.timing.retry;
     let again = world.sends().pop().expect("the third may have it");
     assert_eq!(again.masters, second.union(third));
     world.misses_at_third(&again);
@@ -642,7 +646,7 @@ fn an_end_that_is_sent_to_another_master_again_hides_nothing_of_one_that_is_late
         world.entry.straggled(&acquire, 2, LateAnswer::There, world.now);
         let spread = Spread { missing: second, unanswered: third, ..Spread::default() };
         world.entry.conclude(&end, Ok(&Reply::Done), spread, world.at());
-        world.now += world.terms.retry;
+        world.now += world.timing.retry;
         let again = world.sends().pop().expect("it was given up there");
         assert_eq!(again.masters, second);
         let missing = Spread { missing: second, ..Spread::default() };
@@ -653,7 +657,7 @@ fn an_end_that_is_sent_to_another_master_again_hides_nothing_of_one_that_is_late
         if !answered {
             world.entry.conclude(&again, Ok(&Reply::Done), missing, world.at());
         }
-        world.now += 4 * world.terms.retry;
+        world.now += 4 * world.timing.retry;
         let sent = world.sends();
         let last = sent.last().unwrap_or_else(|| panic!("answered {answered}: the third has it"));
         assert!(last.is_end() && last.masters.contains(2), "{sent:?}");
@@ -681,7 +685,7 @@ fn what_had_no_answer_on_a_master_when_its_hold_was_over_is_ended_there_twice() 
             assert_eq!((end.call.action, end.masters), (Action::END, third), "{round}");
             world.entry.conclude(end, Ok(&Reply::Done), missing, world.at());
             assert!(world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99).is_empty(), "{round}");
-            world.now += 2 * world.terms.retry;
+            world.now += 2 * world.timing.retry;
         }
         assert!(world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99).is_empty(), "and no more");
     }

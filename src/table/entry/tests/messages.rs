@@ -41,7 +41,7 @@ fn one_release_that_each_master_reports_wakes_once() {
     let nobody: Weak<dyn OwnerEnds> = Weak::<Nobody>::new();
     let name: Arc<str> = "stock".into();
     let keys = Arc::new(Keys::new("", "stock"));
-    let mut entry = LockEntry::new(keys, Position { session: nobody, name }, World::new(1).terms);
+    let mut entry = LockEntry::new(keys, Position { session: nobody, name }, World::new(1).timing);
     let now = Instant::now();
     let (owner, later) = (Owner::new(), now + LEASE);
     entry.enter(Waiter::new(1, owner, false, now)).unwrap();
@@ -146,7 +146,7 @@ fn what_was_seen_of_a_holder_ends_with_its_hold() {
         let mut world = World::new(1);
         let id = world.asks(&Owner::new(), true);
         let mut pending = world.askers[0].asking.take().unwrap();
-        pending.call.names = names;
+        pending.call.report_holder = names;
         world.entry.subscription = Subscription::by(MasterSet::first(1));
         world.entry.conclude(&pending, Ok(&Reply::held_by(holder())), Spread::default(), world.at());
         world.entry.sleeps(id, world.now + LEASE);
@@ -187,7 +187,7 @@ fn an_answer_that_was_sent_before_a_release_names_nobody() {
         let mut world = World::new(1);
         let id = world.asks(&Owner::new(), true);
         let mut pending = world.askers[0].asking.take().unwrap();
-        pending.call.names = true;
+        pending.call.report_holder = true;
         world.entry.subscription = Subscription::by(MasterSet::first(1));
         world.now += STEP;
         world.entry.message(0, world.now);
@@ -211,7 +211,7 @@ fn a_hold_of_this_process_is_not_seen_as_another_s() {
         let mut world = World::new(1);
         let id = world.asks(&Owner::new(), true);
         let mut pending = world.askers[0].asking.take().unwrap();
-        pending.call.names = true;
+        pending.call.report_holder = true;
         let holder = Holder::new(field, 1, LEASE);
         world.entry.conclude(&pending, Ok(&Reply::held_by(holder)), Spread::default(), world.at());
         world.entry.sleeps(id, world.now + LEASE);

@@ -38,7 +38,7 @@ impl World {
     /// Asks for a nested level with a fixed lease. Returns whether it is granted at once.
     fn enters_for(&mut self, owner: &Owner, lease: Duration) -> bool {
         let before = self.guards.len();
-        self.begin(owner.child(), false, Options { lease, fixed: true, limit: None, once: false });
+        self.begin(owner.child(), false, Options { lease, fixed: true, limit: None, single_attempt: false });
         self.guards.len() > before
     }
 
@@ -55,15 +55,15 @@ impl World {
 
     /// A guard asks whether its hold stands.
     fn begins_check(&mut self) -> Pending {
-        let (id, no) = (self.hold_now().id, self.number());
-        self.entry.begin_check(id, no, Waker::noop(), self.now).expect("nothing is under way")
+        let (id, command_id) = (self.hold_now().id, self.number());
+        self.entry.begin_check(id, command_id, Waker::noop(), self.now).expect("nothing is under way")
     }
 
     fn begins_extension(&mut self, lease: Duration) -> Pending {
-        let (id, no, level) = (self.hold_now().id, self.number(), self.guards[0].level);
+        let (id, command_id, level) = (self.hold_now().id, self.number(), self.guards[0].level);
         let lease = Lease::new("lease", lease, DRIFT).unwrap();
         self.entry
-            .begin_extension((id, level), lease, no, Waker::noop(), self.now)
+            .begin_extension((id, level), lease, command_id, Waker::noop(), self.now)
             .expect("nothing is under way")
     }
 }
@@ -130,7 +130,11 @@ fn a_nested_request_whose_hold_is_lost_fails_though_the_guard_is_gone() {
         let mut world = World::new(1);
         (world.faults, world.nests) = (false, Some(true));
         let (owner, limit) = (Owner::new(), limited.then_some(Duration::from_secs(1)));
-        world.begin(owner.clone(), true, Options { lease: LEASE, fixed: false, limit, once: false });
+        world.begin(
+            owner.clone(),
+            true,
+            Options { lease: LEASE, fixed: false, limit, single_attempt: false },
+        );
         world.answer(0);
         let nested = world.asks(&owner.child(), true);
         match limited {
@@ -142,7 +146,7 @@ fn a_nested_request_whose_hold_is_lost_fails_though_the_guard_is_gone() {
                 world.all_arrive();
             }
         }
-        assert!(world.guards[0].fate.loss().is_some());
+        assert!(world.guards[0].signal.loss().is_some());
         world.release_by(0, true);
         world.check();
         world.all_arrive();
@@ -178,7 +182,11 @@ fn a_hold_of_fixed_lease_is_certain_for_half_a_lease_too() {
     let mut world = World::new(1);
     (world.faults, world.nests) = (false, Some(true));
     let owner = Owner::new();
-    world.begin(owner.clone(), true, Options { lease: 10 * LEASE, fixed: true, limit: None, once: false });
+    world.begin(
+        owner.clone(),
+        true,
+        Options { lease: 10 * LEASE, fixed: true, limit: None, single_attempt: false },
+    );
     world.answer(0);
     assert!(world.enters_for(&owner, Duration::from_secs(1)));
     world.release_by(1, true);
@@ -261,7 +269,7 @@ fn nothing_nests_without_a_command_beside_a_lost_hold_whose_guard_stands() {
     world.master.key = None;
     world.flight.push(check);
     world.all_arrive();
-    assert!(world.guards[0].fate.loss().is_some());
+    assert!(world.guards[0].signal.loss().is_some());
     let anew = world.asks(&parent, true);
     world.answers(anew);
     assert!(world.enters(&parent), "its line grants it");
@@ -318,7 +326,7 @@ fn a_nested_level_of_fixed_lease_ends_with_its_own_lease() {
     world.release_by(0, true);
     assert_eq!(world.hold_now().end(), ends);
     world.pass(fixed);
-    assert!(world.guards[0].fate.loss().is_some());
+    assert!(world.guards[0].signal.loss().is_some());
 }
 
 /// The level asks for a fixed lease that would end after the hold.
@@ -395,7 +403,11 @@ fn a_renewed_level_in_a_hold_of_fixed_lease_has_it_renewed() {
     let mut world = World::new(1);
     (world.faults, world.nests) = (false, Some(true));
     let owner = Owner::new();
-    world.begin(owner.clone(), true, Options { lease: LEASE, fixed: true, limit: None, once: false });
+    world.begin(
+        owner.clone(),
+        true,
+        Options { lease: LEASE, fixed: true, limit: None, single_attempt: false },
+    );
     world.answer(0);
     world.asks(&owner.child(), false);
     assert_eq!(world.guards.len(), 2);

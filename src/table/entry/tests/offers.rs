@@ -184,8 +184,8 @@ fn nobody_goes_first_where_nobody_else_was_notified() {
         if noted {
             world.entry.turns.note();
         }
-        let no = world.flight[0].no;
-        world.ran.insert(no, Reply::Ended(listeners));
+        let command_id = world.flight[0].command_id;
+        world.ran.insert(command_id, Reply::Ended(listeners));
         world.now += STEP;
         world.arrives();
         let next = world.asker(waits);
@@ -259,16 +259,16 @@ fn what_may_not_be_as_it_was_granted_does_not_pass_on() {
     let doubts: [(&str, Doubt); 10] = [
         ("unsettled", |hold, _| hold.unsettle()),
         ("a command under way", |hold, now| {
-            hold.begin(Action::Renew { lease: hold.terms.lease }, Sender::Background, 900, now);
+            hold.begin(Action::Renew { lease: hold.timing.lease }, Sender::Background, 900, now);
         }),
         ("a failure", |hold, _| hold.failures = 1),
         ("an end that may have run", |hold, _| hold.release_tried = true),
-        ("a release that waits", |hold, _| hold.leaving.push(Arc::default())),
-        ("lacking on a master", |hold, _| hold.apart.set_lacking(MasterSet::one(1))),
+        ("a release that waits", |hold, _| hold.pending_releases.push(Arc::default())),
+        ("lacking on a master", |hold, _| hold.copies.set_lacking(MasterSet::one(1))),
         ("more levels there", |hold, _| hold.stands = 2),
-        ("nearly over", |hold, now| hold.sure_until = now + LEASE / 2 - MOMENT),
-        ("too long", |hold, now| hold.sure_until = now + LEASE + MOMENT),
-        ("perhaps too long", |hold, now| hold.perhaps_until = now + LEASE + MOMENT),
+        ("nearly over", |hold, now| hold.valid_until = now + LEASE / 2 - MOMENT),
+        ("too long", |hold, now| hold.valid_until = now + LEASE + MOMENT),
+        ("perhaps too long", |hold, now| hold.maybe_until = now + LEASE + MOMENT),
     ];
     for (what, doubt) in doubts {
         let (mut world, _) = one_holds(1);
@@ -298,7 +298,11 @@ fn a_hold_with_a_fixed_lease_or_for_one_does_not_pass_on() {
     assert!(!world.offers(true));
 
     let (mut world, _) = one_holds(0);
-    world.begin(Owner::new(), true, Options { lease: LEASE, fixed: true, limit: None, once: false });
+    world.begin(
+        Owner::new(),
+        true,
+        Options { lease: LEASE, fixed: true, limit: None, single_attempt: false },
+    );
     assert!(!world.offers(true));
 }
 
@@ -313,7 +317,7 @@ fn a_release_behind_its_max_hold_does_not_pass_on() {
         world.begin(
             Owner::new(),
             true,
-            Options { lease: LEASE, fixed: false, limit: Some(moment), once: false },
+            Options { lease: LEASE, fixed: false, limit: Some(moment), single_attempt: false },
         );
         world.answer(0);
         world.asks(&Owner::new(), true);
@@ -362,7 +366,11 @@ fn what_is_offered_ends_where_it_may_be_gone() {
 #[test]
 fn what_is_offered_is_gone_where_another_field_is_granted() {
     let (mut world, waiting) = one_holds(1);
-    world.begin(Owner::new(), true, Options { lease: LEASE, fixed: false, limit: None, once: true });
+    world.begin(
+        Owner::new(),
+        true,
+        Options { lease: LEASE, fixed: false, limit: None, single_attempt: true },
+    );
     let tries = world.askers.last().unwrap().id;
     assert!(world.offers(true));
     world.master.key = None;
@@ -387,8 +395,8 @@ fn a_grant_that_was_taken_away_is_no_hold_beside_an_offer() {
         older.hold,
         world.entry.keys.clone(),
         older.call.field.clone(),
-        world.terms,
-        world.terms.lease,
+        world.timing,
+        world.timing.lease,
         None,
         world.now,
     );
@@ -396,9 +404,9 @@ fn a_grant_that_was_taken_away_is_no_hold_beside_an_offer() {
     world.entry.holds.insert(0, asked);
     world.entry.enter(Waiter::new(id, owner, true, world.now)).unwrap();
     assert!(world.offers(true));
-    let (lease, fate, now) = (world.terms.lease, Arc::<Fate>::default(), world.at());
+    let (lease, signal, now) = (world.timing.lease, Arc::<LossSignal>::default(), world.at());
     let new =
-        NewLevel { level: 5_000, lease, fixed: false, max_hold: None, at_least: None, fate, token: None };
+        NewLevel { level: 5_000, lease, fixed: false, max_hold: None, at_least: None, signal, token: None };
     let granted = world.entry.granted(id, &older, &new, Spread::default(), now);
     assert_eq!(granted.err(), Some(NotHeld::Taken));
     assert!(world.entry.holds.iter().all(|hold| !hold.is_offered()), "which of them stands is not known");
@@ -456,9 +464,9 @@ fn what_is_offered_ends_at_once_where_its_state_is_in_doubt() {
 #[test]
 fn nothing_is_taken_but_what_is_offered() {
     let (mut world, waiting) = one_holds(1);
-    let (lease, fate, at) = (world.terms.lease, Arc::<Fate>::default(), world.at());
+    let (lease, signal, at) = (world.timing.lease, Arc::<LossSignal>::default(), world.at());
     let new =
-        NewLevel { level: 5_000, lease, fixed: false, max_hold: None, at_least: None, fate, token: None };
+        NewLevel { level: 5_000, lease, fixed: false, max_hold: None, at_least: None, signal, token: None };
     let hold = world.entry.holds[0].id;
     assert!(world.entry.take(waiting[0], hold, &new, at).is_none(), "it is held");
     assert!(world.offers(true));
@@ -493,7 +501,7 @@ fn a_message_lets_those_go_first_who_have_waited_for_longer() {
         let (left, until) = (LEASE, world.now + LEASE);
         for field in known {
             let named = Reply::held_by(Holder::new(field, 1, left));
-            let call = Call { names: true, ..pending.call.clone() };
+            let call = Call { report_holder: true, ..pending.call.clone() };
             world.entry.note_holder(&Pending { call, ..pending.clone() }, &named);
         }
         world.entry.conclude(&pending, Ok(&Reply::busy(left)), Spread::default(), world.at());

@@ -86,7 +86,7 @@ impl World {
         let offered = self.entry.holds.iter().filter(|hold| hold.is_offered()).count();
         assert!(live.len() + offered <= 1, "one is offered beside: {:#?}", self.entry.holds);
         for hold in &live {
-            assert!(hold.end() <= hold.sure_until, "good for longer than the server keeps it: {hold:#?}");
+            assert!(hold.end() <= hold.valid_until, "good for longer than the server keeps it: {hold:#?}");
             let in_order = hold.levels.is_sorted_by(|one, next| next.owner.is_within(&one.owner));
             assert!(in_order, "two that are strangers to each other hold it: {hold:#?}");
             if let Some(command) = hold.command.as_ref().filter(|_| hold.is_watched() && !hold.is_unsettled())
@@ -110,7 +110,7 @@ impl World {
             let known = hold.is_some_and(|hold| hold.levels.iter().any(|level| level.id == guard.level));
             assert!(known, "a guard whose level is forgotten");
             let lives = hold.is_some_and(Hold::lives);
-            assert!(lives || guard.fate.loss().is_some(), "a guard that is good, of a hold that is not");
+            assert!(lives || guard.signal.loss().is_some(), "a guard that is good, of a hold that is not");
         }
     }
 
@@ -206,26 +206,27 @@ impl World {
         happens: impl FnOnce(&mut LockEntry),
     ) -> (Pending, u64) {
         let (owner, now) = (self.owners[0].clone(), self.now);
-        let (id, no, lease) = (self.number(), self.number(), self.terms.lease);
+        let (id, command_id, lease) = (self.number(), self.number(), self.timing.lease);
         self.entry.enter(Waiter::new(id, owner, true, now)).unwrap();
         let ask = AcquireParams {
             nests: None,
             refuses: false,
             fixed: false,
-            once: false,
+            single_attempt: false,
             lease,
             uuid: "me",
             fence: None,
-            takes: false,
-            names: false,
+            accepts_handoff: false,
+            report_holder: false,
             line: None,
         };
-        let Admission::Ask(pending) = self.entry.admit(id, no, ask, self.at()) else {
+        let Admission::Ask(pending) = self.entry.admit(id, command_id, ask, self.at()) else {
             panic!("nobody is before it")
         };
         happens(&mut self.entry);
-        let (level, fate) = (self.number(), Arc::<Fate>::default());
-        let new = NewLevel { level, lease, fixed: false, max_hold: None, at_least: None, fate, token: None };
+        let (level, signal) = (self.number(), Arc::<LossSignal>::default());
+        let new =
+            NewLevel { level, lease, fixed: false, max_hold: None, at_least: None, signal, token: None };
         let moment = self.at();
         assert!(self.entry.granted(id, &pending, &new, spread, moment).is_ok());
         (pending, level)
@@ -245,7 +246,7 @@ fn what_happens_while_a_hold_is_settled_is_asked_for_again() {
     };
     world.entry.ask_all(at.now);
     for again in [true, false] {
-        let [settle] = &settles(&mut world)[..] else { panic!("it is asked for at once") };
+        let [settle] = &settles(&mut world)[..] else { panic!("it is asked for at single_attempt") };
         if again {
             world.entry.ask_all(at.now);
         }
@@ -272,8 +273,8 @@ fn who_is_alone_makes_nothing_due_before_a_renewal() {
     let moment = world.at();
     let renewal = world.entry.due(true).unwrap();
     assert!(renewal > now + LEASE / 4);
-    let no = world.number();
-    let ReleaseStep::Send(pending) = world.entry.leave(pending.hold, level, Some(no), moment) else {
+    let command_id = world.number();
+    let ReleaseStep::Send(pending) = world.entry.leave(pending.hold, level, Some(command_id), moment) else {
         panic!("it is held")
     };
     assert!(world.entry.due(true).is_none_or(|due| due >= renewal));
@@ -292,21 +293,21 @@ fn who_has_sent_a_command_in_vain_decides_when_it_is_sent_again() {
             world.entry.check(world.at(), true, MasterSet::NONE, &mut || numbers.next().unwrap())
         };
         world.entry.ask_all(world.now);
-        let [settle] = &check(&mut world)[..] else { panic!("it is asked for at once") };
+        let [settle] = &check(&mut world)[..] else { panic!("it is asked for at single_attempt") };
         world.entry.conclude(settle, Err(outcome), Spread::default(), world.at());
         assert!(check(&mut world).is_empty(), "without a pause");
-        world.now += world.terms.retry;
+        world.now += world.timing.retry;
         let [settle] = &check(&mut world)[..] else { panic!("it is forgotten") };
         world.entry.conclude(settle, Ok(&Reply::Done), Spread::default(), world.at());
-        let fate = world.entry.live().unwrap().levels[0].fate.clone();
+        let signal = world.entry.live().unwrap().levels[0].signal.clone();
         let ReleaseStep::Send(end) = world.entry.leave(granted.hold, level, Some(99), world.at()) else {
             panic!("it is held")
         };
         world.entry.conclude(&end, Err(outcome), Spread::default(), world.at());
-        let [end] = &check(&mut world)[..] else { panic!("not at once") };
+        let [end] = &check(&mut world)[..] else { panic!("not at single_attempt") };
         assert!(end.is_end());
         world.entry.conclude(end, Ok(&Reply::Done), Spread::default(), world.at());
-        assert_eq!(fate.released(), Some(Ok(())), "the guard may wait for it");
+        assert_eq!(signal.released(), Some(Ok(())), "the guard may wait for it");
     }
 }
 
@@ -315,8 +316,9 @@ fn a_longer_lease_counts_for_the_level_that_it_was_asked_for() {
     let mut world = World::new(1);
     let (granted, level) = world.take();
     let (at, longer) = (world.at(), Lease::new("lease", 2 * LEASE, DRIFT).unwrap());
-    let mut extend =
-        |no| world.entry.begin_extension((granted.hold, level), longer, no, Waker::noop(), at.now);
+    let mut extend = |command_id| {
+        world.entry.begin_extension((granted.hold, level), longer, command_id, Waker::noop(), at.now)
+    };
     let extension = extend(99).unwrap();
     assert!(extend(100).is_none(), "one command at a time");
     assert_eq!(world.entry.conclude(&extension, Ok(&Reply::Done), Spread::default(), at), Meaning::Done);

@@ -101,7 +101,7 @@ fn a_loss_that_a_release_finds_is_counted_and_that_of_a_request_is_not() {
 #[test]
 fn a_level_whose_time_is_over_is_lost_and_the_hold_goes_on_until_its_end() {
     let mut world = World::new(1);
-    let options = Options { lease: LEASE, fixed: false, limit: Some(STEP), once: false };
+    let options = Options { lease: LEASE, fixed: false, limit: Some(STEP), single_attempt: false };
     world.begin(Owner::new(), true, options);
     world.faults = false;
     world.answer(0);

@@ -64,8 +64,8 @@ struct Kind {
     options: Options,
 }
 
-const PLAIN: Options = Options { lease: LEASE, fixed: false, limit: None, once: false };
-const ONCE: Options = Options { once: true, ..PLAIN };
+const PLAIN: Options = Options { lease: LEASE, fixed: false, limit: None, single_attempt: false };
+const ONCE: Options = Options { single_attempt: true, ..PLAIN };
 const FIXED: Options = Options { lease: Duration::from_secs(1), fixed: true, ..PLAIN };
 
 const fn lock(owner: usize) -> Kind {
@@ -146,7 +146,7 @@ impl Walk {
         }
         for (at, asker) in world.askers.iter().enumerate() {
             if let Some(pending) = &asker.asking {
-                let (ran, at) = (world.ran.contains_key(&pending.no), at as u8);
+                let (ran, at) = (world.ran.contains_key(&pending.command_id), at as u8);
                 steps.extend((!ran).then_some(Step::Runs(at)));
                 steps.extend(nets(ran, spent).iter().map(|net| Step::Ends(at, *net)));
             }
@@ -161,7 +161,7 @@ impl Walk {
             steps.extend([Step::Released(at), Step::Left(at)]);
         }
         for (at, pending) in world.flight.iter().enumerate() {
-            let (ran, at) = (world.ran.contains_key(&pending.no), at as u8);
+            let (ran, at) = (world.ran.contains_key(&pending.command_id), at as u8);
             steps.extend((!ran).then_some(Step::CommandRuns(at)));
             steps.extend(nets(ran, spent).iter().map(|net| Step::CommandEnds(at, *net)));
         }
@@ -279,19 +279,25 @@ impl Walk {
     /// that no field is left out that is added later.
     fn print(&self) -> u64 {
         let (world, mut text) = (&self.world, String::with_capacity(8192));
-        let since = (world.now - world.terms.epoch).as_nanos() % (LEASE / 30).as_nanos();
+        let since = (world.now - world.timing.epoch).as_nanos() % (LEASE / 30).as_nanos();
         let master = &world.master;
         let guards = world.guards.iter().map(|guard| {
-            let Kept { hold, level, fate, branch_of } = guard;
-            format!("hold: {hold}, level: {level}, {:?} {branch_of:?}", fate.loss())
+            let Kept { hold, level, signal, branch_of } = guard;
+            format!("hold: {hold}, level: {level}, {:?} {branch_of:?}", signal.loss())
         });
         let askers = world.askers.iter().map(|asker| {
-            let Asker { id, flag, nap, lease, fixed, limit, once, asking, known } = asker;
+            let Asker { id, flag, nap, lease, fixed, limit, single_attempt, asking, known } = asker;
             let woken = flag.0.load(SeqCst);
-            format!("id: {id}, {woken} {nap:?} {lease:?} {fixed} {limit:?} {once} {asking:?} {known}")
+            format!(
+                "id: {id}, {woken} {nap:?} {lease:?} {fixed} {limit:?} {single_attempt} {asking:?} {known}"
+            )
         });
         let (guards, askers): (Vec<_>, Vec<_>) = (guards.collect(), askers.collect());
-        let ran = world.ran.iter().map(|(no, reply)| format!("no: {no}, {reply:?}")).collect::<Vec<_>>();
+        let ran = world
+            .ran
+            .iter()
+            .map(|(command_id, reply)| format!("{command_id}: {reply:?}"))
+            .collect::<Vec<_>>();
         let stale = world.stale.iter().filter(|id| world.entry.holds.iter().any(|hold| hold.id == **id));
         let stale = stale.collect::<BTreeSet<_>>().len();
         write!(
@@ -310,7 +316,7 @@ impl Walk {
 impl World {
     fn runs_unread(&mut self, pending: &Pending) {
         let reply = self.run(pending);
-        self.ran.insert(pending.no, reply);
+        self.ran.insert(pending.command_id, reply);
     }
 
     fn is_due(&self) -> bool {
@@ -342,7 +348,7 @@ impl World {
             let naps = self.askers.iter().filter_map(|asker| asker.nap);
             // The pause after a failure, and between two tries of the background.
             let soon = naps.chain(self.entry.due(true)).min();
-            let soon = soon.is_some_and(|soon| soon <= self.now + self.terms.retry);
+            let soon = soon.is_some_and(|soon| soon <= self.now + self.timing.retry);
             assert!(soon, "it sleeps beside a free lock: {:#?}", self.entry);
         }
     }
@@ -396,7 +402,7 @@ impl World {
             self.master.key.as_ref().filter(|(field, _, until)| **field != *"another" && self.now < *until);
         assert!(left.is_none() || !leaves_nothing, "nobody holds it, and it stands: {left:?}");
         let took = self.now - begun;
-        assert!(took <= LEASE + 2 * self.terms.patience, "it took {took:?}");
+        assert!(took <= LEASE + 2 * self.timing.patience, "it took {took:?}");
     }
 }
 

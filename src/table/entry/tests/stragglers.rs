@@ -19,7 +19,7 @@ impl World {
     fn ends_again(&mut self) -> usize {
         let mut ends = 0;
         while !self.entry.is_empty() && ends < 4 {
-            self.now += 4 * self.terms.retry;
+            self.now += 4 * self.timing.retry;
             for again in self.sends() {
                 assert_eq!((again.call.action, again.masters), (Action::END, MasterSet::one(LATE)));
                 let missing = Spread { missing: again.masters, ..Spread::default() };
@@ -32,9 +32,9 @@ impl World {
 
     /// A renewal that the others have answered.
     fn renewal_of(&self, acquire: &Pending) -> Pending {
-        let action = Action::Renew { lease: self.terms.lease };
+        let action = Action::Renew { lease: self.timing.lease };
         let call = Call { action, ..acquire.call.clone() };
-        Pending { no: 800, call, ..acquire.clone() }
+        Pending { command_id: 800, call, ..acquire.clone() }
     }
 }
 
@@ -135,8 +135,9 @@ fn what_a_repair_makes_when_its_hold_is_gone_is_ended() {
     for answer in [LateAnswer::There, LateAnswer::Unknown] {
         let mut world = World::new(1);
         let (acquire, level) = world.take();
-        let action = Action::Repair { count: 1, lease: world.terms.lease };
-        let repair = Pending { no: 800, call: Call { action, ..acquire.call.clone() }, ..acquire.clone() };
+        let action = Action::Repair { count: 1, lease: world.timing.lease };
+        let repair =
+            Pending { command_id: 800, call: Call { action, ..acquire.call.clone() }, ..acquire.clone() };
         let end = world.ends_without_third(&acquire, level);
         world.entry.straggled(&repair, LATE, answer, world.now);
         let sent = world.sends();
@@ -211,11 +212,11 @@ fn what_a_renewal_misses_on_a_master_is_put_there_and_what_a_repair_misses_is_no
         let (acquire, _) = world.take();
         let mut late = world.renewal_of(&acquire);
         if repairs {
-            late.call.action = Action::Repair { count: 1, lease: world.terms.lease };
+            late.call.action = Action::Repair { count: 1, lease: world.timing.lease };
         }
         world.entry.straggled(&late, LATE, answer, world.now);
         let sent: Vec<_> = world.sends().iter().map(|sent| (sent.call.action, sent.masters)).collect();
-        let repair = (Action::Repair { count: 1, lease: world.terms.lease }, MasterSet::one(LATE));
+        let repair = (Action::Repair { count: 1, lease: world.timing.lease }, MasterSet::one(LATE));
         assert_eq!(sent, [repair][..usize::from(is_sent)], "repairs {repairs}, {answer:?}");
     }
 }

@@ -9,8 +9,8 @@ use crate::table::queue::{Waiter, WaiterState};
 fn a_head_asks_again_once_each_majority_has_a_master_that_confirmed() {
     let nobody: Weak<dyn OwnerEnds> = Weak::<Nobody>::new();
     let position = Position { session: nobody, name: "stock".into() };
-    let terms = Terms { masters: 3, ..World::new(1).terms };
-    let mut entry = LockEntry::new(Arc::new(Keys::new("", "stock")), position, terms);
+    let timing = Timing { masters: 3, ..World::new(1).timing };
+    let mut entry = LockEntry::new(Arc::new(Keys::new("", "stock")), position, timing);
     let now = Instant::now();
     let (at, later) = (Moment { now, slept: Duration::ZERO }, now + LEASE);
     let owner = Owner::new();
@@ -59,7 +59,11 @@ fn a_subscription_is_wanted_while_a_stranger_waits_and_no_longer() {
     assert!(world.entry.subscription.is_off(), "it asks");
     world.answers(first);
     assert!(world.entry.subscription.is_off(), "it holds");
-    world.begin(Owner::new(), true, Options { lease: LEASE, fixed: false, limit: None, once: true });
+    world.begin(
+        Owner::new(),
+        true,
+        Options { lease: LEASE, fixed: false, limit: None, single_attempt: true },
+    );
     assert!(world.entry.subscription.is_off(), "it asks beside the hold");
     world.go(0);
     let second = world.asks(&Owner::new(), true);

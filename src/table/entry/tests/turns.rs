@@ -78,24 +78,24 @@ fn nothing_of_a_hold_is_sent_while_a_command_of_it_is_under_way() {
         let (granted, level) = world.take();
         let (longer, waker) = (Lease::new("lease", 2 * LEASE, DRIFT).unwrap(), Waker::noop());
         let enters = |world: &mut World| {
-            let (id, no) = (world.number(), world.number());
+            let (id, command_id) = (world.number(), world.number());
             world.entry.enter(Waiter::new(id, owner.clone(), false, world.now)).unwrap();
-            let (lease, uuid, fence) = (world.terms.lease, "me", None);
+            let (lease, uuid, fence) = (world.timing.lease, "me", None);
             (
                 id,
                 world.entry.admit(
                     id,
-                    no,
+                    command_id,
                     AcquireParams {
                         nests: None,
                         refuses: false,
                         fixed: false,
-                        once: false,
+                        single_attempt: false,
                         lease,
                         uuid,
                         fence,
-                        takes: false,
-                        names: false,
+                        accepts_handoff: false,
+                        report_holder: false,
                         line: None,
                     },
                     world.at(),
@@ -104,10 +104,10 @@ fn nothing_of_a_hold_is_sent_while_a_command_of_it_is_under_way() {
         };
         let (id, Admission::Ask(nested)) = enters(&mut world) else { panic!("it may enter") };
         if under_way != "a re-entry" {
-            let (inner, lease, at) = (world.number(), world.terms.lease, world.at());
-            let (fixed, max_hold, fate, token) = (false, None, Arc::default(), None);
+            let (inner, lease, at) = (world.number(), world.timing.lease, world.at());
+            let (fixed, max_hold, signal, token) = (false, None, Arc::default(), None);
             let at_least = None;
-            let new = NewLevel { level: inner, lease, fixed, max_hold, at_least, fate, token };
+            let new = NewLevel { level: inner, lease, fixed, max_hold, at_least, signal, token };
             world.entry.granted(id, &nested, &new, Spread::default(), at).unwrap();
             let sent = match under_way {
                 "a renewal" => {
@@ -168,15 +168,15 @@ fn a_hold_whose_longer_level_went_is_ended_though_a_guard_is_left() {
     world.takes_for(&owner, LEASE / 3);
     let longer = world.takes_for(&owner, 2 * LEASE);
     let hold = world.guards[0].hold;
-    let (no, at) = (world.number(), world.at());
-    let ReleaseStep::Send(release) = world.entry.leave(hold, longer, Some(no), at) else {
+    let (command_id, at) = (world.number(), world.at());
+    let ReleaseStep::Send(release) = world.entry.leave(hold, longer, Some(command_id), at) else {
         panic!("it is held")
     };
     world.entry.conclude(&release, Ok(&Reply::Done), Spread::default(), at);
     world.now += LEASE / 3;
     let sent = world.sends();
     assert!(matches!(&sent[..], [end] if end.is_end()), "{sent:?}");
-    assert_eq!(world.guards[0].fate.loss(), Some(Loss::Expired));
+    assert_eq!(world.guards[0].signal.loss(), Some(Loss::Expired));
 }
 
 #[test]
@@ -186,9 +186,9 @@ fn a_grant_whose_lease_is_over_is_undone() {
         let id = world.asks(&Owner::new(), true);
         let pending = world.askers[0].asking.take().unwrap();
         world.now += passed;
-        let (lease, fate) = (world.terms.lease, Arc::default());
+        let (lease, signal) = (world.timing.lease, Arc::default());
         let new =
-            NewLevel { level: 90, lease, fixed: false, max_hold: None, at_least: None, fate, token: None };
+            NewLevel { level: 90, lease, fixed: false, max_hold: None, at_least: None, signal, token: None };
         let granted = world.entry.granted(id, &pending, &new, Spread::default(), world.at());
         assert_eq!(granted.err(), is_late.then_some(NotHeld::Late));
         let ends = world.sends().iter().filter(|sent| sent.is_end()).count();
@@ -211,20 +211,22 @@ fn a_grant_is_undone_where_a_hold_that_was_asked_for_later_lives() {
     let later = world.entry.live().expect("it is granted").id;
     let at = world.asker(first);
     let pending = world.askers[at].asking.take().unwrap();
-    let (lease, fate) = (world.terms.lease, Arc::default());
-    let new = NewLevel { level: 90, lease, fixed: false, max_hold: None, at_least: None, fate, token: None };
+    let (lease, signal) = (world.timing.lease, Arc::default());
+    let new =
+        NewLevel { level: 90, lease, fixed: false, max_hold: None, at_least: None, signal, token: None };
     let granted = world.entry.granted(first, &pending, &new, Spread::default(), world.at());
     assert_eq!(granted.err(), Some(NotHeld::Taken));
     assert_eq!(world.entry.live().map(|live| live.id), Some(later));
-    assert!(world.guards.iter().all(|guard| guard.fate.loss().is_none()));
+    assert!(world.guards.iter().all(|guard| guard.signal.loss().is_none()));
 }
 
 #[test]
 fn a_release_that_had_no_answer_twice_holds_nobody_back() {
     let mut world = World::new(1);
     let (granted, level) = world.take();
-    let no = world.number();
-    let ReleaseStep::Send(release) = world.entry.leave(granted.hold, level, Some(no), world.at()) else {
+    let command_id = world.number();
+    let ReleaseStep::Send(release) = world.entry.leave(granted.hold, level, Some(command_id), world.at())
+    else {
         panic!("it is held")
     };
     let stranger = world.asks(&Owner::new(), true);
@@ -233,7 +235,7 @@ fn a_release_that_had_no_answer_twice_holds_nobody_back() {
     world.wake();
     assert!(!world.is_woken(stranger));
     world.poll(world.asker(stranger));
-    assert!(!asks(&world), "behind the release, which is sent once more");
+    assert!(!asks(&world), "behind the release, which is sent single_attempt more");
     let sent = world.sends();
     let [again] = &sent[..] else { panic!("{sent:?}") };
     world.entry.conclude(again, Err(Outcome::Unknown), Spread::default(), world.at());
@@ -300,14 +302,14 @@ fn a_count_that_was_put_off_is_settled() {
     world.takes_for(&owner, LEASE);
     let inner = world.takes_for(&owner, LEASE);
     let hold = world.guards[0].hold;
-    let (no, at) = (world.number(), world.at());
-    let ReleaseStep::Send(release) = world.entry.leave(hold, inner, Some(no), at) else {
+    let (command_id, at) = (world.number(), world.at());
+    let ReleaseStep::Send(release) = world.entry.leave(hold, inner, Some(command_id), at) else {
         panic!("it is held")
     };
     let full = Reply::Deferred("full".into());
     assert_eq!(world.entry.conclude(&release, Ok(&full), Spread::default(), at), Meaning::Done);
     assert!(world.sends().is_empty(), "without a pause");
-    world.now += world.terms.retry;
+    world.now += world.timing.retry;
     let sent = world.sends();
     assert!(
         matches!(&sent[..], [Pending { call: Call { action: Action::Settle { count: 1, .. }, .. }, .. }]),
@@ -324,7 +326,7 @@ fn a_command_of_a_future_that_is_not_polled_is_given_up() {
         if waits {
             world.asks(&Owner::new(), true);
         }
-        world.now += world.terms.patience - Duration::from_millis(1);
+        world.now += world.timing.patience - Duration::from_millis(1);
         assert!(world.sends().is_empty());
         world.now += Duration::from_millis(1);
         let sent = world.sends();
@@ -348,10 +350,13 @@ fn what_a_master_may_have_is_forgotten_once_its_lease_is_over() {
 fn a_release_that_is_not_polled_is_given_up_for_one_that_waits() {
     let mut world = World::new(1);
     let (granted, level) = world.take();
-    let no = world.number();
-    assert!(matches!(world.entry.leave(granted.hold, level, Some(no), world.at()), ReleaseStep::Send(_)));
+    let command_id = world.number();
+    assert!(matches!(
+        world.entry.leave(granted.hold, level, Some(command_id), world.at()),
+        ReleaseStep::Send(_)
+    ));
     world.asks(&Owner::new(), true);
-    world.now += world.terms.patience;
+    world.now += world.timing.patience;
     let sent = world.sends();
     assert!(matches!(&sent[..], [end] if end.is_end() && end.repeated), "{sent:?}");
 }
@@ -408,9 +413,9 @@ fn whoever_may_sleep_on_the_answer_asks_for_the_holder_as_well() {
     let mut world = World::new(1);
     world.faults = false;
     world.is_taken();
-    let names = |world: &World| world.askers[0].asking.as_ref().map(|pending| pending.call.names);
+    let names = |world: &World| world.askers[0].asking.as_ref().map(|pending| pending.call.report_holder);
     let first = world.asks(&Owner::new(), true);
-    assert_eq!(names(&world), Some(false), "it asks again, once it is subscribed");
+    assert_eq!(names(&world), Some(false), "it asks again, single_attempt it is subscribed");
     world.answers(first);
     world.confirm();
     world.poll(0);

@@ -33,7 +33,7 @@ fn a_request_that_waits_is_reported_once_for_each_pause_and_not_before() {
     });
     assert_eq!(world.entry.waits.due(), Some(begun + 2 * STEP + LEASE));
     // The hold is renewed all the time.
-    world.entry.hold(hold).unwrap().sure_until = begun + 9 * LEASE;
+    world.entry.hold(hold).unwrap().valid_until = begun + 9 * LEASE;
     world.now = begun + 2 * STEP + LEASE - Duration::from_millis(1);
     assert_eq!(world.reported(), []);
     world.now += Duration::from_millis(1);
@@ -114,7 +114,7 @@ fn a_holder_that_the_masters_have_named_is_reported_until_its_lease_is_over() {
     world.is_taken();
     let id = world.asks(&Owner::new(), true);
     let pending = world.askers[0].asking.as_mut().expect("it asks");
-    pending.call.names = true;
+    pending.call.report_holder = true;
     let (pending, left) = (pending.clone(), LEASE * 3 / 2);
     let busy = Reply::Busy(left, Some(Box::new(Holder::new("theirs", 1, left))));
     world.entry.conclude(&pending, Ok(&busy), Spread::default(), world.at());
@@ -128,8 +128,8 @@ fn a_holder_that_the_masters_have_named_is_reported_until_its_lease_is_over() {
 #[test]
 fn no_wait_is_reported_where_that_is_turned_off() {
     let mut world = World::new(1);
-    world.terms.warn_after = None;
-    world.entry.terms = Arc::new(world.terms);
+    world.timing.warn_after = None;
+    world.entry.timing = Arc::new(world.timing);
     world.is_taken();
     let id = world.asks(&Owner::new(), true);
     world.entry.waits(id, Location::caller(), world.now);

@@ -11,7 +11,11 @@ impl World {
         let head = self.asks(head, true);
         self.answers(head);
         self.master.free();
-        self.begin(holder.clone(), true, Options { lease: LEASE, fixed: false, limit: None, once: true });
+        self.begin(
+            holder.clone(),
+            true,
+            Options { lease: LEASE, fixed: false, limit: None, single_attempt: true },
+        );
         self.answer(1);
         assert_eq!(self.guards.len(), 1);
         head

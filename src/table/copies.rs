@@ -1,4 +1,4 @@
-//! `Apart`: how the masters differ from each other about a hold.
+//! `Copies`: how the masters differ from each other about a hold.
 
 use std::num::NonZeroU64;
 use std::ops::Deref;
@@ -7,7 +7,7 @@ use crate::base::{Absence, MasterSet, Spread};
 
 /// What the masters may have of a hold if they differ. Mostly they do not, so this takes one pointer.
 #[derive(Debug, Default)]
-pub(super) struct Apart(Option<Box<Differences>>);
+pub(super) struct Copies(Option<Box<Differences>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Differences {
@@ -39,7 +39,7 @@ impl Differences {
     };
 }
 
-impl Deref for Apart {
+impl Deref for Copies {
     type Target = Differences;
 
     #[inline]
@@ -48,7 +48,7 @@ impl Deref for Apart {
     }
 }
 
-impl Apart {
+impl Copies {
     /// Returns whether the masters differ anywhere.
     pub(super) fn is_somewhere(&self) -> bool {
         self.0.is_some()
@@ -68,13 +68,13 @@ impl Apart {
     #[inline]
     pub(super) fn set_lacking(&mut self, masters: MasterSet) {
         if masters != self.spread.lacking {
-            self.change(|apart| apart.spread.lacking = masters);
+            self.change(|copies| copies.spread.lacking = masters);
         }
     }
 
     pub(super) fn set_spread(&mut self, spread: Spread) {
         if spread != self.spread {
-            self.change(|apart| apart.spread = spread);
+            self.change(|copies| copies.spread = spread);
         }
     }
 
@@ -82,7 +82,7 @@ impl Apart {
     #[inline]
     pub(super) fn is_not_late(&mut self, masters: MasterSet) {
         if !self.late.is_empty() {
-            self.change(|apart| apart.late = apart.late.without(masters));
+            self.change(|copies| copies.late = copies.late.without(masters));
         }
     }
 }

@@ -7,7 +7,7 @@ fn a_renewal_is_not_due_at_once_however_long_the_lease() {
     for years in [1, 100, 1_000, 100_000] {
         let lease = Lease::new("lease", Duration::from_secs(years * 365 * 86_400), drift).unwrap();
         let (second, times) = (Duration::from_secs(1), Duration::from_secs(60));
-        let terms = Terms {
+        let timing = Timing {
             masters: 1,
             lease,
             drift,
@@ -19,7 +19,7 @@ fn a_renewal_is_not_due_at_once_however_long_the_lease() {
             line: None,
         };
         let sent = now + second;
-        let (due, third) = (terms.renew_at(sent) - sent, (lease.duration() / 3).min(FAR));
+        let (due, third) = (timing.renew_at(sent) - sent, (lease.duration() / 3).min(FAR));
         assert!(due > third * 9 / 10 - second && due <= third, "{years} years: {due:?}");
     }
 }

@@ -10,7 +10,7 @@ use crate::error::Loss;
 
 /// The loss or the release of a level. It is set at most once and is final: a reply that arrives after the loss changes nothing.
 #[derive(Debug, Default)]
-pub(crate) struct Fate {
+pub(crate) struct LossSignal {
     /// The number of the loss, with the bit [`ANNOUNCED`] once it is counted; 0 while there is none. One byte, since every level has one.
     loss: AtomicU8,
     /// The result of a release that another guard's command carries out.
@@ -20,7 +20,7 @@ pub(crate) struct Fate {
 
 const ANNOUNCED: u8 = 0x80;
 
-impl Fate {
+impl LossSignal {
     pub(crate) fn loss(&self) -> Option<Loss> {
         loss_of(self.loss.load(SeqCst))
     }
@@ -31,7 +31,7 @@ impl Fate {
         loss_of(loss).filter(|_| loss & ANNOUNCED != 0)
     }
 
-    /// Sets the loss. [`notify`](Fate::notify) must follow once no lock is held.
+    /// Sets the loss. [`notify`](LossSignal::notify) must follow once no lock is held.
     pub(crate) fn seal(&self, loss: Loss) -> bool {
         self.loss.compare_exchange(0, number(loss), SeqCst, SeqCst).is_ok()
     }
@@ -40,7 +40,7 @@ impl Fate {
         self.released.get().copied()
     }
 
-    /// Sets the result of the release. [`notify`](Fate::notify) must follow once no lock is held.
+    /// Sets the result of the release. [`notify`](LossSignal::notify) must follow once no lock is held.
     pub(crate) fn release(&self, outcome: Result<(), Loss>) {
         // The first answer counts: a second one answers a repeated command.
         let _ = self.released.set(outcome);
@@ -53,7 +53,7 @@ impl Fate {
         self.changed.notify_waiters();
     }
 
-    /// Returns a future that is ready at the first [`notify`](Fate::notify) after this call.
+    /// Returns a future that is ready at the first [`notify`](LossSignal::notify) after this call.
     pub(crate) fn notified(&self) -> Notified<'_> {
         self.changed.notified()
     }

@@ -1,4 +1,4 @@
-//! `Terms`: how leases become deadlines, and the options that holds need.
+//! `Timing`: how leases become deadlines, and the options that holds need.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::wire::Line;
 
 /// The values that all holds of a session share.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct Timing {
     /// How many masters there are.
     pub(crate) masters: usize,
     pub(crate) lease: Lease,
@@ -38,7 +38,7 @@ pub(crate) struct WarnAfter {
     pub(crate) again: Duration,
 }
 
-impl Terms {
+impl Timing {
     /// Returns the pause after this many failures. The remains of an ended hold keep nobody waiting here, and there may be
     /// thousands: their pause is up to four times as long.
     pub(super) fn pause(&self, failures: u32) -> Duration {
