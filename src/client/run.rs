@@ -12,7 +12,7 @@ use crate::client::acquire::NotGranted;
 use crate::client::answer::{Answer, Asks, Granted, Releasing, Watching, polled_again};
 use crate::client::guard::Guard;
 use crate::error::{Error, ErrorKind, Loss, Result};
-use crate::owner::{Inside, Owner, inside};
+use crate::owner::{Owner, inside};
 
 #[expect(private_interfaces, reason = "as in `Asks`")]
 impl Granted for Guard {
@@ -154,7 +154,7 @@ impl<A: Answer, W: Work<A::Hold>> RunNow<'_, A, W> {
             request.call_mut().owner = Some(above.child());
         }
         let granted = ready!(request.poll(cx));
-        let owner = request.call().owner.clone().unwrap_or_else(Owner::current);
+        let owner = request.call_mut().owner.take().unwrap_or_else(Owner::current);
         *self.stage = RunStage::Over;
         let guard = granted?;
         owner.enter();
@@ -162,39 +162,31 @@ impl<A: Answer, W: Work<A::Hold>> RunNow<'_, A, W> {
         Poll::Ready(Ok(()))
     }
 
-    /// Enters the scope of the work's owner for one poll of the work. Returns `None` if the hold is lost, since the work must not
-    /// be polled then. `begins`: whether this is the run's first poll, in which its grant has just checked for a loss.
-    fn inside(&self, begins: bool) -> Option<Inside> {
-        match &*self.stage {
-            RunStage::Working { guard, owner, .. } if begins || !guard.is_lost() => Some(inside(owner)),
-            _ => None,
+    /// Makes the work if there is none yet, and polls it, all as its owner: one entry into the scope, since a recursion makes thousands
+    /// of runs. Returns whether it is done now. Nothing is made or polled if the hold is lost. `begins`: whether this is the run's first
+    /// poll, in which its grant has just checked for a loss.
+    fn work(&mut self, begins: bool, cx: &mut Context<'_>) -> Result<bool> {
+        let RunStage::Working { guard, owner, .. } = &*self.stage else { return Ok(false) };
+        if !begins && guard.is_lost() {
+            return Ok(false);
         }
-    }
-
-    /// Makes the work, as its owner. `begins`: whether this is the run's first poll, in which its grant has just checked for a
-    /// loss.
-    fn start(&mut self, begins: bool) -> Result<()> {
-        if let DoingNow::Unmade { work } = self.doing.as_mut().project()
-            && let RunStage::Working { guard, owner, .. } = &*self.stage
-            && (begins || !guard.is_lost())
-        {
-            let _inside = (inside(owner), guard.span().map(HeldSpan::enter));
+        let _inside = inside(owner);
+        let _entered = guard.span().map(HeldSpan::enter);
+        if let DoingNow::Unmade { work } = self.doing.as_mut().project() {
             // Otherwise a run that is polled after its closure panicked would keep the lock, and never end.
             let panicked = || Error::new(ErrorKind::Misuse, "polled after the work's closure panicked");
             let work = work.take().ok_or_else(panicked)?;
             let work = work.start(A::hold(guard)?);
             self.doing.set(Doing::ToDo { work });
         }
-        Ok(())
-    }
-
-    /// Keeps the output until the release is over.
-    fn done(&mut self, output: <W::Future as Future>::Output, cx: &mut Context<'_>) {
-        if let RunStage::Working { owner, .. } = &*self.stage {
-            let _inside = inside(owner);
+        if let DoingNow::ToDo { work } = self.doing.as_mut().project()
+            && let Poll::Ready(output) = work.poll(cx)
+        {
+            // Kept until the release is over.
             self.doing.set(Doing::Done { output: Some(output) });
+            return Ok(true);
         }
-        self.release(cx);
+        Ok(false)
     }
 
     /// Drops the work, as its owner; then the guard; then ends the scope, so that the hold is never the parent's.
@@ -255,22 +247,12 @@ impl<A: Answer, W: Work<A::Hold>> Future for Run<A, W> {
         if let Err(why) = ready!(this.ask(cx)) {
             return Poll::Ready(why.or(A::not_ran()));
         }
-        if let Err(error) = this.start(begins) {
-            this.stop();
-            return Poll::Ready(Err(error));
-        }
-        if let Some(inside) = this.inside(begins)
-            && let DoingNow::ToDo { work } = this.doing.as_mut().project()
-        {
-            let span = match &*this.stage {
-                RunStage::Working { guard, .. } => guard.span(),
-                _ => None,
-            };
-            let entered = span.map(HeldSpan::enter);
-            let polled = work.poll(cx);
-            drop((entered, inside));
-            if let Poll::Ready(output) = polled {
-                this.done(output, cx);
+        match this.work(begins, cx) {
+            Ok(true) => this.release(cx),
+            Ok(false) => {}
+            Err(error) => {
+                this.stop();
+                return Poll::Ready(Err(error));
             }
         }
         this.end(cx).map_ok(A::ran)
