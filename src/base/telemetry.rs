@@ -321,7 +321,7 @@ pub(crate) fn still_waiting(
             format!("another owner of this process, {holder}"),
             format!("for {}", Shown(held)),
             "an owner of this process has it; if it awaits the task in which this request stands, neither ends: run what the task does in the \
-             scope of a child of that owner, by `Owner::current().child().scope(…)`",
+             scope of a child of that owner, by `Owner::current().child().scope(…)`; if both are guards in one `join!`, use `run` there",
         ),
         Some((holder, false, held)) => (
             holder.to_string(),

@@ -109,7 +109,9 @@ impl Lease {
         let wrong = if asked > LONGEST {
             format!("{what} of {asked:?} is more than Redis can store; the longest is {LONGEST:?}")
         } else if lease <= over {
-            format!("{what} of {asked:?} is too short; it must be more than the drift over it, {over:?}")
+            format!(
+                "{what} of {asked:?} is too short: the clocks may drift by {over:?} over it; give it seconds"
+            )
         } else {
             return Ok(Lease(lease));
         };

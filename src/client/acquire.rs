@@ -139,9 +139,10 @@ impl NotGranted {
         match self {
             NotGranted::Busy { name, within, by } => {
                 let now = by.as_deref().map(held_by).unwrap_or_default();
+                let nested = if by.as_deref().is_some_and(|by| by.here) { NESTED } else { "" };
                 let message = format!(
                     "somebody else held it for all of the {within:?} that `within` allows{now}; try again later, or wait \
-                     longer"
+                     longer{nested}"
                 );
                 Error::new(ErrorKind::Timeout, message).held_by(by.map(|by| by.holder)).on(&name)
             }
@@ -157,6 +158,10 @@ impl NotGranted {
         }
     }
 }
+
+/// What may help, besides to wait, where the holder is of this process: it may be what awaits the request.
+const NESTED: &str = "; if the holder awaits this call, as that of a task or a thread that it started, make it in a scope of \
+     `Owner::current().child()`";
 
 /// Returns the part of a message that says who has the lock.
 fn held_by(Owned { holder, here, .. }: &Owned) -> String {

@@ -49,7 +49,8 @@ impl Granted for Guard {
 /// Code that passes work on to a `run` needs the bound `W: FnOnce(Hold) -> F, F: Future`; this trait alone is not enough.
 #[diagnostic::on_unimplemented(
     message = "the work of a `run` is a closure that gets the hold and returns a future",
-    label = "not such a closure: write `async |_hold| job().await`, or `|_hold| job()`"
+    label = "not such a closure: write `async |_hold| job().await`, or `|_hold| job()`",
+    note = "a function that passes work on to `run` takes `impl FnOnce(Hold) -> F` with `F: Future`; an `AsyncFnOnce(Hold) -> T` is not enough"
 )]
 pub trait Work<H> {
     /// The future that runs while the lock is held.

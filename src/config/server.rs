@@ -114,8 +114,7 @@ impl Server {
     /// Reads a URL. The scheme of TLS is read here, since the redis crate knows it only with features that are not needed otherwise.
     fn from_url(text: &str) -> Server {
         let Some(mut url) = redis::parse_redis_url(text) else {
-            let error = text.into_connection_info().err();
-            return Server::unusable(error.map_or_else(String::new, |error| unreadable(&error)));
+            return Server::unusable(if has_known_scheme(text) { MALFORMED } else { UNKNOWN_SCHEME });
         };
         let (is_tls, is_socket) =
             (["rediss", "valkeys"].contains(&url.scheme()), url.scheme().ends_with("unix"));
@@ -187,6 +186,12 @@ const NO_TLS: &str = "this server's address asks for TLS, but nestlock was built
 const CERTIFICATES: &str = "the redis crate does not return the certificates, or the choice to accept any host name, that this client \
      was built with: make the server of its URL, and give them to `Server::tls` in a `Tls`";
 
+const UNKNOWN_SCHEME: &str = "the server's address can't be used: it does not begin with redis://, rediss:// (TLS) or unix://; write \
+     redis://user:password@host:port/database. Sentinels are given by `Master::sentinel`, the nodes of a cluster by `Master::cluster`";
+
+const MALFORMED: &str = "the server's address can't be used: it is not a URL, or its port is not a number up to 65535; write \
+     redis://user:password@host:port/database, with what is special in URLs percent-encoded, such as `%2F` for a `/` in the password";
+
 const UNKNOWN_QUERY: &str = "the server's address can't be used: its URL has a query parameter that is not known; write \
      redis://user:password@host:port/database, or unix:///path?db=database&user=user&pass=password, with what is special in URLs \
      percent-encoded";
@@ -196,6 +201,13 @@ const UNKNOWN_FRAGMENT: &str = "the server's address can't be used: after `#` a 
 
 const fn has_tls() -> bool {
     cfg!(any(feature = "tls-rustls", feature = "tls-native-tls"))
+}
+
+/// Returns whether a text begins like the URL of a server.
+fn has_known_scheme(text: &str) -> bool {
+    let scheme = text.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
+    let known = ["redis", "rediss", "valkey", "valkeys", "unix", "redis+unix", "valkey+unix"];
+    scheme.is_some_and(|scheme| known.contains(&&*scheme))
 }
 
 /// Describes what is wrong with a URL, without any part of it.

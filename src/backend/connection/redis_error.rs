@@ -150,12 +150,12 @@ pub(crate) fn not_sent(why: &str, server: &Arc<str>) -> Failure {
 /// Returns the error of a failed attempt to connect.
 pub(crate) fn unreachable(error: RedisError, server: &Arc<str>) -> Error {
     let (kind, message) = if is_credentials(&error) {
-        (
-            ErrorKind::Denied,
-            format!(
-                "the server denies access: user name or password is wrong or missing; {GIVE_CREDENTIALS}"
-            ),
-        )
+        let wrong = if is_logged_out(&error) {
+            "it asks for a password, and none was given"
+        } else {
+            "user name or password is wrong"
+        };
+        (ErrorKind::Denied, format!("the server denies access: {wrong}; {GIVE_CREDENTIALS}"))
     } else if is_denied(&error) {
         (ErrorKind::Denied, format!("the server denies this user access: {error}; grant it with ACL SETUSER"))
     } else if is_database(&error) {
@@ -261,7 +261,7 @@ pub(super) const UNREAD: &str = "an answer has arrived but is not read: the runt
 const GIVE_CERTIFICATE: &str = "if it asks clients for a certificate, give one by `Tls::client_certificate`, of an authority that the \
      server trusts, and within its dates";
 
-const GIVE_CREDENTIALS: &str = "give both in its URL, redis://user:password@host:port";
+const GIVE_CREDENTIALS: &str = "give both in its URL, redis://user:password@host:port, or for the default user redis://:password@host:port";
 
 fn outcome(error: &RedisError) -> Outcome {
     let code = error.code().unwrap_or_default();

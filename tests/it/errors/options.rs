@@ -46,6 +46,15 @@ async fn addresses_that_cannot_be_used_are_rejected() {
             &["redis://user:password@host:port"],
         );
     }
+    for (url, words) in [
+        ("localhost:6379", "does not begin with redis://"),
+        ("http://localhost", "does not begin with redis://"),
+        ("redis-sentinel://localhost/mymaster", "`Master::sentinel`"),
+        ("redis://localhost:99999", "port is not a number up to 65535"),
+        ("redis://user:pass/word@localhost", "`%2F` for a `/`"),
+    ] {
+        is(&Locks::connect(url).await.unwrap_err(), ErrorKind::Config, None, &[words]);
+    }
     for host in ["", "redis://localhost", "a b"] {
         assert_eq!(Locks::connect((host, 6379)).await.unwrap_err().kind(), ErrorKind::Config);
     }

@@ -206,7 +206,9 @@ async fn a_spawned_task_that_is_awaited_under_the_lock_is_warned_of_after_five_s
     assert_eq!((&*warning.fields["waited"], &*warning.fields["held"]), ("5 s", "for 5 s"));
     assert!(warning.fields["holder"].starts_with("another owner of this process, "), "{warning:?}");
     assert!(
-        warning.mentions("if it awaits the task") && warning.mentions("Owner::current().child()"),
+        warning.mentions("if it awaits the task")
+            && warning.mentions("Owner::current().child()")
+            && warning.mentions("`join!`"),
         "{warning:?}"
     );
 }

@@ -171,7 +171,8 @@ fn an_attempt_to_connect_that_fails_is_reported_with_its_cause() {
     let settings = |text: &str| (RedisErrorKind::InvalidClientConfig, "settings", text.to_owned()).into();
     let io = |text: &str| std::io::Error::other(text.to_owned()).into();
     for (error, kind, words) in [
-        (answered("NOAUTH whatever"), ErrorKind::Denied, "user name or password"),
+        (answered("NOAUTH whatever"), ErrorKind::Denied, "none was given; give both in its URL"),
+        (answered("WRONGPASS whatever"), ErrorKind::Denied, "user name or password is wrong"),
         (answered("NOPERM whatever"), ErrorKind::Denied, "denies this user access"),
         (
             RedisError::from((
