@@ -293,6 +293,9 @@ pub mod guide {
     /// [blocks]: crate::guide::leases#work-without-an-await
     /// [end]: crate::guide::cancellation#the-end-of-a-program
     /// [gets a child of its owner]: crate::guide::owners#spawned-tasks
+    /// [scheduled jobs]: crate::guide::services#scheduled-jobs
+    /// [layers of functions]: crate::guide::services#layers-that-lock
+    /// [before the connection]: crate::guide::services#commit-before-the-release
     #[doc = include_str!("../docs/migrating.md")]
     pub mod migrating {}
 }
