@@ -287,7 +287,7 @@ fn contest_plot(folder: &Path) -> Result<()> {
     });
     let title = "Longest wait of processes that contend for one lock";
     let labels = Labels { title, across: "processes", up: "ms" };
-    plot::powers(&folder.join("bench-contest.svg"), &labels, &lines)
+    plot::powers(&folder.join("bench-contest.svg"), &labels, &lines, 2.0)
 }
 
 /// One plot of what is counted in powers of ten, and one of few masters and processes.
@@ -298,11 +298,12 @@ fn growth_plots(folder: &Path, all: &[Growth]) -> Result<()> {
     };
     let (many, few): (Vec<_>, Vec<_>) =
         all.iter().partition(|of| of.points.windows(2).any(|pair| pair[1].count >= 10 * pair[0].count));
-    let labels = |title| Labels { title, across: "how many", up: "µs" };
+    let labels = |title, across| Labels { title, across, up: "µs" };
     let lines = |of: Vec<&Growth>| of.into_iter().map(line).collect::<Vec<_>>();
-    let many_of = labels("A lock and its release, or a hand-off, as one number grows");
-    plot::powers(&folder.join("bench-growth-many.svg"), &many_of, &lines(many))?;
-    let few_of = labels("The same with several masters, or several clients");
+    let many_of = labels("A lock and its release, or a hand-off, as one number grows", "how many");
+    plot::powers(&folder.join("bench-growth-many.svg"), &many_of, &lines(many), 10.0)?;
+    let few_of =
+        labels("A lock and its release with several masters, a hand-off with several clients", "how many");
     plot::numbers(&folder.join("bench-growth-few.svg"), &few_of, &lines(few))
 }
 

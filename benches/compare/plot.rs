@@ -53,12 +53,13 @@ pub(crate) fn counts(file: &Path, labels: &Labels, lines: &[Line]) -> Result<()>
     draw(file, (across, 0.0..up.1 * 1.1), labels, lines)
 }
 
-/// Times over powers of ten, both on logarithmic scales.
-pub(crate) fn powers(file: &Path, labels: &Labels, lines: &[Line]) -> Result<()> {
+/// Times over powers of `base`, both on logarithmic scales.
+pub(crate) fn powers(file: &Path, labels: &Labels, lines: &[Line], base: f64) -> Result<()> {
     let (across, up) = (ends(lines, |point| point.0), ends(lines, |point| point.1));
     // Whole decades: their ends are what gets a label.
     let up = 10_f64.powf(up.0.log10().floor())..10_f64.powf(up.1.log10().ceil());
-    draw(file, ((across.0 * 0.8..across.1 * 1.25).log_scale(), up.log_scale()), labels, lines)
+    let across = (across.0 * 0.8..across.1 * 1.25).log_scale().base(base);
+    draw(file, (across, up.log_scale()), labels, lines)
 }
 
 /// Times over numbers.

@@ -17,6 +17,8 @@ struct Plot {
     file: &'static str,
     title: &'static str,
     up: &'static str,
+    /// How much wider a line is than the one above it: lines that coincide are all seen.
+    wider: u32,
     of: Figure,
 }
 
@@ -25,18 +27,21 @@ const PLOTS: [Plot; 3] = [
         file: "load-memory.svg",
         title: "Memory of the client under a load that lasts",
         up: "MiB",
+        wider: 0,
         of: |one| one.client_bytes as f64 / 1048576.0,
     },
     Plot {
         file: "load-processor.svg",
         title: "Processor time of the client under a load that lasts",
         up: "% of a core",
+        wider: 0,
         of: |one| one.client_share * 100.0,
     },
     Plot {
         file: "load-connections.svg",
         title: "Connections of the client under a load that lasts",
         up: "connections",
+        wider: 2,
         of: |one| one.connections as f64,
     },
 ];
@@ -68,14 +73,18 @@ fn draw_one(file: &Path, plot: &Plot, loads: &[Load]) -> Result<()> {
         .light_line_style(TRANSPARENT)
         .axis_style(GREY)
         .label_style(FONT.into_font().color(&GREY))
+        // No fractions of a connection.
+        .y_labels((highest as usize + 1).min(11))
         .x_desc("seconds")
         .y_desc(plot.up)
         .y_label_formatter(&|value| format!("{value:.1}").trim_end_matches(".0").to_owned())
         .x_label_formatter(&|value| format!("{value:.0}"))
         .draw()?;
+    let mut width = 2 + plot.wider * loads.len() as u32;
     for (load, colour) in loads.iter().zip(COLOURS) {
+        width -= plot.wider;
         let points = load.samples.iter().map(|one| (one.seconds, (plot.of)(one)));
-        chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?;
+        chart.draw_series(LineSeries::new(points, colour.stroke_width(width)))?;
     }
     Ok(root.present()?)
 }
