@@ -3,7 +3,7 @@
 //! The lock keeps the copies apart, also those whose clocks differ: `at_least` keeps it for longer than the job takes. It does not
 //! remember that the job was done. That is what the record is for, which is read and written while the lock is held: a copy that
 //! restarts, or that is due late, finds it. (ShedLock has the lock and the record in one row: `lockAtLeastFor` is `at_least`,
-//! `lockAtMostFor` is the lease, which is renewed here, and `lockedBy` the label.)
+//! `lockAtMostFor` is the lease, which is renewed here, and `lockedBy` the name of the holder.)
 //!
 //! Run it: `cargo run --example nightly_job`. Its three copies share a store in memory or, with the URL of a Redis in `REDIS_URL`, that
 //! server: `scripts/redis cargo run --example nightly_job`.
@@ -40,7 +40,7 @@ type Database = Arc<Mutex<Record>>;
 
 /// One copy of the service.
 struct Copy {
-    label: String,
+    name: String,
     locks: Locks,
     database: Database,
 }
@@ -55,7 +55,7 @@ impl Copy {
             }
             delete_old_rows().await;
             // A metric too, in a service: the time of the last run, of which an alert says that it is old.
-            *self.database.lock().await = Record { period: Some(period), by: self.label.clone() };
+            *self.database.lock().await = Record { period: Some(period), by: self.name.clone() };
             true
         });
         Ok(job.await?.unwrap_or(false))
@@ -100,9 +100,9 @@ async fn main() -> Result<()> {
             Ok(url) => Locks::builder(url),
             Err(_) => Locks::builder(&memory),
         };
-        let label = format!("shop@web-{number}");
-        let locks = options.prefix(&prefix).label(&label).connect().await?;
-        let copy = Copy { label, locks, database: database.clone() };
+        let name = format!("shop@web-{number}");
+        let locks = options.prefix(&prefix).holder_name(&name).connect().await?;
+        let copy = Copy { name, locks, database: database.clone() };
         // Their clocks differ, by less than the lock is kept for.
         copies.spawn(serve(copy, APART / 4 * number, began));
     }

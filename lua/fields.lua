@@ -1,4 +1,4 @@
--- Checks whether a hash with a TTL is a lock: each of its fields is a hold, `<uuid>:<number>` with or without a label before it, and each
+-- Checks whether a hash with a TTL is a lock: each of its fields is a hold, `<uuid>:<number>` with or without a name before it, and each
 -- value is a whole number. It is appended to acquire.lua, look.lua and who.lua. `scan` is the reply to one HSCAN, which has all fields of
 -- a lock: a hash with more is no lock, and is not read to its end.
 --

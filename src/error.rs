@@ -147,12 +147,12 @@ impl Error {
     /// use std::time::Duration;
     /// use nestlock::{Locks, Memory};
     /// let store = Memory::new();
-    /// let other = Locks::builder(&store).label("billing@web-7").connect().await?;
+    /// let other = Locks::builder(&store).holder_name("billing@web-7").connect().await?;
     /// let guard = other.mutex("stock").lock().await?;
     ///
     /// let ours = Locks::builder(&store).connect().await?; // as another process
     /// let error = ours.mutex("stock").lock().within(Duration::from_millis(10)).await.unwrap_err();
-    /// assert_eq!(error.holder().and_then(|holder| holder.label()), Some("billing@web-7"));
+    /// assert_eq!(error.holder().and_then(|holder| holder.name()), Some("billing@web-7"));
     /// println!("{error}"); // lock `stock`: … held by billing@web-7 for another 29 s; …
     /// guard.release().await
     /// # }

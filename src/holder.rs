@@ -12,12 +12,12 @@ use std::time::Duration;
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
 /// use nestlock::{Locks, Memory};
-/// let locks = Locks::builder(Memory::new()).label("billing@web-7").connect().await?;
+/// let locks = Locks::builder(Memory::new()).holder_name("billing@web-7").connect().await?;
 /// let stock = locks.mutex("stock:42");
 /// let guard = stock.lock().await?;
 /// let holder = stock.holder().await?.expect("it is held");
-/// assert_eq!(holder.label(), Some("billing@web-7"));
-/// assert_eq!(holder.field(), guard.field());
+/// assert_eq!(holder.name(), Some("billing@web-7"));
+/// assert_eq!(holder.hold_id(), guard.hold_id());
 /// assert_eq!(holder.count(), 1);
 /// println!("held by {holder}"); // held by billing@web-7 for another 29 s
 /// guard.release().await?;
@@ -41,20 +41,20 @@ impl Holder {
         Holder { field: self.field.clone(), count, left }
     }
 
-    /// Returns the [label](crate::Builder::label) of the `Locks` that has the lock. Returns `None` if it has no label, or another
+    /// Returns the [name](crate::Builder::holder_name) of the `Locks` that has the lock. Returns `None` if it has none, or another
     /// library has the lock.
     #[must_use]
-    pub fn label(&self) -> Option<&str> {
-        label_of(&self.field)
+    pub fn name(&self) -> Option<&str> {
+        name_of(&self.field)
     }
 
-    /// Returns the field that stands for the hold in Redis and proves it: `<uuid>:<id>`, preceded by the label and a colon if there is a
-    /// label.
+    /// Returns the id of the hold, which is its field in Redis: `<uuid>:<number>`, preceded by the holder's name and a colon if it has
+    /// one.
     ///
-    /// It equals [`Guard::field`](crate::Guard::field) in the process that has the lock. Redisson writes `<uuid>:<thread id>`. Bytes that
+    /// It equals [`Guard::hold_id`](crate::Guard::hold_id) in the process that has the lock. Redisson writes `<uuid>:<thread id>`. Bytes that
     /// are not UTF-8 are replaced.
     #[must_use]
-    pub fn field(&self) -> &str {
+    pub fn hold_id(&self) -> &str {
         &self.field
     }
 
@@ -73,15 +73,15 @@ impl Holder {
         self.left
     }
 
-    /// Returns its label or, if there is none, its field: escaped, and cut if it is long.
-    pub(crate) fn name(&self) -> impl fmt::Display {
+    /// Returns its name or, if it has none, its field: escaped, and cut if it is long.
+    pub(crate) fn shown(&self) -> impl fmt::Display {
         Name(self.field.clone())
     }
 }
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} for another {}", self.name(), Shown(self.left))
+        write!(f, "{} for another {}", self.shown(), Shown(self.left))
     }
 }
 
@@ -106,15 +106,15 @@ impl WaitingProcess {
         WaitingProcess { here, ..self }
     }
 
-    /// Returns the [label](crate::Builder::label) of the `Locks` that waits. Returns `None` if it has no label.
+    /// Returns the [name](crate::Builder::holder_name) of the `Locks` that waits. Returns `None` if it has none.
     #[must_use]
-    pub fn label(&self) -> Option<&str> {
-        label_of(&self.field)
+    pub fn name(&self) -> Option<&str> {
+        name_of(&self.field)
     }
 
-    /// Returns the field that stands for the hold once the lock is granted: see [`Holder::field`].
+    /// Returns the id that the hold has once the lock is granted: see [`Holder::hold_id`].
     #[must_use]
-    pub fn field(&self) -> &str {
+    pub fn hold_id(&self) -> &str {
         &self.field
     }
 
@@ -145,7 +145,7 @@ struct Name(Arc<str>);
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const LONGEST: usize = 80;
-        let name = label_of(&self.0).unwrap_or(&self.0);
+        let name = name_of(&self.0).unwrap_or(&self.0);
         name.chars().take(LONGEST).try_for_each(|char| write!(f, "{}", char.escape_debug()))?;
         if name.chars().nth(LONGEST).is_some() { f.write_str("…") } else { Ok(()) }
     }
@@ -163,13 +163,13 @@ impl fmt::Display for Shown {
     }
 }
 
-/// Returns the label of a field of the form `<label>:<uuid>:<id>`, and of no other. Redisson's fields of a write lock have three parts
+/// Returns the name in a field of the form `<name>:<uuid>:<id>`, and of no other. Redisson's fields of a write lock have three parts
 /// too: `<uuid>:<thread id>:write`.
-fn label_of(field: &str) -> Option<&str> {
+fn name_of(field: &str) -> Option<&str> {
     let (head, id) = field.rsplit_once(':')?;
-    let (label, uuid) = head.rsplit_once(':')?;
-    let is_ours = is_number(id) && is_uuid(uuid) && !label.is_empty() && !label.contains(':');
-    is_ours.then_some(label)
+    let (name, uuid) = head.rsplit_once(':')?;
+    let is_ours = is_number(id) && is_uuid(uuid) && !name.is_empty() && !name.contains(':');
+    is_ours.then_some(name)
 }
 
 fn is_number(text: &str) -> bool {

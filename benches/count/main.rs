@@ -141,7 +141,7 @@ async fn bytes_per_waiter(locks: &Locks) -> Result<f64> {
         let lock = lock.clone();
         waiting.push(tokio::spawn(async move { lock.lock().await.map(drop) }));
     }
-    while locks.held().iter().all(|held| held.waiting() < WAITERS as usize) {
+    while locks.status().iter().all(|held| held.waiting() < WAITERS as usize) {
         tokio::task::yield_now().await;
     }
     let after = dhat::HeapStats::get().curr_bytes;

@@ -19,14 +19,14 @@ pub(crate) async fn run(name: &str, servers: ServerOptions, json: bool) -> Resul
     let shown = name.escape_debug();
     line(&match (json, freed, &holder) {
         (true, _, holder) => {
-            let (label, hold) =
-                (holder.as_ref().and_then(|one| one.label()), holder.as_ref().map(|one| one.field()));
-            json!({ "name": name, "freed": freed, "label": label, "hold": hold }).to_string()
+            let (by, hold) =
+                (holder.as_ref().and_then(|one| one.name()), holder.as_ref().map(|one| one.hold_id()));
+            json!({ "name": name, "freed": freed, "holder": by, "hold": hold }).to_string()
         }
         (false, true, Some(holder)) => {
             format!(
                 "{shown}: freed; it was held by {}",
-                holder.label().unwrap_or(holder.field()).escape_debug()
+                holder.name().unwrap_or(holder.hold_id()).escape_debug()
             )
         }
         (false, true, None) => format!("{shown}: freed"),

@@ -137,7 +137,7 @@ pub(crate) struct ExecOptions {
     pub(crate) fenced: bool,
     /// Who holds the lock, as others see it. Default: the command and the host
     #[arg(long, value_name = "TEXT")]
-    pub(crate) label: Option<String>,
+    pub(crate) holder_name: Option<String>,
     /// Leaves NESTLOCK_PASSWORD in the environment of the command, for calls of `nestlock` in it
     #[arg(long)]
     pub(crate) keep_password: bool,

@@ -33,8 +33,8 @@ pub(crate) fn as_json(name: &str, holder: Option<&Holder>) -> Value {
         Some(holder) => json!({
             "name": name,
             "held": true,
-            "label": holder.label(),
-            "hold": holder.field(),
+            "holder": holder.name(),
+            "hold": holder.hold_id(),
             "count": holder.count(),
             "lease_ms": u64::try_from(holder.remaining_lease().as_millis()).unwrap_or(u64::MAX),
         }),
@@ -46,8 +46,8 @@ pub(crate) fn as_text(name: &str, holder: Option<&Holder>) -> String {
     let name = name.escape_debug();
     let Some(holder) = holder else { return format!("{name}: free") };
     let mut text = format!("{name}: held by {holder}");
-    if holder.label().is_some() {
-        text += &format!(", hold {}", holder.field().escape_debug());
+    if holder.name().is_some() {
+        text += &format!(", hold {}", holder.hold_id().escape_debug());
     }
     if holder.count() != 1 {
         text += &format!(", count {}", holder.count());
@@ -57,20 +57,20 @@ pub(crate) fn as_text(name: &str, holder: Option<&Holder>) -> String {
 
 pub(crate) fn waiter_as_json(waiter: &WaitingProcess) -> Value {
     json!({
-        "label": waiter.label(),
-        "hold": waiter.field(),
+        "holder": waiter.name(),
+        "hold": waiter.hold_id(),
         "waiting_ms": u64::try_from(waiter.waiting_for().as_millis()).unwrap_or(u64::MAX),
     })
 }
 
 pub(crate) fn waiter_as_text(waiter: &WaitingProcess) -> String {
-    let field = waiter.label().map(|_| format!(", hold {}", waiter.field().escape_debug()));
+    let field = waiter.name().map(|_| format!(", hold {}", waiter.hold_id().escape_debug()));
     format!("{waiter}{}", field.unwrap_or_default())
 }
 
 /// Returns the columns of a list.
 pub(crate) fn row(name: &str, holder: &Holder, waiters: usize) -> [String; 5] {
-    let by = holder.label().unwrap_or(holder.field());
+    let by = holder.name().unwrap_or(holder.hold_id());
     let left = shown(holder.remaining_lease());
     let (name, by) = (name.escape_debug().to_string(), by.escape_debug().to_string());
     [name, by, holder.count().to_string(), left, waiters.to_string()]

@@ -58,6 +58,6 @@ pub(crate) async fn run(
 
 /// Compares two holders, without the rest of the lease, which changes all the time.
 fn is_same(one: Option<&Holder>, other: Option<&Holder>) -> bool {
-    let of = |holder: &Holder| (holder.field().to_owned(), holder.count());
+    let of = |holder: &Holder| (holder.hold_id().to_owned(), holder.count());
     one.map(of) == other.map(of)
 }

@@ -165,7 +165,7 @@ const NESTED: &str = "; if the holder awaits this call, as that of a task or a t
 
 /// Returns the part of a message that says who has the lock.
 fn held_by(Owned { holder, here, .. }: &Owned) -> String {
-    let (name, left) = (holder.name(), Shown(holder.remaining_lease()));
+    let (name, left) = (holder.shown(), Shown(holder.remaining_lease()));
     let here = if *here { ", another owner of this process," } else { "" };
     format!("; it is held by {name}{here} for another {left}")
 }
@@ -206,26 +206,26 @@ pub(super) fn grant_here(options: &AcquireOptions, cx: &mut Context<'_>) -> Opti
 /// each thread.
 pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Guard, NotGranted>> + Send {
     let span = AcquireSpan::begin(&options.keys.name, options.call.location, || options.handle.system());
-    let mut attempts = Acquire::new(options);
+    let mut request = Acquire::new(options);
     span.around(async move {
-        let attempts = &mut attempts;
-        let granted = match attempts.begin() {
+        let request = &mut request;
+        let granted = match request.begin() {
             Ok(()) => {
-                if let Some(opening) = attempts.options.handle.opening(attempts.limit) {
+                if let Some(opening) = request.options.handle.opening(request.limit) {
                     opening.await;
                 }
-                attempts.until_granted().await
+                request.until_granted().await
             }
             Err(why) => Err(NotGranted::Failed(why)),
         };
         granted.map_err(|why| match why {
             NotGranted::Failed(error) => {
                 telemetry::not_granted(error.kind());
-                NotGranted::Failed(error.on(attempts.options.name()))
+                NotGranted::Failed(error.on(request.options.name()))
             }
             busy => {
                 // A `try_lock` treats this as `None`, not as an error.
-                if attempts.options.call.busy_is_error {
+                if request.options.call.busy_is_error {
                     telemetry::not_granted(ErrorKind::Timeout);
                 }
                 busy

@@ -62,9 +62,9 @@ impl Claim {
         &self.name
     }
 
-    /// Returns the field that stands for the hold in Redis until it is resumed: see [`Guard::field`](crate::Guard::field).
+    /// Returns the id that the hold has until it is resumed: see [`Guard::hold_id`](crate::Guard::hold_id).
     #[must_use]
-    pub fn field(&self) -> &str {
+    pub fn hold_id(&self) -> &str {
         &self.field
     }
 

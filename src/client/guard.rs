@@ -34,7 +34,7 @@ use crate::wire::keys::Keys;
 /// let guard = stock.lock().await?;
 /// let nested = stock.lock().await?; // the same task re-enters
 /// assert_eq!((guard.depth(), nested.depth(), nested.name()), (1, 2, "stock"));
-/// assert_eq!(guard.field(), nested.field()); // one hold, as Redis sees it
+/// assert_eq!(guard.hold_id(), nested.hold_id()); // one hold, as Redis sees it
 /// drop(nested);
 /// guard.release().await
 /// # }
@@ -360,15 +360,15 @@ impl<K: Kind> Guard<K> {
         &self.level.held.keys.name
     }
 
-    /// Returns the field that stands for this hold in Redis: `<uuid>:<id>`, preceded by the [label](crate::Builder::label) and a
-    /// `:` if there is one.
+    /// Returns the id of this hold, which is its field in Redis: `<uuid>:<number>`, preceded by the
+    /// [name of the holder](crate::Builder::holder_name) and a `:` if it has one.
     ///
     /// Nested holds share it, and so do holds that passed from task to task inside this process
     /// ([`local_handoff`](crate::Builder::local_handoff)).
     ///
     /// Use it in logs, and to compare with the output of `HGETALL`. See the example of [`Guard`].
     #[must_use]
-    pub fn field(&self) -> &str {
+    pub fn hold_id(&self) -> &str {
         &self.level.held.field
     }
 

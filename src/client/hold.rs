@@ -69,9 +69,9 @@ impl<K: Kind> Hold<K> {
         &self.held.keys.name
     }
 
-    /// Returns the field that stands for this hold in Redis. See [`Guard::field`](crate::Guard::field).
+    /// Returns the id of this hold, which is its field in Redis. See [`Guard::hold_id`](crate::Guard::hold_id).
     #[must_use]
-    pub fn field(&self) -> &str {
+    pub fn hold_id(&self) -> &str {
         &self.held.field
     }
 

@@ -9,7 +9,7 @@ use crate::error::shown;
 use crate::holder::{Holder, Shown};
 use crate::table::Usage;
 
-/// What this process holds of one lock, and what it waits for: an element of [`Locks::held`].
+/// What this process holds of one lock, and what it waits for: an element of [`Locks::status`].
 ///
 /// `Display` shows it on one line, for a debug page or a log.
 ///
@@ -18,11 +18,11 @@ use crate::table::Usage;
 /// let locks = nestlock::Locks::in_memory();
 /// let stock = locks.mutex("stock:42");
 /// let guard = stock.lock().await?;
-/// let [status] = &locks.held()[..] else { panic!("one lock") };
+/// let [status] = &locks.status()[..] else { panic!("one lock") };
 /// assert_eq!((status.name(), status.hold_count(), status.waiting()), ("stock:42", 1, 0));
 /// println!("{status}"); // stock:42: held for 0 ms, good for another 29 s
 /// guard.release().await?;
-/// assert!(locks.held().is_empty());
+/// assert!(locks.status().is_empty());
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
@@ -126,14 +126,14 @@ impl Locks {
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// # let locks = nestlock::Locks::in_memory();
     /// locks.mutex("stock:42").run(async |_| {
-    ///     for status in locks.held() {
+    ///     for status in locks.status() {
     ///         println!("{status}"); // stock:42: held for 0 ms, good for another 29 s
     ///     }
     /// }).await
     /// # }
     /// ```
     #[must_use]
-    pub fn held(&self) -> Vec<LockStatus> {
+    pub fn status(&self) -> Vec<LockStatus> {
         let session = self.session();
         let mut keys = session.table(|table, _| table.keys());
         keys.sort_unstable_by(|one, other| one.name.cmp(&other.name));

@@ -329,15 +329,15 @@ fn built(
     events: Vec<Arc<dyn Events>>,
     relay: &EventRelay,
 ) -> Result<Locks> {
-    let uuid = labelled(uuid()?, config.label.as_deref());
+    let uuid = named(uuid()?, config.holder_name.as_deref());
     Ok(Locks::over(Session::new(config, quorum, uuid, clock, events), relay))
 }
 
-/// Returns what the fields of all holds begin with. With a label in front, the id is as unique as without one: processes with the
-/// same label are different owners.
-fn labelled(uuid: String, label: Option<&str>) -> String {
-    match label {
-        Some(label) => format!("{label}:{uuid}"),
+/// Returns what the fields of all holds begin with. With a name in front, the id is as unique as without one: processes with the
+/// same name are different owners.
+fn named(uuid: String, name: Option<&str>) -> String {
+    match name {
+        Some(name) => format!("{name}:{uuid}"),
         None => uuid,
     }
 }

@@ -348,7 +348,7 @@ impl<K: Kind> Mutex<K> {
     /// masters, with [`Builder::fair`](crate::Builder::fair) off, and without the
     /// [rights](crate::guide::operations#rights-of-a-least-privilege-user) for it. Clients that do not know the line, such as
     /// Redisson, are not in it either. A process that has ended in the meantime stays until its turn comes. The requests of this
-    /// process are in [`Locks::held`](crate::Locks::held).
+    /// process are in [`Locks::status`](crate::Locks::status).
     ///
     /// The answer may be out of date when it arrives. Use it for logs and for people.
     ///
@@ -356,7 +356,7 @@ impl<K: Kind> Mutex<K> {
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// use nestlock::{Locks, Memory};
     /// let memory = Memory::new();
-    /// let process = async |label| Locks::builder(&memory).label(label).connect().await;
+    /// let process = async |name| Locks::builder(&memory).holder_name(name).connect().await;
     /// let (ours, theirs) = (process("web-1").await?, process("web-2").await?);
     /// let guard = ours.mutex("stock:42").lock().await?;
     /// let waits = tokio::spawn(theirs.mutex("stock:42").lock().into_future());

@@ -56,7 +56,7 @@ const LOCAL_HANDOFF: Duration = Duration::from_millis(10);
 ///     .confirm_reentry(false)
 ///     .blocked_for(Duration::from_secs(300)) // by default ten leases
 ///     // .sharded_channels(true), for a `cluster` only
-///     // .label("billing@web-7"), none by default
+///     // .holder_name("billing@web-7"), none by default
 ///     // .metric_label(|name| …), none by default
 ///     // .credentials(|| …), none by default
 ///     // .address_map(|host, port| …), none by default, for a `cluster` or a `sentinel`
@@ -85,7 +85,7 @@ pub struct Builder {
     confirm_reentry: bool,
     blocked_for: Option<Duration>,
     sharded_channels: Option<bool>,
-    label: Option<String>,
+    holder_name: Option<String>,
     warn_after: Option<Duration>,
     grouping: Option<Grouping>,
     warn_lock_order: bool,
@@ -149,8 +149,8 @@ pub(crate) struct Config {
     pub(crate) blocked_for: Duration,
     /// Whether releases are published on sharded channels, on masters that are clusters.
     pub(crate) sharded_channels: bool,
-    /// The label, which stands before the id of each hold.
-    pub(crate) label: Option<Arc<str>>,
+    /// The name, which stands before the id of each hold.
+    pub(crate) holder_name: Option<Arc<str>>,
     /// `None` if no wait is reported.
     pub(crate) warn_after: Option<WarnAfter>,
     /// Which locks are counted together. `None` means all.
@@ -184,7 +184,7 @@ impl Builder {
             confirm_reentry: false,
             blocked_for: None,
             sharded_channels: None,
-            label: None,
+            holder_name: None,
             warn_after: None,
             grouping: None,
             warn_lock_order: cfg!(debug_assertions),
@@ -501,28 +501,28 @@ impl Builder {
         self
     }
 
-    /// Sets a label that names this process in the holds that it writes, for example `billing@web-7`. Default: none.
+    /// Sets the name of this process in the holds that it writes, for example `billing@web-7`. Default: none.
     ///
-    /// The label stands in the field of each hold, before its id. So other processes see who holds a lock, by
+    /// The name stands in the field of each hold, before its id. So other processes see who holds a lock, by
     /// [`Mutex::holder`](crate::Mutex::holder) and [`Error::holder`](crate::Error::holder), and so does an operator, by `HGETALL`. It
-    /// needs no further right or command, and decides nothing: two processes with the same label are different owners. Everybody who
+    /// needs no further right or command, and decides nothing: two processes with the same name are different owners. Everybody who
     /// may read the locks can read it.
     ///
-    /// Redis keeps a field of up to 64 bytes in the compact form of a hash. A label of up to 16 bytes leaves it so.
+    /// Redis keeps a field of up to 64 bytes in the compact form of a hash. A name of up to 16 bytes leaves it so.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// # use nestlock::{Locks, Memory};
-    /// let locks = Locks::builder(Memory::new()).label("billing@web-7").connect().await?;
+    /// let locks = Locks::builder(Memory::new()).holder_name("billing@web-7").connect().await?;
     /// let guard = locks.mutex("stock").lock().await?;
-    /// assert!(guard.field().starts_with("billing@web-7:"));
+    /// assert!(guard.hold_id().starts_with("billing@web-7:"));
     /// guard.release().await
     /// # }
     /// ```
     ///
-    /// Rejected: an empty label, one of more than 64 bytes, and one with a `:` or with a character that can't be printed.
-    pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.label = Some(label.into());
+    /// Rejected: an empty name, one of more than 64 bytes, and one with a `:` or with a character that can't be printed.
+    pub fn holder_name(mut self, name: impl Into<String>) -> Self {
+        self.holder_name = Some(name.into());
         self
     }
 
@@ -612,7 +612,7 @@ impl Builder {
             credentials::check(&masters)?;
         }
         let prefix = limits::prefix(&self.prefix)?;
-        let label = self.label.as_deref().map(limits::label).transpose()?;
+        let holder_name = self.holder_name.as_deref().map(limits::holder_name).transpose()?;
         if self.node_timeout.is_zero() {
             return Err(rejected(
                 "node_timeout of 0 ns leaves no time for an answer; it must be more than zero",
@@ -637,7 +637,7 @@ impl Builder {
             masters,
             replicas,
             sharded_channels,
-            label,
+            holder_name,
             warn_after,
             grouping: self.grouping,
             warn_lock_order: self.warn_lock_order,
@@ -737,7 +737,7 @@ impl Config {
             masters: vec![MasterKind::Memory(store.clone())],
             replicas: None,
             sharded_channels: true,
-            label: None,
+            holder_name: None,
             warn_after: Some(WarnAfter { first: Duration::from_secs(5), again: Lease::DEFAULT.duration() }),
             grouping: None,
             warn_lock_order: cfg!(debug_assertions),

@@ -12,8 +12,8 @@ use crate::table::WarnAfter;
 /// The most bytes that a prefix may have.
 const LONGEST_PREFIX: usize = 1024;
 
-/// The most bytes that a label may have: it travels with every command.
-const LONGEST_LABEL: usize = 64;
+/// The most bytes that the name of a holder may have: it travels with every command.
+const LONGEST_HOLDER_NAME: usize = 64;
 
 /// How many replicas have to acknowledge a grant, and how long they have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,23 +131,23 @@ pub(super) fn address_map(map: AddressMap, masters: &[MasterKind]) -> Result<Add
     Ok(map)
 }
 
-/// Checks a label. The `:` that ends it is rejected in it, so that nothing else is taken for a label.
-pub(super) fn label(label: &str) -> Result<Arc<str>> {
+/// Checks the name of a holder. The `:` that ends it is rejected in it, so that nothing else is taken for a name.
+pub(super) fn holder_name(name: &str) -> Result<Arc<str>> {
     let wrong = |char: &char| match char {
         ':' => true,
         '\'' | '"' | '\\' => false,
         char => char.escape_debug().len() > 1,
     };
-    let wrong = if label.is_empty() {
+    let wrong = if name.is_empty() {
         "must not be empty; leave it out".to_owned()
-    } else if label.len() > LONGEST_LABEL {
-        format!("has {} bytes, and at most {LONGEST_LABEL} are allowed", label.len())
-    } else if let Some(char) = label.chars().find(wrong) {
+    } else if name.len() > LONGEST_HOLDER_NAME {
+        format!("has {} bytes, and at most {LONGEST_HOLDER_NAME} are allowed", name.len())
+    } else if let Some(char) = name.chars().find(wrong) {
         format!("has `{}` in it; use printable characters other than `:`", char.escape_debug())
     } else {
-        return Ok(label.into());
+        return Ok(name.into());
     };
-    Err(rejected(format!("the label `{}` {wrong}", shown(label))))
+    Err(rejected(format!("the holder name `{}` {wrong}", shown(name))))
 }
 
 pub(super) fn prefix(prefix: &str) -> Result<Arc<str>> {

@@ -7,9 +7,9 @@ fn holder(field: String) -> Holder {
 }
 
 #[test]
-fn a_label_is_what_stands_before_the_id_of_a_hold_and_nothing_else() {
-    for label in ["billing@web-7", " ", "-", "ü", UUID] {
-        assert_eq!(holder(format!("{label}:{UUID}:7")).label(), Some(label));
+fn a_name_is_what_stands_before_the_id_of_a_hold_and_nothing_else() {
+    for name in ["billing@web-7", " ", "-", "ü", UUID] {
+        assert_eq!(holder(format!("{name}:{UUID}:7")).name(), Some(name));
     }
     for field in [
         format!("{UUID}:7"),
@@ -26,8 +26,8 @@ fn a_label_is_what_stands_before_the_id_of_a_hold_and_nothing_else() {
         "mode".to_owned(),
         String::new(),
     ] {
-        assert_eq!(holder(field.clone()).label(), None, "{field}");
-        assert_eq!(holder(field.clone()).field(), field);
+        assert_eq!(holder(field.clone()).name(), None, "{field}");
+        assert_eq!(holder(field.clone()).hold_id(), field);
     }
 }
 

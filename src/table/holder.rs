@@ -45,8 +45,9 @@ impl LockEntry {
             // A hold of this process is not noted: the process knows of it without an answer, and may have ended it in the
             // meantime.
             let ours = holds_of(&pending.call.field);
-            let theirs = Some(holder.clone()).filter(|holder| holds_of(holder.field()) != ours).map(Box::new);
-            if let Some(session) = theirs.as_deref().and_then(|holder| holds_of(holder.field())) {
+            let theirs =
+                Some(holder.clone()).filter(|holder| holds_of(holder.hold_id()) != ours).map(Box::new);
+            if let Some(session) = theirs.as_deref().and_then(|holder| holds_of(holder.hold_id())) {
                 self.turns.saw(session);
             }
             self.seen.note(theirs, pending.sent);

@@ -43,7 +43,7 @@ impl Seen {
         if self.changed.is_none_or(|changed| changed < sent.into()) {
             let before = self.last.take();
             self.last = holder.map(|holder| {
-                let same = before.filter(|last| last.holder.field() == holder.field());
+                let same = before.filter(|last| last.holder.hold_id() == holder.hold_id());
                 let until = after(sent, holder.remaining_lease()).into();
                 Box::new(Last { holder: *holder, until, since: same.map_or(sent, |last| last.since) })
             });

@@ -59,7 +59,7 @@ async fn a_hold_that_is_handed_over_has_a_span_in_each_process() {
     assert!(spans.named(HELD)[0].is_closed);
     let guard = theirs.resume(&claim).instrument(info_span!("job")).await.unwrap();
     let [_, resumed] = &spans.named(HELD)[..] else { panic!("{:#?}", spans.all()) };
-    assert_eq!((&*resumed.fields["nestlock.field"], resumed.is_closed), (guard.field(), false));
+    assert_eq!((&*resumed.fields["nestlock.field"], resumed.is_closed), (guard.hold_id(), false));
     assert_eq!(spans.name(resumed.parent).as_deref(), Some("job"));
     drop(guard);
     assert!(spans.named(HELD)[1].is_closed);

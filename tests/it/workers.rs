@@ -141,8 +141,10 @@ fn outlives_its_runtime() {
                     let _guard = other.lock().await;
                     std::future::pending::<()>().await
                 });
-                support::eventually("a waiter", async || locks.held().iter().any(|lock| lock.waiting() > 0))
-                    .await;
+                support::eventually("a waiter", async || {
+                    locks.status().iter().any(|lock| lock.waiting() > 0)
+                })
+                .await;
                 drop(guard);
             }
             "asked_for" => drop(support::enlisted(&stock)),
@@ -344,7 +346,7 @@ async fn lease_holder() {
     let builder = crate::support::builder(&process::param("url"));
     let stock = builder.lease(std::time::Duration::from_secs(4)).connect().await.unwrap().mutex("stock");
     let guard = stock.lock().await.unwrap();
-    process::report(guard.field());
+    process::report(guard.hold_id());
     process::next_command().await;
     process::report(&format!("lost {}", guard.is_lost()));
     process::report(&format!("re-entry {:?}", stock.lock().await.unwrap_err().kind()));

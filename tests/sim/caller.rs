@@ -304,7 +304,7 @@ impl Caller {
         let token = guard.token;
         let level = self.history.granted(LevelRecord {
             name: locking.name,
-            field: guard.field().to_owned(),
+            field: guard.hold_id().to_owned(),
             caller: self.id,
             process: self.process,
             owner: place.owner.path.clone(),
@@ -319,7 +319,7 @@ impl Caller {
             may_end_from: locking.may_end_from(asked),
         });
         drop(asking);
-        let field = guard.field().to_owned();
+        let field = guard.hold_id().to_owned();
         if let Some(least) = locking.at_least {
             self.history.keep(&field, least);
         }
@@ -356,7 +356,7 @@ impl Caller {
         let Some(guard) = held.guard.take() else { return };
         let (until, slept) = (guard.valid_until(), gate::slept());
         let good = until > Instant::now() && !guard.is_lost();
-        let field = guard.field().to_owned();
+        let field = guard.hold_id().to_owned();
         let began = Instant::now();
         let claimed = match Arc::into_inner(guard) {
             Some(AnyGuard { guard, token: None }) => guard.into_claim().await,
@@ -380,7 +380,7 @@ impl Caller {
         };
         let text = claim.to_string();
         let claim = text.parse::<Claim>().ok();
-        if claim.as_ref().is_none_or(|claim| claim.field() != field) {
+        if claim.as_ref().is_none_or(|claim| claim.hold_id() != field) {
             self.violated(Promise::Sanity, &format!("the claim of {field} is {text}"));
         }
         let (name, stands_by) = (locking.name, field.clone());
@@ -396,7 +396,7 @@ impl Caller {
                 None => self.phases.pause(Duration::from_millis(5)).await,
             }
         };
-        self.note(|| format!("resumes {}", claim.field()));
+        self.note(|| format!("resumes {}", claim.hold_id()));
         let (began, mutex) = (Instant::now(), self.locks.mutex(NAMES[locking.name]));
         let mut resumed = None;
         let work = async { resumed = Some(mutex.resume(&claim).await) };
@@ -421,7 +421,7 @@ impl Caller {
         self.in_time(began, "a resume");
         let level = self.history.granted(LevelRecord {
             name: locking.name,
-            field: guard.field().to_owned(),
+            field: guard.hold_id().to_owned(),
             caller: self.id,
             process: self.process,
             owner: place.owner.path.clone(),
@@ -435,7 +435,7 @@ impl Caller {
             limited: false,
             may_end_from: None,
         });
-        let field = guard.field().to_owned();
+        let field = guard.hold_id().to_owned();
         let held = Held { history: self.history.clone(), level, guard: Some(guard) };
         self.uses(held, &field, locking, place).await;
     }
@@ -443,7 +443,7 @@ impl Caller {
     async fn check(&self, outer: Option<&Outer<'_>>) {
         let Some(guard) = outer.and_then(|outer| outer.guard) else { return };
         let began = Instant::now();
-        let gone = guard.is_lost() || self.allowed.checks_see && self.history.was_forced(guard.field());
+        let gone = guard.is_lost() || self.allowed.checks_see && self.history.was_forced(guard.hold_id());
         let checked = guard.check().await;
         self.in_time(began, "a check");
         self.note(|| format!("checks {}: {:?}", guard.name(), checked.as_ref().err().map(Error::kind)));
@@ -512,7 +512,7 @@ impl Caller {
         let until = guard.valid_until();
         let good = until > Instant::now();
         let loss = guard.loss();
-        let field = guard.field().to_owned();
+        let field = guard.hold_id().to_owned();
         self.history.left(held.level);
         // 1. A nested release waits for its answer. 2. The fixed lease of the hold, which nothing renews any more, is over; this client
         // ends the key, and others enter. 3. Who has not been answered before is notified that the hold is lost.

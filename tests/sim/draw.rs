@@ -86,7 +86,7 @@ impl Program {
         Program { seed, edition, over_streams: false, sealed: false, callers, faults, setup }
     }
 
-    /// The same over streams. A command may need two round trips within its node timeout.
+    /// Makes the program run over streams. A command may need two round trips within its node timeout.
     pub(super) fn over_streams(mut self) -> Program {
         let Setup { node_timeout, latency, .. } = self.setup;
         (self.over_streams, self.setup.portable) = (true, false);

@@ -248,7 +248,7 @@ pub(super) fn gate(task: Task) -> Task {
     Box::pin(Gated::new(process, task))
 }
 
-/// The same for a task that a session spawns.
+/// Puts a task that a session spawns behind the gate of the current process.
 pub(super) fn gate_background(task: Task) -> Task {
     let Some(process) = CURRENT.with_borrow(Clone::clone) else { return task };
     let gated = Gated::new(process.clone(), task);

@@ -67,12 +67,12 @@ pub(super) enum Op {
     Stay(Duration),
     /// A guard, and what is done while it lives.
     Lock(Locking),
-    /// The same by `run`.
+    /// A `run`, and what is done in its work.
     Run(Locking),
     Scope(Vec<Op>),
-    /// Of the innermost guard.
+    /// Extends the innermost guard.
     Extend(Duration),
-    /// The same.
+    /// Checks the innermost guard.
     Check,
     /// The guard is one of a claim: the hold of a caller that has handed it over.
     Resume(Locking, Resuming),

@@ -47,7 +47,7 @@ pub(super) struct Outcome {
     /// How many of them without a command, as the hold of another owner.
     pub(super) passed: u64,
     pub(super) commands: u64,
-    /// Of a request with nobody before it.
+    /// The longest wait of a request with nobody before it.
     pub(super) longest_wait: Duration,
     pub(super) simulated: Duration,
 }

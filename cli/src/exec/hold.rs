@@ -42,7 +42,7 @@ impl Own {
     /// Returns the name, the field and the token of each hold.
     pub(super) fn holds(&self) -> impl Iterator<Item = (&str, &str, Option<u64>)> {
         let named =
-            |(at, name)| (name, self.guards.field(name).unwrap_or_default(), self.tokens.get(at).copied());
+            |(at, name)| (name, self.guards.hold_id(name).unwrap_or_default(), self.tokens.get(at).copied());
         self.guards.names().enumerate().map(named)
     }
 }

@@ -49,8 +49,8 @@ pub(crate) async fn run(options: ExecOptions, servers: ServerOptions, json: bool
         )));
     }
     let mut signals = Signals::new()?;
-    let label = options.label.clone().unwrap_or_else(|| label(&options));
-    let builder = servers.builder().label(label);
+    let name = options.holder_name.clone().unwrap_or_else(|| holder_name(&options));
+    let builder = servers.builder().holder_name(name);
     let locks = tokio::select! {
         locks = builder.connect() => locks?,
         signal = signals.end() => return Ok(ended_by(signal)),
@@ -193,8 +193,8 @@ fn kill_after(options: &ExecOptions, lease: Duration) -> Result<Duration, Failur
     }
 }
 
-/// Returns the label under which others see the holder, such as `backup.sh@web-7`.
-fn label(options: &ExecOptions) -> String {
+/// Returns the name under which others see the holder, such as `backup.sh@web-7`.
+fn holder_name(options: &ExecOptions) -> String {
     let command = match &options.shell {
         // What it is about comes first, most often.
         Some(text) => {
@@ -220,17 +220,17 @@ mod tests {
     use super::*;
     use crate::options::{Call, Options};
 
-    fn label_of(words: &[&str]) -> String {
+    fn name_of(words: &[&str]) -> String {
         let options = Options::try_parse_from([&["nestlock", "exec", "a"], words].concat()).unwrap();
         let Call::Exec(options) = options.call else { panic!("{words:?}") };
-        label(&options)
+        holder_name(&options)
     }
 
     #[test]
-    fn a_label_is_short_and_plain() {
-        let label = label_of(&["/usr/bin/a b:c\u{fc}-a-very-long-name-of-a-command"]);
-        assert!(label.starts_with("a_b_c_-a-very-long-name-@"), "{label}");
-        assert!(label.len() <= 64 && !label.contains(':'), "{label}");
-        assert!(label_of(&["-c", "(/usr/bin/pg_dump;date) | gzip"]).starts_with("pg_dump@"));
+    fn a_name_is_short_and_plain() {
+        let name = name_of(&["/usr/bin/a b:c\u{fc}-a-very-long-name-of-a-command"]);
+        assert!(name.starts_with("a_b_c_-a-very-long-name-@"), "{name}");
+        assert!(name.len() <= 64 && !name.contains(':'), "{name}");
+        assert!(name_of(&["-c", "(/usr/bin/pg_dump;date) | gzip"]).starts_with("pg_dump@"));
     }
 }

@@ -223,7 +223,7 @@ impl Seen {
     async fn ask(mutex: &Mutex, field: &str) -> nestlock::Result<Seen> {
         let before = Instant::now();
         let holder = mutex.holder().await?;
-        Ok(match holder.filter(|holder| holder.field() == field) {
+        Ok(match holder.filter(|holder| holder.hold_id() == field) {
             Some(holder) => {
                 let left = holder.remaining_lease();
                 // The allowed drift, as for the hold itself.

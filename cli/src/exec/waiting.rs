@@ -39,16 +39,17 @@ async fn report(locks: &Locks, json: bool, mut say: impl FnMut(&str)) -> Infalli
         sleep(pause).await;
         pause = AGAIN;
         // A request for several names waits for one at a time.
-        let Some(status) = locks.held().into_iter().find(|status| status.waiting() > 0) else { continue };
+        let Some(status) = locks.status().into_iter().find(|status| status.waiting() > 0) else { continue };
         // What the request itself knows may be old. Without an answer, or without the right to ask, it is better than nothing.
         let mutex = locks.mutex(status.name());
         let asked = mutex.holder().await;
         // Without the right to ask, or without a line, nobody is in it.
         let line = Line::of(&mutex.waiters().await.unwrap_or_default());
         let holder = asked.unwrap_or_else(|_| status.holder().cloned());
-        let known = seen.take().filter(|(field, _)| holder.as_ref().is_some_and(|one| one.field() == field));
+        let known =
+            seen.take().filter(|(field, _)| holder.as_ref().is_some_and(|one| one.hold_id() == field));
         let since = known.as_ref().map(|(_, since)| *since);
-        seen = known.or_else(|| Some((holder.as_ref()?.field().to_owned(), SystemTime::now())));
+        seen = known.or_else(|| Some((holder.as_ref()?.hold_id().to_owned(), SystemTime::now())));
         say(&text(status.name(), began.elapsed(), (holder.as_ref(), since), line, json));
     }
 }
@@ -95,7 +96,7 @@ fn text(
         false => format!("nestlock: still waiting for `{shown_name}` after {}", shown(waited)),
     };
     if let Some(holder) = holder {
-        text += &format!(", held by {}", holder.label().unwrap_or(holder.field()).escape_debug());
+        text += &format!(", held by {}", holder.name().unwrap_or(holder.hold_id()).escape_debug());
         if let Some(since) = since {
             text += &format!(" since {} or before", point(since));
         }
@@ -117,8 +118,8 @@ mod tests {
 
     use super::*;
 
-    async fn locks(memory: &Memory, label: &str) -> Locks {
-        Locks::builder(memory).label(label).connect().await.unwrap()
+    async fn locks(memory: &Memory, name: &str) -> Locks {
+        Locks::builder(memory).holder_name(name).connect().await.unwrap()
     }
 
     /// Returns what is reported in this time.
@@ -169,7 +170,7 @@ mod tests {
         });
         let said: Vec<serde_json::Value> =
             said.iter().map(|text| serde_json::from_str(text).unwrap()).collect();
-        assert_eq!((&said[0]["label"], &said[1]["label"]), (&"one".into(), &"two".into()));
+        assert_eq!((&said[0]["holder"], &said[1]["holder"]), (&"one".into(), &"two".into()));
         let since: Vec<_> = said.iter().map(|one| one["held_since_or_before"].is_string()).collect();
         assert_eq!(since, [false, false, true], "{said:?}");
         assert_eq!((&said[1]["name"], &said[1]["waiting"]), (&"deploy".into(), &true.into()));

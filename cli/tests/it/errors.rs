@@ -77,7 +77,7 @@ async fn an_address_that_cannot_be_used_is_a_mistake() {
 async fn a_name_or_an_option_that_cannot_work_is_a_mistake() {
     let server = Server::start().await;
     assert_eq!(status(&server, &["exec", "", "--", "true"]).await, Some(78));
-    assert_eq!(status(&server, &["exec", "--label", "a:b", "a", "--", "true"]).await, Some(78));
+    assert_eq!(status(&server, &["exec", "--holder-name", "a:b", "a", "--", "true"]).await, Some(78));
     assert_eq!(status(&server, &["exec", "--kill-after", "20s", "a", "--", "true"]).await, Some(78));
     assert_eq!(
         status(&server, &["exec", "--fixed-lease", "10s", "--kill-after", "6s", "a", "--", "true"]).await,

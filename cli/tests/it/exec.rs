@@ -57,8 +57,10 @@ async fn where_no_message_can_be_written_the_status_is_the_same() {
 #[tokio::test]
 async fn a_lock_that_another_has_is_busy() {
     let server = Server::start().await;
-    let mut holder =
-        start(on(&server, &["exec", "--label", "the holder", "a", "--", "sh", "-c", "echo; sleep 1000"]));
+    let mut holder = start(on(
+        &server,
+        &["exec", "--holder-name", "the holder", "a", "--", "sh", "-c", "echo; sleep 1000"],
+    ));
     holder.line().await;
     let busy = end(on(&server, &["exec", "-n", "a", "--", "true"])).await;
     assert_eq!(busy.status, Some(75));
@@ -73,15 +75,17 @@ async fn a_lock_that_another_has_is_busy() {
 #[tokio::test]
 async fn a_command_that_waits_reports_who_has_the_lock() {
     let server = Server::start().await;
-    let mut holder =
-        start(on(&server, &["exec", "--label", "the holder", "a", "--", "sh", "-c", "echo; sleep 1000"]));
+    let mut holder = start(on(
+        &server,
+        &["exec", "--holder-name", "the holder", "a", "--", "sh", "-c", "echo; sleep 1000"],
+    ));
     holder.line().await;
     let wait = |args: &[&str]| end(on(&server, &[&["exec", "--wait", "1500ms"], args].concat()));
     let ended = wait(&["a", "--", "true"]).await;
     assert!(ended.err.starts_with("nestlock: waiting for `a`, held by the holder, lease "), "{}", ended.err);
     let ended = wait(&["--json", "a", "--", "true"]).await;
     let report: serde_json::Value = serde_json::from_str(ended.err.lines().next().unwrap()).unwrap();
-    assert_eq!((&report["waiting"], &report["label"]), (&true.into(), &"the holder".into()));
+    assert_eq!((&report["waiting"], &report["holder"]), (&true.into(), &"the holder".into()));
     let ended = wait(&["-q", "a", "--", "true"]).await;
     assert_eq!((ended.status, ended.err.lines().count()), (Some(75), 1), "{}", ended.err);
 }

@@ -72,7 +72,7 @@ async fn show_tells_who_holds_a_lock() {
     let ended = end(on(&server, &["show", "--json", "a"])).await;
     let lock = &json(&ended.out)[0];
     assert_eq!(
-        (&lock["name"], &lock["held"], &lock["label"]),
+        (&lock["name"], &lock["held"], &lock["holder"]),
         (&"a".into(), &true.into(), &"web@one".into())
     );
     assert_eq!((&lock["hold"], &lock["count"]), (&format!("web@one:{UUID}:7").into(), &2.into()));
@@ -87,7 +87,7 @@ async fn show_tells_who_holds_a_lock() {
 async fn show_tells_who_waits_for_a_lock() {
     let server = Server::start().await;
     held(&server, "a", "web@one:").await;
-    let waits = |label: &str| start(on(&server, &["exec", "--label", label, "a", "--", "true"]));
+    let waits = |name: &str| start(on(&server, &["exec", "--holder-name", name, "a", "--", "true"]));
     let line = async |count: i64| {
         while server.ask::<i64>(&["ZCARD", "nestlock_line:{a}"]).await < count {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
@@ -107,12 +107,12 @@ async fn show_tells_who_waits_for_a_lock() {
     assert!(lines[2].starts_with("  waits: web@three for "), "{ended:?}");
     let ended = end(on(&server, &["show", "a", "--json"])).await;
     let waiters = &json(&ended.out)[0]["waiters"];
-    assert_eq!((&waiters[0]["label"], &waiters[1]["label"]), (&"web@two".into(), &"web@three".into()));
+    assert_eq!((&waiters[0]["holder"], &waiters[1]["holder"]), (&"web@two".into(), &"web@three".into()));
     assert!(waiters[0]["waiting_ms"].is_u64() && waiters[0]["hold"].is_string(), "{waiters}");
     let listed = end(on(&server, &["ls", "--all"])).await;
     assert!(listed.out.lines().nth(1).is_some_and(|lock| lock.ends_with(" 2")), "{listed:?}");
     let listed = end(on(&server, &["ls", "--all", "--json"])).await;
-    assert_eq!(json(&listed.out)[0]["waiters"][1]["label"], "web@three");
+    assert_eq!(json(&listed.out)[0]["waiters"][1]["holder"], "web@three");
 }
 
 #[tokio::test]
@@ -145,7 +145,7 @@ async fn watch_prints_each_change() {
 
     let mut watch = start(on(&server, &["watch", "--json", "a"]));
     let lock: Value = serde_json::from_str(&watch.line().await).unwrap();
-    assert_eq!(lock["label"], "web@two");
+    assert_eq!(lock["holder"], "web@two");
     assert_eq!(lock["time"].as_str().map(str::len), Some(time.len()));
 }
 
@@ -174,7 +174,7 @@ async fn release_frees_a_lock_and_says_whose_it_was() {
     held(&server, "a", "web@one:").await;
     let ended = end(on(&server, &["release", "--force", "--json", "a"])).await;
     let freed = &json(&ended.out)[0];
-    assert_eq!((&freed["freed"], &freed["label"]), (&true.into(), &"web@one".into()));
+    assert_eq!((&freed["freed"], &freed["holder"]), (&true.into(), &"web@one".into()));
     // A lock that a live command has: its child is ended.
     let mut running =
         start(on(&server, &["exec", "--lease", "1s", "a", "--", "sh", "-c", "echo; sleep 1000"]));

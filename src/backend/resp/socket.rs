@@ -44,7 +44,10 @@ impl Writer {
             #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
             Writer::Sealed(stream) => stream.try_write(bytes),
             #[cfg(test)]
-            Writer::Simulated(_) => Err(io::ErrorKind::WouldBlock.into()),
+            Writer::Simulated(_) => {
+                crate::backend::dialing::note_write();
+                Err(io::ErrorKind::WouldBlock.into())
+            }
         }
     }
 

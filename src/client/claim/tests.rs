@@ -7,7 +7,7 @@ fn a_claim_is_read_as_it_was_written() {
             let claim = Claim::new(field.into(), name.into());
             let text = claim.to_string();
             assert_eq!(text.parse::<Claim>().unwrap(), claim, "{text}");
-            assert_eq!((claim.field(), claim.name()), (field, name));
+            assert_eq!((claim.hold_id(), claim.name()), (field, name));
         }
     }
 }

@@ -3,6 +3,7 @@
 mod asleep;
 mod attempts;
 mod branches;
+mod depth;
 mod doubts;
 mod forked;
 mod late;

@@ -56,20 +56,20 @@ impl<K: Kind> Guards<K> {
         self.guards.iter().map(Guard::name)
     }
 
-    /// Returns the field that stands for the hold of this name in Redis, or `None` if the name is not among those that were asked for.
-    /// See [`Guard::field`](crate::Guard::field).
+    /// Returns the id of the hold of this name, or `None` if the name is not among those that were asked for.
+    /// See [`Guard::hold_id`](crate::Guard::hold_id).
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
     /// # let locks = nestlock::Locks::in_memory();
     /// let guards = locks.mutexes(["account:1", "account:2"]).lock().await?;
     /// let holder = locks.mutex("account:2").holder().await?.expect("it is held");
-    /// assert_eq!(guards.field("account:2"), Some(holder.field()));
+    /// assert_eq!(guards.hold_id("account:2"), Some(holder.hold_id()));
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub fn field(&self, name: &str) -> Option<&str> {
-        self.guards.iter().find(|guard| guard.name() == name).map(Guard::field)
+    pub fn hold_id(&self, name: &str) -> Option<&str> {
+        self.guards.iter().find(|guard| guard.name() == name).map(Guard::hold_id)
     }
 
     /// Releases all holds at once, and reports whether all of them were still held.

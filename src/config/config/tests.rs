@@ -172,14 +172,14 @@ fn a_prefix_that_is_too_long_is_rejected() {
 }
 
 #[test]
-fn a_label_is_printable_and_ends_before_a_colon() {
-    let label = |label: &str| good().label(label).check().unwrap().label;
-    assert_eq!(good().check().unwrap().label, None);
+fn the_name_of_a_holder_is_printable_and_ends_before_a_colon() {
+    let named = |name: &str| good().holder_name(name).check().unwrap().holder_name;
+    assert_eq!(good().check().unwrap().holder_name, None);
     for good in ["billing@web-7", "a b", "'\"\\", "schön", &"x".repeat(64), &"ü".repeat(32)] {
-        assert_eq!(label(good).as_deref(), Some(good));
+        assert_eq!(named(good).as_deref(), Some(good));
     }
-    rejects(good().label(""), &["label", "empty"]);
-    rejects(good().label("x".repeat(65)), &["label", "65 bytes", "64"]);
+    rejects(good().holder_name(""), &["holder name", "empty"]);
+    rejects(good().holder_name("x".repeat(65)), &["holder name", "65 bytes", "64"]);
     for (bad, shown) in [
         ("a:b", "`:`"),
         ("a\n", "`\\n`"),
@@ -187,7 +187,7 @@ fn a_label_is_printable_and_ends_before_a_colon() {
         ("\u{202e}b", "`\\u{202e}`"),
         ("\u{7f}", "`\\u{7f}`"),
     ] {
-        rejects(good().label(bad), &["label", shown, "printable"]);
+        rejects(good().holder_name(bad), &["holder name", shown, "printable"]);
     }
 }
 

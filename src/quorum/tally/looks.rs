@@ -56,7 +56,8 @@ impl Tally {
 
     /// Returns the hold whose field a majority has, with the highest count and the longest lease that a majority of all masters has too.
     pub(super) fn holder(&self) -> Option<Holder> {
-        let same = |one: &Holder| self.holders.iter().filter(|other| other.field() == one.field()).collect();
+        let same =
+            |one: &Holder| self.holders.iter().filter(|other| other.hold_id() == one.hold_id()).collect();
         let holders = self.holders.iter().map(|one| -> (_, Vec<&Holder>) { (one, same(one)) });
         let (holder, same) = holders.into_iter().find(|(_, same)| same.len() >= self.majority)?;
         let mut counts: Vec<_> = same.iter().map(|one| one.count()).collect();

@@ -490,7 +490,7 @@ fn held_by(field: &str, count: usize, seconds: u32) -> Result<Reply, Failure> {
 fn holder(verdict: &Verdict) -> Option<(&str, usize, u64)> {
     let Ok(Reply::Busy(_, holder)) = &verdict.result else { return None };
     let holder = holder.as_deref()?;
-    Some((holder.field(), holder.count(), holder.remaining_lease().as_secs()))
+    Some((holder.hold_id(), holder.count(), holder.remaining_lease().as_secs()))
 }
 
 #[test]

@@ -145,17 +145,17 @@ impl Reply {
             Reply::Gone => format!(":{GONE}\r\n"),
             Reply::Free => format!(":{FREE}\r\n"),
             Reply::Busy(left, Some(holder)) => {
-                let (field, count) = (bulk(holder.field()), bulk(&holder.count().to_string()));
+                let (field, count) = (bulk(holder.hold_id()), bulk(&holder.count().to_string()));
                 format!("*3\r\n:{}\r\n{field}{count}", left.as_millis())
             }
             Reply::Waiters(waiters) => {
                 let each = |waiter: &WaitingProcess| {
-                    format!("{}:{}\r\n", bulk(waiter.field()), waiter.waiting_for().as_secs())
+                    format!("{}:{}\r\n", bulk(waiter.hold_id()), waiter.waiting_for().as_secs())
                 };
                 format!("*{}\r\n{}", 2 * waiters.len(), waiters.iter().map(each).collect::<String>())
             }
             Reply::InLine(left, holder, length) => {
-                let (field, count) = (bulk(holder.field()), bulk(&holder.count().to_string()));
+                let (field, count) = (bulk(holder.hold_id()), bulk(&holder.count().to_string()));
                 format!("*4\r\n:{}\r\n{field}{count}:{length}\r\n", left.as_millis())
             }
             Reply::Nameless(left) => format!("*1\r\n:{}\r\n", left.as_millis()),

@@ -74,7 +74,7 @@ fn main() -> Result<()> {
                 Some(guard) => guard,
                 None => runtime.block_on(stock.lock())?,
             };
-            println!("parent has {}", guard.field());
+            println!("parent has {}", guard.hold_id());
             here.write_all(b"\n")?;
             // Until the child has ended.
             here.read_to_end(&mut Vec::new())?;
@@ -154,7 +154,7 @@ fn threads() -> Result<usize> {
 async fn show(what: &str, asked: nestlock::Result<Option<Guard>>) {
     match asked {
         Ok(Some(guard)) => {
-            println!("child {what}: has {}", guard.field());
+            println!("child {what}: has {}", guard.hold_id());
             let _ = guard.release().await;
         }
         Ok(None) => println!("child {what}: busy"),

@@ -66,12 +66,12 @@ impl Fleet {
         stock.try_lock().await.unwrap().expect("it is free").release().await.unwrap();
     }
 
-    /// Fields with a label are another's to Redisson, and its own are named here.
+    /// Fields with a name are another's to Redisson, and its own are named here.
     async fn names(&self, java: &mut Peer) {
-        let labelled = self.deployment.builder().label("billing@web-7").connect().await.unwrap();
+        let labelled = self.deployment.builder().holder_name("billing@web-7").connect().await.unwrap();
         let (stock, other) = (labelled.mutex("named"), self.ours.mutex("named"));
         let (outer, inner) = (stock.lock().await.unwrap(), stock.lock().await.unwrap());
-        assert!(outer.field().starts_with("billing@web-7:"));
+        assert!(outer.hold_id().starts_with("billing@web-7:"));
         assert_eq!(java.ask("a", "try", "named").await, "false");
         assert_eq!(java.ask("a", "locked", "named").await, "true");
         assert_eq!(java.ask("a", "count", "named").await, "0");
@@ -86,10 +86,10 @@ impl Fleet {
         let fields: Vec<String> = server.ask(&["HKEYS", "named"]).await;
         for asking in [&stock, &other] {
             let holder = asking.holder().await.unwrap().expect("Redisson holds it");
-            assert_eq!((holder.label(), holder.field(), holder.count()), (None, &*fields[0], 2));
+            assert_eq!((holder.name(), holder.hold_id(), holder.count()), (None, &*fields[0], 2));
             let error = asking.lock().within(Duration::ZERO).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Timeout);
-            assert_eq!(error.holder().map(|holder| holder.field()), Some(&*fields[0]));
+            assert_eq!(error.holder().map(|holder| holder.hold_id()), Some(&*fields[0]));
         }
         for _ in 0..2 {
             assert_eq!(java.ask("a", "unlock", "named").await, "done");

@@ -75,7 +75,7 @@ async fn a_hold_that_was_ended_meanwhile_is_not_revived() {
     // The answer to a renewal that ran before may be counted only now.
     assert!(blocked.guards.iter().all(|guard| guard.valid_until() < taken + LEASE), "revived");
     for (name, guard) in ["stock", "neighbour"].into_iter().zip(&theirs) {
-        assert_eq!(server.ask::<Vec<String>>(&["HKEYS", name]).await, [guard.field()]);
+        assert_eq!(server.ask::<Vec<String>>(&["HKEYS", name]).await, [guard.hold_id()]);
     }
     for guard in blocked.go_on().await {
         assert!(guard.loss().is_some());

@@ -24,7 +24,7 @@ async fn a_hold_survives_a_planned_failover() {
     cluster.node(3).ask::<()>(&["SCRIPT", "FLUSH"]).await;
     cluster.fail_over(3).await;
     let inner = soon("a re-entry at the new master", stock.lock()).await.unwrap();
-    assert_eq!(cluster.fields_on(3, &name).await, [(guard.field().to_owned(), 2)]);
+    assert_eq!(cluster.fields_on(3, &name).await, [(guard.hold_id().to_owned(), 2)]);
     assert!(locks(&cluster).await.mutex(&name).try_lock().await.unwrap().is_none(), "two hold it");
     inner.release().await.unwrap();
     assert!(!guard.is_lost() && !waiting.is_finished());
@@ -45,7 +45,7 @@ async fn a_hold_survives_its_masters_death_where_the_replica_has_it() {
     cluster.node(1).kill();
     // Requested while nobody serves the slot. It takes as long as the failover, which is less than a node timeout.
     let inner = soon("a re-entry", stock.lock()).await.unwrap();
-    assert_eq!(cluster.fields_on(4, &name).await, [(guard.field().to_owned(), 2)]);
+    assert_eq!(cluster.fields_on(4, &name).await, [(guard.hold_id().to_owned(), 2)]);
     inner.release().await.unwrap();
     assert!(!guard.is_lost() && !waiting.is_finished());
     guard.release().await.unwrap();
@@ -68,7 +68,7 @@ async fn a_hold_that_the_replica_lacks_is_lost_and_reported() {
     assert_eq!(soon("its loss", guard.lost()).await, Loss::Gone);
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
     let again = soon("the lock at the new master", stock.lock()).await.unwrap();
-    assert_eq!(cluster.fields_on(3, &name).await, [(again.field().to_owned(), 1)]);
+    assert_eq!(cluster.fields_on(3, &name).await, [(again.hold_id().to_owned(), 1)]);
     again.release().await.unwrap();
 }
 

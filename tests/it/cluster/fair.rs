@@ -66,7 +66,7 @@ async fn processes_get_it_in_the_order_in_which_they_began_to_wait_by_one_hint_e
     let waiters = all_wait(node, &name, &all[..4]).await;
     let order = line::members(node, &name).await;
     let seen = all[4].mutex(&name).waiters().await.unwrap();
-    assert!(seen.iter().map(|one| session_of(one.field())).eq(&order), "{seen:?}");
+    assert!(seen.iter().map(|one| session_of(one.hold_id())).eq(&order), "{seen:?}");
     for (at, waiter) in waiters.into_iter().enumerate() {
         guard.release().await.unwrap();
         guard = granted(waiter).await;

@@ -22,7 +22,7 @@ async fn locks_of_all_names_are_kept_each_by_the_node_of_its_slot() {
     let mut owners = BTreeSet::new();
     for (name, guard) in names.iter().zip(&guards) {
         let owner = cluster.owner(name).await;
-        assert_eq!(cluster.fields_on(owner, name).await, [(guard.field().to_owned(), 1)]);
+        assert_eq!(cluster.fields_on(owner, name).await, [(guard.hold_id().to_owned(), 1)]);
         owners.insert(owner);
     }
     assert_eq!(owners, BTreeSet::from(MASTERS));
@@ -271,14 +271,14 @@ async fn a_grant_that_replicas_have_to_acknowledge_is_on_one() {
 async fn who_holds_a_lock_is_reported_by_the_node_of_its_slot() {
     let cluster = Cluster::shared().await;
     let ours = locks(cluster).await;
-    let theirs = without_timers(cluster).label("billing@web-7").connect().await.unwrap();
+    let theirs = without_timers(cluster).holder_name("billing@web-7").connect().await.unwrap();
     for at in MASTERS {
         let name = cluster.name_on(at, "named").await;
         let guard = soon("the lock", theirs.mutex(&name).lock()).await.unwrap();
         let holder = soon("the answer", ours.mutex(&name).holder()).await.unwrap().expect("it is held");
-        assert_eq!((holder.label(), holder.field()), (Some("billing@web-7"), guard.field()));
+        assert_eq!((holder.name(), holder.hold_id()), (Some("billing@web-7"), guard.hold_id()));
         let error = ours.mutex(&name).lock().within(std::time::Duration::ZERO).await.unwrap_err();
-        assert_eq!(error.holder().map(|holder| holder.field()), Some(guard.field()));
+        assert_eq!(error.holder().map(|holder| holder.hold_id()), Some(guard.hold_id()));
         // The message of its release wakes the waiter, as without a label.
         let waiting = tokio::spawn(theirs.mutex(&name).lock().owner(&Owner::new()));
         guard.release().await.unwrap();

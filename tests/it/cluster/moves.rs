@@ -25,10 +25,10 @@ async fn a_held_lock_moves_with_its_slot_while_another_waits() {
     let inner = soon("a re-entry", stock.lock()).await.unwrap();
     cluster.move_key(&name, 0, 1).await;
     // The key has moved, though the slot still belongs to the old node: it is asked for there with `ASKING`.
-    assert_eq!(cluster.fields_on(1, &name).await, [(guard.field().to_owned(), 2)]);
+    assert_eq!(cluster.fields_on(1, &name).await, [(guard.hold_id().to_owned(), 2)]);
     soon("a longer lease", inner.extend(super::HOUR)).await.unwrap();
     inner.release().await.unwrap();
-    assert_eq!(cluster.fields_on(1, &name).await, [(guard.field().to_owned(), 1)]);
+    assert_eq!(cluster.fields_on(1, &name).await, [(guard.hold_id().to_owned(), 1)]);
     let third = locks(&cluster).await.mutex(&name);
     assert!(third.try_lock().await.unwrap().is_none(), "two hold it");
     cluster.end_move(&name, 1, &[1, 0]).await;
@@ -40,7 +40,7 @@ async fn a_held_lock_moves_with_its_slot_while_another_waits() {
 
     guard.release().await.unwrap();
     let next = soon("the waiter", waiting).await.unwrap().unwrap();
-    assert_eq!(cluster.fields_on(1, &name).await, [(next.field().to_owned(), 1)]);
+    assert_eq!(cluster.fields_on(1, &name).await, [(next.hold_id().to_owned(), 1)]);
     next.release().await.unwrap();
     assert!(cluster.keys_on(&EVERYBODY).await.is_empty());
 }
@@ -53,7 +53,7 @@ async fn a_lock_is_taken_where_its_slot_goes() {
     cluster.begin_move(&name, 2, 0).await;
     // Nothing is there yet, so it is made on the other node.
     let guard = soon("the lock", ours.mutex(&name).lock()).await.unwrap();
-    assert_eq!(cluster.fields_on(0, &name).await, [(guard.field().to_owned(), 1)]);
+    assert_eq!(cluster.fields_on(0, &name).await, [(guard.hold_id().to_owned(), 1)]);
     assert!(theirs.mutex(&name).try_lock().await.unwrap().is_none(), "two hold it");
     // The node to which it moves doesn't know the text of this script.
     cluster.node(0).ask::<()>(&["SCRIPT", "FLUSH"]).await;
@@ -122,7 +122,7 @@ async fn a_free_fenced_lock_is_taken_while_its_slot_moves() {
             let next = guard.token();
             assert!(next > last, "{next} after {last}");
             last = next;
-            assert_eq!(cluster.fields_on(to, &name).await, [(guard.field().to_owned(), 1)]);
+            assert_eq!(cluster.fields_on(to, &name).await, [(guard.hold_id().to_owned(), 1)]);
             assert!(soon("its answer", third.try_lock()).await.unwrap().is_none(), "two hold it");
             let inner = soon("a re-entry", stock.lock()).await.unwrap();
             assert_eq!((inner.depth(), inner.token()), (2, last));
@@ -215,7 +215,7 @@ async fn a_fenced_lock_that_is_forced_away_before_its_token_is_made_is_not_hande
             panic!("handed out with {earlier:?} though the next holder has {later:?}");
         }
     }
-    assert_eq!(cluster.fields_on(1, &name).await, [(guard.field().to_owned(), 1)]);
+    assert_eq!(cluster.fields_on(1, &name).await, [(guard.hold_id().to_owned(), 1)]);
     let before = guard.token();
     guard.release().await.unwrap();
     let last = soon("the lock", waiting).await.unwrap().unwrap();

@@ -59,7 +59,7 @@ async fn a_node_that_comes_back_with_its_data_has_its_holds() {
     let guard = soon("the lock", stock.lock()).await.unwrap();
     cluster.node(2).restart().await;
     let inner = soon("a re-entry", stock.lock()).await.unwrap();
-    assert_eq!(inner.field(), guard.field());
+    assert_eq!(inner.hold_id(), guard.hold_id());
     assert!(soon("an attempt", theirs.mutex(&name).try_lock()).await.unwrap().is_none(), "two hold it");
     inner.release().await.unwrap();
     guard.release().await.unwrap();

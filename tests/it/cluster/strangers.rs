@@ -57,7 +57,7 @@ async fn an_address_that_another_cluster_uses_now_takes_nobody_along() {
     ours.node(3).ask::<()>(&["CLUSTER", "FAILOVER", "TAKEOVER"]).await;
     ours.promoted(3).await;
     let inner = soon("a re-entry", stock.lock()).await.unwrap();
-    assert_eq!(ours.fields_on(3, &name).await, [(guard.field().to_owned(), 2)]);
+    assert_eq!(ours.fields_on(3, &name).await, [(guard.hold_id().to_owned(), 2)]);
     inner.release().await.unwrap();
     nobody_gets_it().await;
     assert!(!guard.is_lost() && waiting.iter().all(|waiter| !waiter.is_finished()));
@@ -158,7 +158,7 @@ async fn a_node_that_joined_another_cluster_without_a_restart_takes_nobody_along
     let waiting = tokio::spawn(stock.lock());
     guard.release().await.unwrap();
     let guard = soon("the lock", waiting).await.unwrap().unwrap();
-    assert_eq!(ours.fields_on(1, &name).await, [(guard.field().to_owned(), 1)]);
+    assert_eq!(ours.fields_on(1, &name).await, [(guard.hold_id().to_owned(), 1)]);
     guard.release().await.unwrap();
 }
 

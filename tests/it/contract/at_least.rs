@@ -26,7 +26,7 @@ async fn a_lock_that_is_released_before_its_time_is_nobodys_until_then() {
     let (stock, theirs) = (long_lived(&home).await.mutex("stock"), long_lived(&home).await.mutex("stock"));
     let asked = Instant::now();
     let guard = stock.lock().at_least(TIME).await.unwrap();
-    let field = guard.field().to_owned();
+    let field = guard.hold_id().to_owned();
     guard.release().await.unwrap();
     assert!(!stock.is_held() && stock.hold_count() == 0);
     assert!(is_refused(&stock, &theirs).await);
@@ -97,7 +97,7 @@ async fn the_longest_time_of_all_levels_counts() {
     let outer = stock.lock().at_least(SECOND).await.unwrap();
     let inner = stock.lock().at_least(LONG).await.unwrap();
     inner.release().await.unwrap();
-    assert_eq!(home.count("stock", outer.field()).await, Some(1), "the outer one holds it");
+    assert_eq!(home.count("stock", outer.hold_id()).await, Some(1), "the outer one holds it");
     let inner = stock.lock().at_least(SECOND).await.unwrap();
     assert_eq!(inner.depth(), 2);
     drop((inner, outer));
@@ -151,7 +151,7 @@ async fn a_lock_that_was_lost_is_not_kept() {
     stock.force_release().await.unwrap();
     let other = home.locks().await.mutex("stock").lock().await.unwrap();
     assert!(guard.release().await.is_err());
-    assert_eq!(home.fields("stock").await, [(other.field().to_owned(), 1)]);
+    assert_eq!(home.fields("stock").await, [(other.hold_id().to_owned(), 1)]);
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ async fn a_lock_is_taken_and_released() {
     let guard = soon("the lock", stock.lock()).await.unwrap();
     assert!(stock.is_held());
     assert!(stock.is_locked().await.unwrap());
-    assert_eq!(home.count("stock", guard.field()).await, Some(1));
+    assert_eq!(home.count("stock", guard.hold_id()).await, Some(1));
     guard.release().await.unwrap();
     assert!(!stock.is_held());
     assert!(!stock.is_locked().await.unwrap());
@@ -30,10 +30,10 @@ async fn nested_holds_count_up_and_down() {
     let outer = stock.lock().await.unwrap();
     let inner = stock.lock().await.unwrap();
     assert_eq!((outer.depth(), inner.depth(), stock.hold_count()), (1, 2, 2));
-    assert_eq!(outer.field(), inner.field());
-    assert_eq!(home.count("stock", outer.field()).await, Some(2));
+    assert_eq!(outer.hold_id(), inner.hold_id());
+    assert_eq!(home.count("stock", outer.hold_id()).await, Some(2));
     inner.release().await.unwrap();
-    assert_eq!(home.count("stock", outer.field()).await, Some(1));
+    assert_eq!(home.count("stock", outer.hold_id()).await, Some(1));
     outer.release().await.unwrap();
     assert!(home.keys().await.is_empty());
 }
@@ -45,10 +45,10 @@ async fn another_task_waits_for_the_release() {
     let stock = locks.mutex("stock");
     let guard = stock.lock().await.unwrap();
     let theirs = stock.clone();
-    let waiter = tokio::spawn(async move { theirs.lock().await.unwrap().field().to_owned() });
+    let waiter = tokio::spawn(async move { theirs.lock().await.unwrap().hold_id().to_owned() });
     let other = stock.clone();
     assert!(tokio::spawn(async move { other.try_lock().await.unwrap().is_none() }).await.unwrap());
-    let mine = guard.field().to_owned();
+    let mine = guard.hold_id().to_owned();
     guard.release().await.unwrap();
     assert_ne!(soon("the waiter", waiter).await.unwrap(), mine);
 }

@@ -112,7 +112,7 @@ async fn branches_under_a_common_hold_enter_it_one_at_a_time() {
     });
     soon("all eight in runs", runs).await;
     assert_eq!(inside.ever(), 16);
-    assert_eq!(home.count("stock", guard.field()).await, Some(1));
+    assert_eq!(home.count("stock", guard.hold_id()).await, Some(1));
     guard.release().await.unwrap();
     let whole = stock.run(async |_| tokio::join!(stock.run(|_| inside.stay()), stock.run(|_| inside.stay())));
     let (one, two) = soon("a run over both", whole).await.unwrap();

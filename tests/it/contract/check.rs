@@ -23,7 +23,7 @@ async fn a_hold_that_stands_is_confirmed_at_each_of_its_levels() {
     }
     inner.release().await.unwrap();
     outer.check().await.unwrap();
-    assert_eq!(home.count("stock", outer.field()).await, Some(1));
+    assert_eq!(home.count("stock", outer.hold_id()).await, Some(1));
     let fenced = locks.mutex("fenced").fenced().lock().await.unwrap();
     fenced.check().await.unwrap();
     outer.release().await.unwrap();
@@ -121,7 +121,7 @@ async fn a_check_that_is_dropped_leaves_the_hold() {
     }
     let _ = timeout(Duration::ZERO, guard.check()).await;
     soon("the answer", guard.check()).await.unwrap();
-    assert_eq!(home.count("stock", guard.field()).await, Some(1));
+    assert_eq!(home.count("stock", guard.hold_id()).await, Some(1));
     guard.release().await.unwrap();
     assert!(home.keys().await.is_empty());
 }

@@ -21,9 +21,9 @@ async fn a_hold_goes_to_another_process_and_nobody_gets_in_between() {
     let home = Home::start().await;
     let (ours, theirs, others) = (long_lived(&home).await, long_lived(&home).await, long_lived(&home).await);
     let guard = ours.mutex("stock").lock().await.unwrap();
-    let field = guard.field().to_owned();
+    let field = guard.hold_id().to_owned();
     let claim = claimed(guard).await;
-    assert_eq!((claim.name(), claim.field()), ("stock", &*field));
+    assert_eq!((claim.name(), claim.hold_id()), ("stock", &*field));
     assert!(!ours.mutex("stock").is_held());
     assert!(ours.mutex("stock").try_lock().await.unwrap().is_none());
     assert!(others.mutex("stock").try_lock().await.unwrap().is_none());
@@ -31,8 +31,8 @@ async fn a_hold_goes_to_another_process_and_nobody_gets_in_between() {
     ours.close().await.unwrap();
     assert_eq!(home.fields("stock").await, [(field.clone(), 1)]);
     let guard = theirs.mutex("stock").resume(&claim).await.unwrap();
-    assert!(guard.field() != field && guard.depth() == 1 && theirs.mutex("stock").is_held());
-    eventually("it on all masters", async || home.fields("stock").await == [(guard.field().to_owned(), 1)])
+    assert!(guard.hold_id() != field && guard.depth() == 1 && theirs.mutex("stock").is_held());
+    eventually("it on all masters", async || home.fields("stock").await == [(guard.hold_id().to_owned(), 1)])
         .await;
     guard.check().await.unwrap();
     assert!(others.mutex("stock").try_lock().await.unwrap().is_none());
@@ -124,7 +124,7 @@ async fn a_hold_with_other_levels_or_a_token_is_not_handed_over() {
     let stock = locks.mutex("stock");
     let (outer, inner) = (stock.lock().await.unwrap(), stock.lock().await.unwrap());
     is(&inner.into_claim().await.unwrap_err(), ErrorKind::Misuse, Some("stock"), &["2 levels"]);
-    eventually("one level", async || home.count("stock", outer.field()).await == Some(1)).await;
+    eventually("one level", async || home.count("stock", outer.hold_id()).await == Some(1)).await;
     outer.check().await.unwrap();
     claimed(outer).await;
     let fenced = locks.mutex("fenced").fenced().lock().await.unwrap();
@@ -297,7 +297,7 @@ async fn a_resumed_hold_is_held_for_as_long_as_it_is_resumed() {
     let guard = theirs.mutex("stock").resume(&claim).await.unwrap();
     let after = Instant::now();
     sleep_until(after + SECOND).await;
-    let held_for = theirs.held()[0].held_for().unwrap();
+    let held_for = theirs.status()[0].held_for().unwrap();
     assert!((SECOND..=before.elapsed()).contains(&held_for), "{held_for:?}");
     guard.release().await.unwrap();
 }

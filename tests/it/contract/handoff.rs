@@ -19,7 +19,7 @@ async fn fields_of_ten(locks: &Locks) -> usize {
             let guard = waiter.await.unwrap();
             inside.stay().await;
             assert_eq!(guard.depth(), 1);
-            let field = guard.field().to_owned();
+            let field = guard.hold_id().to_owned();
             guard.release().await.unwrap();
             field
         });
@@ -48,11 +48,11 @@ async fn passed_on(locks: &Locks) -> Guard {
     loop {
         let guard = stock.lock().await.unwrap();
         let waiter = tokio::spawn(crate::support::enlisted(&stock));
-        let field = guard.field().to_owned();
+        let field = guard.hold_id().to_owned();
         guard.release().await.unwrap();
         let next = waiter.await.unwrap().unwrap();
         // The field differs if this process stood still so long that the offer expired.
-        if next.field() == field {
+        if next.hold_id() == field {
             return next;
         }
         next.release().await.unwrap();
@@ -66,7 +66,7 @@ async fn a_hold_that_passed_on_keeps_others_out_and_is_lost_like_any_other() {
     let ours = without_timers(&home).lease(HOUR).local_handoff(Duration::MAX).connect().await.unwrap();
     let theirs = home.locks().await;
     let guard = soon("a hold that passes on", passed_on(&ours)).await;
-    let field = guard.field().to_owned();
+    let field = guard.hold_id().to_owned();
     assert!(!guard.is_lost() && guard.depth() == 1);
     assert_eq!(home.count("stock", &field).await, Some(1));
     assert!(theirs.mutex("stock").try_lock().await.unwrap().is_none());

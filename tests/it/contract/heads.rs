@@ -49,7 +49,7 @@ async fn a_grant_that_nobody_polls_for_is_undone() {
     let lost = enlisted(&stock);
     eventually("its grant", async || home.keys().await == ["stock"]).await;
     let second = soon("the second", stock.lock().owner(&Owner::new())).await.unwrap();
-    assert_eq!(home.fields("stock").await, [(second.field().to_owned(), 1)]);
+    assert_eq!(home.fields("stock").await, [(second.hold_id().to_owned(), 1)]);
     second.release().await.unwrap();
     soon("the first, polled again", lost).await.unwrap().release().await.unwrap();
     assert!(home.keys().await.is_empty());

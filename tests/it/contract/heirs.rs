@@ -140,7 +140,7 @@ async fn a_guard_that_outlives_the_work_of_a_run_is_the_ancestors() {
     let stock = home.locks().await.mutex("stock");
     let guard = stock.run(async |_| stock.lock().await.unwrap()).await.unwrap();
     assert_eq!((guard.depth(), guard.owner(), stock.hold_count()), (2, Owner::current(), 1));
-    assert_eq!(home.count("stock", guard.field()).await, Some(1));
+    assert_eq!(home.count("stock", guard.hold_id()).await, Some(1));
     assert_eq!(soon("a re-entry", stock.lock()).await.unwrap().depth(), 2);
     guard.release().await.unwrap();
 }
@@ -235,7 +235,7 @@ async fn a_sibling_gets_a_fresh_field() {
     let stock = locks.mutex("stock");
     let field = async || {
         let guard = stock.lock().await.unwrap();
-        let field = guard.field().to_owned();
+        let field = guard.hold_id().to_owned();
         guard.release().await.unwrap();
         field
     };
@@ -253,7 +253,7 @@ async fn guards_released_out_of_order_are_counted_right_and_warned_of() {
     let stock = home.locks().await.mutex(&name);
     let (one, two) = (stock.lock().await.unwrap(), stock.lock().await.unwrap());
     let three = stock.lock().await.unwrap();
-    let field = one.field().to_owned();
+    let field = one.hold_id().to_owned();
     let count = async || home.count(&name, &field).await;
     let warned = |e: &log::Event| e.mentions(&name) && e.mentions("nesting order");
     three.release().await.unwrap();

@@ -23,7 +23,7 @@ async fn the_work_of_a_run_extends_and_checks_its_hold() {
         "the run",
         stock.run(async |hold| {
             assert_eq!((hold.name(), Some(hold.token())), ("stock", stock.token()));
-            assert_eq!(home.fields("stock").await, [(hold.field().to_owned(), 1)]);
+            assert_eq!(home.fields("stock").await, [(hold.hold_id().to_owned(), 1)]);
             let before = hold.valid_until();
             hold.extend(LONG).await.unwrap();
             assert!(!hold.is_over() && hold.valid_until() > before + 60 * SECOND);
@@ -46,7 +46,7 @@ async fn a_nested_run_is_over_when_it_has_ended_though_the_hold_lives() {
         let stock = locks.mutex("stock");
         let nested = async |outer: Hold| {
             let inner = stock.run(async |inner| inner).await.unwrap();
-            assert_eq!(inner.field(), outer.field());
+            assert_eq!(inner.hold_id(), outer.hold_id());
             is_over(&inner).await;
             outer.check().await.unwrap();
             assert!(!outer.is_over());
@@ -98,7 +98,7 @@ async fn each_of_several_names_has_its_hold() {
     let locks = long_lived(&home).await;
     let work = async |holds: Vec<Hold>| {
         for (hold, name) in holds.iter().zip(names) {
-            assert_eq!(home.fields(name).await, [(hold.field().to_owned(), 1)]);
+            assert_eq!(home.fields(name).await, [(hold.hold_id().to_owned(), 1)]);
             hold.check().await.unwrap();
         }
         assert!(holds.iter().map(Hold::name).eq(names));

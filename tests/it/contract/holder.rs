@@ -12,7 +12,7 @@ const LABEL: &str = "billing@web-7";
 
 /// Connects another process, with a lease that outlives every test.
 async fn labelled(home: &Home) -> Locks {
-    home.builder().lease(LONG).label(LABEL).confirm_reentry(true).connect().await.unwrap()
+    home.builder().lease(LONG).holder_name(LABEL).confirm_reentry(true).connect().await.unwrap()
 }
 
 #[tokio::test]
@@ -30,7 +30,7 @@ async fn a_holder_is_reported_with_its_label_its_field_its_count_and_its_lease()
         })
         .await;
         let holder = asking.holder().await.unwrap().expect("it is held");
-        assert_eq!((holder.label(), holder.field()), (Some(LABEL), outer.field()));
+        assert_eq!((holder.name(), holder.hold_id()), (Some(LABEL), outer.hold_id()));
         let left = holder.remaining_lease();
         assert!(left > LONG - 60 * SECOND && left <= LONG, "{left:?}");
         assert!(holder.to_string().starts_with("billing@web-7 for another "), "{holder}");
@@ -41,16 +41,16 @@ async fn a_holder_is_reported_with_its_label_its_field_its_count_and_its_lease()
     // A lock without a label.
     let guard = ours.mutex("stock").fenced().lock().await.unwrap();
     let holder = theirs.mutex("stock").fenced().holder().await.unwrap().expect("it is held");
-    assert_eq!((holder.label(), holder.field(), holder.count()), (None, guard.field(), 1));
+    assert_eq!((holder.name(), holder.hold_id(), holder.count()), (None, guard.hold_id(), 1));
 }
 
 /// The whole field decides.
 #[tokio::test]
-async fn two_that_have_the_same_label_are_different_owners() {
+async fn two_that_have_the_same_name_are_different_owners() {
     let home = Home::start().await;
     let (one, two) = (labelled(&home).await, labelled(&home).await);
     let guard = one.mutex("stock").lock().await.unwrap();
-    assert!(guard.field().starts_with("billing@web-7:"));
+    assert!(guard.hold_id().starts_with("billing@web-7:"));
     assert!(two.mutex("stock").try_lock().await.unwrap().is_none());
     assert_eq!((one.mutex("stock").hold_count(), two.mutex("stock").hold_count()), (1, 0));
     guard.release().await.unwrap();
@@ -64,13 +64,13 @@ async fn two_that_have_the_same_label_are_different_owners() {
 async fn a_lock_with_the_longest_label_is_entered_again_renewed_and_released() {
     let home = Home::start().await;
     let label = "l".repeat(64);
-    let locks = home.builder().lease(LONG).label(&label).connect().await.unwrap();
+    let locks = home.builder().lease(LONG).holder_name(&label).connect().await.unwrap();
     let stock = locks.mutex("stock");
     let guard = stock.lock().await.unwrap();
     guard.extend(2 * LONG).await.unwrap();
     assert_eq!(stock.run(async |_| stock.hold_count()).await.unwrap(), 2);
     let holder = stock.holder().await.unwrap().unwrap();
-    assert_eq!((holder.label(), holder.field()), (Some(&*label), guard.field()));
+    assert_eq!((holder.name(), holder.hold_id()), (Some(&*label), guard.hold_id()));
     assert!(holder.remaining_lease() > LONG);
     guard.release().await.unwrap();
     assert!(home.keys().await.is_empty());
@@ -91,7 +91,7 @@ async fn a_timeout_names_who_holds_the_lock() {
             &["held by billing@web-7 for another ", " s; try again"],
         );
         let holder = error.holder().expect("it is known");
-        assert_eq!((holder.label(), holder.field(), holder.count()), (Some(LABEL), theirs.field(), 1));
+        assert_eq!((holder.name(), holder.hold_id(), holder.count()), (Some(LABEL), theirs.hold_id(), 1));
         assert!(holder.remaining_lease() > LONG - 60 * SECOND && holder.remaining_lease() <= LONG);
     }
     let error = soon("a run's end", stock.lock().within(SOON_OVER).run(async |_| {})).await.unwrap_err();
@@ -100,7 +100,7 @@ async fn a_timeout_names_who_holds_the_lock() {
     assert!(stock.try_lock().await.unwrap().is_none());
     assert!(stock.try_lock().within(SOON_OVER).await.unwrap().is_none());
     let error = soon("the end", ours.mutex("stock").fenced().lock().within(SECOND)).await.unwrap_err();
-    assert_eq!(error.holder().and_then(|holder| holder.label()), Some(LABEL));
+    assert_eq!(error.holder().and_then(|holder| holder.name()), Some(LABEL));
 }
 
 /// Such a request has sent no command: the head of its line has, or nobody.
@@ -108,7 +108,7 @@ async fn a_timeout_names_who_holds_the_lock() {
 async fn a_timeout_of_one_that_never_was_the_head_names_the_holder_too() {
     let home = Home::start().await;
     let (theirs, ours) =
-        (labelled(&home).await, without_timers(&home).label("mine").connect().await.unwrap());
+        (labelled(&home).await, without_timers(&home).holder_name("mine").connect().await.unwrap());
     let stock = ours.mutex("stock");
     let guard = theirs.mutex("stock").lock().await.unwrap();
     let before = home.asked().await;
@@ -117,7 +117,7 @@ async fn a_timeout_of_one_that_never_was_the_head_names_the_holder_too() {
     let asked = home.asked().await;
     let error = soon("the end", stock.lock().owner(&Owner::new()).within(SOON_OVER)).await.unwrap_err();
     is(&error, ErrorKind::Timeout, Some("stock"), &["held by billing@web-7 for another "]);
-    assert_eq!(error.holder().map(|holder| holder.field()), Some(guard.field()));
+    assert_eq!(error.holder().map(|holder| holder.hold_id()), Some(guard.hold_id()));
     guard.release().await.unwrap();
     let next = soon("the head's turn", head).await.unwrap().unwrap();
     // The lock belongs to this process now.
@@ -128,7 +128,7 @@ async fn a_timeout_of_one_that_never_was_the_head_names_the_holder_too() {
         Some("stock"),
         &["held by mine, another owner of this process, for another", "`Owner::current().child()`"],
     );
-    assert_eq!(error.holder().map(|holder| (holder.field(), holder.count())), Some((next.field(), 1)));
+    assert_eq!(error.holder().map(|holder| (holder.hold_id(), holder.count())), Some((next.hold_id(), 1)));
     next.release().await.unwrap();
     // An acquire, and two releases; on a busy machine a few more, where the head does not run for long and is passed over.
     let asked = home.asked().await - asked;
@@ -139,17 +139,17 @@ async fn a_timeout_of_one_that_never_was_the_head_names_the_holder_too() {
 async fn what_this_process_holds_and_waits_for_is_listed_without_a_command() {
     let home = Home::start().await;
     let (theirs, ours) = (labelled(&home).await, long_lived(&home).await);
-    assert!(ours.held().is_empty());
+    assert!(ours.status().is_empty());
     let guard = theirs.mutex("theirs").lock().await.unwrap();
     let before = home.asked().await;
     let waits = tokio::spawn(ours.mutex("theirs").lock());
     home.asleep(before).await;
     let (outer, inner) = (ours.mutex("ours").lock().await.unwrap(), ours.mutex("ours").lock().await.unwrap());
     let second = tokio::spawn(enlisted(&ours.mutex("ours")));
-    eventually("the second one waits", async || ours.held()[0].waiting() == 1).await;
+    eventually("the second one waits", async || ours.status()[0].waiting() == 1).await;
     let asked = home.asked().await;
 
-    let listed = ours.held();
+    let listed = ours.status();
     let [held, waited] = &listed[..] else { panic!("{listed:?}") };
     assert_eq!((held.name(), held.hold_count(), held.waiting()), ("ours", 2, 1));
     let left = held.remaining_lease().unwrap();
@@ -159,8 +159,8 @@ async fn what_this_process_holds_and_waits_for_is_listed_without_a_command() {
     assert_eq!((waited.name(), waited.hold_count(), waited.waiting()), ("theirs", 0, 1));
     assert_eq!((waited.held_for(), waited.remaining_lease()), (None, None));
     assert_eq!(
-        waited.holder().map(|holder| (holder.label(), holder.field())),
-        Some((Some(LABEL), guard.field()))
+        waited.holder().map(|holder| (holder.name(), holder.hold_id())),
+        Some((Some(LABEL), guard.hold_id()))
     );
     let shown = [held, waited].map(ToString::to_string);
     assert!(shown[0].contains(", 2 levels, 1 waiting"), "{shown:?}");
@@ -169,7 +169,7 @@ async fn what_this_process_holds_and_waits_for_is_listed_without_a_command() {
         "{shown:?}"
     );
     // On a busy machine a head that stands in the line may ask once more meanwhile.
-    (0..10).for_each(|_| drop(ours.held()));
+    (0..10).for_each(|_| drop(ours.status()));
     let asked = home.asked().await - asked;
     assert!(asked < 5, "{asked}");
 
@@ -178,7 +178,7 @@ async fn what_this_process_holds_and_waits_for_is_listed_without_a_command() {
     soon("the second one", second).await.unwrap().unwrap().release().await.unwrap();
     guard.release().await.unwrap();
     soon("the waiter", waits).await.unwrap().unwrap().release().await.unwrap();
-    assert!(ours.held().is_empty(), "{:?}", ours.held());
+    assert!(ours.status().is_empty(), "{:?}", ours.status());
 }
 
 #[tokio::test]

@@ -54,7 +54,7 @@ async fn a_level_released_while_another_is_asked_for_is_confirmed() {
     })
     .await;
     released.unwrap();
-    assert_eq!(home.count("stock", outer.field()).await, Some(2));
+    assert_eq!(home.count("stock", outer.hold_id()).await, Some(2));
     third.release().await.unwrap();
     outer.release().await.unwrap();
 }

@@ -30,7 +30,7 @@ async fn release_reentry_and_extension_after_an_unnoticed_loss_touch_nobodys_loc
         };
         let expected = if late == "drop" { ErrorKind::Timeout } else { ErrorKind::Lost };
         assert_eq!(lost.kind(), expected, "{late}");
-        assert_eq!(home.fields("stock").await, [(other.field().to_owned(), 1)], "{late}");
+        assert_eq!(home.fields("stock").await, [(other.hold_id().to_owned(), 1)], "{late}");
         assert!(home.left("stock").await <= Some(60 * SECOND), "{late}");
         other.release().await.unwrap();
     }
@@ -49,7 +49,7 @@ async fn release_and_extension_after_a_known_loss_touch_nobodys_lock() {
     assert_eq!(stock.lock().await.unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
     assert!(stock.try_lock().await.unwrap().is_none());
-    assert_eq!(home.fields("stock").await, [(other.field().to_owned(), 1)]);
+    assert_eq!(home.fields("stock").await, [(other.hold_id().to_owned(), 1)]);
     assert!(home.left("stock").await <= Some(60 * SECOND));
     other.release().await.unwrap();
 }
@@ -79,6 +79,6 @@ async fn others_take_the_lock_while_guards_of_a_lost_hold_linger() {
     soon("the loss", guard.lost()).await;
     let next = soon("another task", tokio::spawn(stock.lock())).await.unwrap().unwrap();
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
-    assert_eq!(home.fields("stock").await, [(next.field().to_owned(), 1)]);
+    assert_eq!(home.fields("stock").await, [(next.hold_id().to_owned(), 1)]);
     next.release().await.unwrap();
 }

@@ -13,7 +13,7 @@ async fn after_a_loss_reentry_is_lost_until_the_last_guard_is_gone() {
     let home = Home::start().await;
     let stock = home.locks().await.mutex("stock");
     let (outer, inner) = (stock.lock().await.unwrap(), stock.lock().await.unwrap());
-    let lost = outer.field().to_owned();
+    let lost = outer.hold_id().to_owned();
     assert!(stock.force_release().await.unwrap());
     assert_eq!(soon("the loss", outer.lost()).await, Loss::Gone);
     assert_eq!((inner.loss(), stock.is_held(), stock.hold_count()), (Some(Loss::Gone), false, 0));
@@ -33,7 +33,7 @@ async fn after_a_loss_reentry_is_lost_until_the_last_guard_is_gone() {
     assert_eq!(inner.release().await.unwrap_err().kind(), ErrorKind::Lost);
     let fresh = soon("a new hold", stock.lock()).await.unwrap();
     assert_eq!((fresh.depth(), fresh.is_lost()), (1, false));
-    assert_ne!(fresh.field(), lost);
+    assert_ne!(fresh.hold_id(), lost);
 }
 
 #[tokio::test]
@@ -92,7 +92,7 @@ async fn children_that_wait_for_a_lost_hold_end_with_lost() {
         (loss, inner)
     });
     let second = scope(async {
-        eventually("the first child's hold", async || home.count("stock", guard.field()).await == Some(2))
+        eventually("the first child's hold", async || home.count("stock", guard.hold_id()).await == Some(2))
             .await;
         let mut waiting = stock.lock();
         assert!(futures::poll!(&mut waiting).is_pending());

@@ -47,7 +47,7 @@ async fn the_max_hold_of_a_level_ends_that_level_only() {
     assert!(!outer.is_lost());
     assert_eq!(stock.hold_count(), 1);
     drop(inner);
-    eventually("its count's end", async || home.count("stock", outer.field()).await == Some(1)).await;
+    eventually("its count's end", async || home.count("stock", outer.hold_id()).await == Some(1)).await;
     let again = stock.lock().await.unwrap();
     assert_eq!(again.depth(), 2);
     again.release().await.unwrap();

@@ -55,7 +55,7 @@ async fn a_bare_request_nests_as_the_option_says() {
         let locks = with(&home, each).await;
         let stock = locks.mutex("stock");
         let guard = stock.lock().await.unwrap();
-        let count = async || home.count("stock", guard.field()).await.unwrap();
+        let count = async || home.count("stock", guard.hold_id()).await.unwrap();
         let nested = stock.lock().await;
         if bare == BareReentry::Refused {
             assert_eq!(nested.unwrap_err().kind(), ErrorKind::Ambiguous);
@@ -68,8 +68,8 @@ async fn a_bare_request_nests_as_the_option_says() {
             let nested = nested.unwrap();
             let asked = if bare == BareReentry::Local && !confirms { 1 } else { 2 };
             assert_eq!(
-                (nested.depth(), nested.field(), count().await),
-                (2, guard.field(), asked),
+                (nested.depth(), nested.hold_id(), count().await),
+                (2, guard.hold_id(), asked),
                 "{each:?}"
             );
             nested.release().await.unwrap();

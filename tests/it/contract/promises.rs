@@ -33,7 +33,7 @@ async fn promise_3_the_count_on_the_server_is_that_of_the_live_guards() {
             3 if guards.len() > 1 => drop(guards.pop()),
             _ => {}
         }
-        let (field, count) = (guards[0].field(), guards.len());
+        let (field, count) = (guards[0].hold_id(), guards.len());
         eventually("the count", async || home.count("stock", field).await == Some(count)).await;
     }
     drop(guards);
@@ -99,6 +99,6 @@ async fn promise_9_a_release_after_the_end_of_the_lease_is_reported_and_touches_
     let guard = locks.mutex("stock").lock().fixed_lease(Duration::from_millis(300)).await.unwrap();
     let theirs = soon("the lock", others.mutex("stock").lock()).await.unwrap();
     assert_eq!(guard.release().await.unwrap_err().loss(), Some(Loss::Expired));
-    assert_eq!(home.fields("stock").await, [(theirs.field().to_owned(), 1)]);
+    assert_eq!(home.fields("stock").await, [(theirs.hold_id().to_owned(), 1)]);
     theirs.release().await.unwrap();
 }

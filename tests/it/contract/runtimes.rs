@@ -167,7 +167,7 @@ fn one_locks_serves_several_runtimes_while_its_own_lives() {
     drop(other);
     own.block_on(async {
         let guard = soon("the lock", stock.lock()).await.unwrap();
-        assert_eq!(home.fields("stock").await, [(guard.field().to_owned(), 1)]);
+        assert_eq!(home.fields("stock").await, [(guard.hold_id().to_owned(), 1)]);
         guard.release().await.unwrap();
     });
 }

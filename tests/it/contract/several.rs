@@ -186,9 +186,9 @@ async fn a_holder_of_one_name_gets_both() {
     foreign.release().await.unwrap();
     let both = soon("both", request).await.unwrap();
     assert_eq!((locks.mutex("a").hold_count(), locks.mutex("b").hold_count()), (1, 2));
-    assert_eq!(home.count("b", one.field()).await, Some(2));
+    assert_eq!(home.count("b", one.hold_id()).await, Some(2));
     both.release().await.unwrap();
-    assert_eq!((home.keys().await, home.count("b", one.field()).await), (vec!["b".to_owned()], Some(1)));
+    assert_eq!((home.keys().await, home.count("b", one.hold_id()).await), (vec!["b".to_owned()], Some(1)));
     one.release().await.unwrap();
 }
 

@@ -190,7 +190,7 @@ async fn a_fenced_re_entry_under_a_hold_without_a_token_is_an_error_that_harms_n
         assert!(error.to_string().contains("`fenced`"), "{error}");
     }
     // It had no effect: the hold is live, and is re-entered and left as before.
-    assert_eq!(home.fields("stock").await, [(outer.field().to_owned(), 1)]);
+    assert_eq!(home.fields("stock").await, [(outer.hold_id().to_owned(), 1)]);
     assert!(!outer.is_lost() && plain.hold_count() == 1);
     let inner = plain.lock().await.unwrap();
     assert_eq!((inner.depth(), fenced.token()), (2, None));

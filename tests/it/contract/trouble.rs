@@ -116,7 +116,7 @@ async fn a_lock_whose_answer_was_lost_is_requested_again() {
     let stock = quick(&home).await.mutex("stock");
     home.drop_replies(1).await;
     let guard = soon("the lock", stock.lock()).await.unwrap();
-    assert_eq!(home.fields("stock").await, [(guard.field().to_owned(), 1)]);
+    assert_eq!(home.fields("stock").await, [(guard.hold_id().to_owned(), 1)]);
     guard.release().await.unwrap();
     home.tidy().await;
 }
@@ -139,9 +139,9 @@ async fn a_reentry_whose_answer_was_lost_counts_once() {
     home.drop_replies(1).await;
     let inner = soon("the re-entry", stock.lock()).await.unwrap();
     assert_eq!((inner.depth(), stock.hold_count()), (2, 2));
-    assert_eq!(home.count("stock", outer.field()).await, Some(2));
+    assert_eq!(home.count("stock", outer.hold_id()).await, Some(2));
     inner.release().await.unwrap();
-    assert_eq!(home.count("stock", outer.field()).await, Some(1));
+    assert_eq!(home.count("stock", outer.hold_id()).await, Some(1));
     outer.release().await.unwrap();
     home.tidy().await;
 }
@@ -157,9 +157,9 @@ async fn a_nested_release_whose_answer_was_lost_counts_down_once() {
         is_unavailable(&error);
     }
     let again = soon("the next level", stock.lock()).await.unwrap();
-    assert_eq!(home.count("stock", outer.field()).await, Some(2));
+    assert_eq!(home.count("stock", outer.hold_id()).await, Some(2));
     again.release().await.unwrap();
-    assert_eq!(home.count("stock", outer.field()).await, Some(1));
+    assert_eq!(home.count("stock", outer.hold_id()).await, Some(1));
     assert!(!outer.is_lost());
     outer.release().await.unwrap();
     home.tidy().await;
@@ -182,7 +182,7 @@ async fn a_last_release_whose_answer_was_lost_frees_the_lock() {
         let next = soon("the next", waiting).await.unwrap().unwrap();
         // Whatever is sent for the old hold until it is confirmed leaves the new one alone.
         eventually("what is left to do", async || ours.close().await.is_ok()).await;
-        assert_eq!(home.fields("stock").await, [(next.field().to_owned(), 1)]);
+        assert_eq!(home.fields("stock").await, [(next.hold_id().to_owned(), 1)]);
         next.release().await.unwrap();
         home.tidy().await;
     }

@@ -16,7 +16,7 @@ fn is_wait(event: &log::Event, name: &str) -> bool {
 async fn a_request_that_waits_is_reported_again_and_again_with_its_place_and_the_holder() {
     let home = Home::start().await;
     let name = home.unique("reported");
-    let theirs = home.builder().lease(LONG).label("billing@web-7").connect().await.unwrap();
+    let theirs = home.builder().lease(LONG).holder_name("billing@web-7").connect().await.unwrap();
     let ours = without_timers(&home).lease(LONG).warn_after(SECOND / 10).connect().await.unwrap();
     let guard = theirs.mutex(&name).lock().await.unwrap();
     let before = home.asked().await;

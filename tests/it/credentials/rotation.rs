@@ -48,7 +48,7 @@ async fn a_password_that_changes_loses_no_hold_and_no_wake_up() {
     let server = Server::start().await;
     add_user(&server, "bob").await;
     let vault = Vault::new(Answer::User("bob"));
-    let builder = with(&vault, options(server.url()).label("rotated"));
+    let builder = with(&vault, options(server.url()).holder_name("rotated"));
     let mut shown = format!("{builder:?}");
     let (ours, theirs) = (builder.clone().connect().await.unwrap(), builder.connect().await.unwrap());
     let guard = ours.mutex("stock").lock().await.unwrap();
@@ -109,7 +109,7 @@ async fn logins_among_many_commands_mix_up_no_answers() {
         tokio::spawn(async move {
             while !done.load(Ordering::Relaxed) {
                 let guard = mutex.lock().await.unwrap();
-                assert_eq!(mutex.holder().await.unwrap().unwrap().field(), guard.field());
+                assert_eq!(mutex.holder().await.unwrap().unwrap().hold_id(), guard.hold_id());
                 guard.release().await.unwrap();
             }
         })

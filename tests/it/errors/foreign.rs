@@ -182,10 +182,10 @@ async fn the_field_of_another_library_is_named_as_it_stands() {
         server.ask::<()>(&["HSET", "stock", field, count]).await;
         server.ask::<()>(&["PEXPIRE", "stock", "600000"]).await;
         let holder = stock.holder().await.unwrap().unwrap();
-        assert_eq!((holder.label(), holder.field()), (None, field));
+        assert_eq!((holder.name(), holder.hold_id()), (None, field));
         assert_eq!(holder.count(), count.parse::<usize>().unwrap());
         let error = stock.lock().within(Duration::ZERO).await.unwrap_err();
         is(&error, ErrorKind::Timeout, Some("stock"), &["held by", shown, "for another 59"]);
-        assert_eq!(error.holder().map(|holder| holder.field()), Some(field));
+        assert_eq!(error.holder().map(|holder| holder.hold_id()), Some(field));
     }
 }

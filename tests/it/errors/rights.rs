@@ -58,9 +58,9 @@ async fn each_call_passes(server: &Server, prefix: &str, name: &str, connect: im
     let stranger = others.mutex(name);
     assert!(stranger.try_lock().await.unwrap().is_none());
     assert!(stranger.is_locked().await.unwrap());
-    assert_eq!(stranger.holder().await.unwrap().unwrap().field(), guard.field());
+    assert_eq!(stranger.holder().await.unwrap().unwrap().hold_id(), guard.hold_id());
     let error = stranger.lock().within(Duration::ZERO).await.unwrap_err();
-    assert_eq!(error.holder().map(|holder| holder.field()), Some(guard.field()));
+    assert_eq!(error.holder().map(|holder| holder.hold_id()), Some(guard.hold_id()));
     let waits = tokio::spawn(async move { stranger.lock().await.unwrap().release().await });
     eventually("the waiter is subscribed", async || !server.channels().await.is_empty()).await;
     let channels = server.all_channels().await;
@@ -264,9 +264,9 @@ async fn without_the_right_to_names_all_works_and_they_are_asked_for_once() {
     // Once granted, the right is used from the next look on.
     server.ask::<()>(&["ACL", "SETUSER", "bob", NAMES]).await;
     assert!(stranger.lock().within(Duration::ZERO).await.unwrap_err().holder().is_none());
-    assert_eq!(stranger.holder().await.unwrap().unwrap().field(), guard.field());
+    assert_eq!(stranger.holder().await.unwrap().unwrap().hold_id(), guard.hold_id());
     let error = stranger.lock().within(Duration::ZERO).await.unwrap_err();
-    assert_eq!(error.holder().map(|holder| holder.field()), Some(guard.field()));
+    assert_eq!(error.holder().map(|holder| holder.hold_id()), Some(guard.hold_id()));
     let waits = tokio::spawn(async move { stranger.lock().await.unwrap().release().await });
     eventually("the waiter is subscribed", async || !server.channels().await.is_empty()).await;
     guard.release().await.unwrap();

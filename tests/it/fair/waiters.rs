@@ -11,7 +11,8 @@ use crate::support::{self, eventually, soon};
 #[tokio::test]
 async fn a_look_into_the_line_shows_who_waits_in_order_and_for_how_long() {
     let server = Server::start().await;
-    let connect = async |label| fair(support::builder(&server.url())).label(label).connect().await.unwrap();
+    let connect =
+        async |label| fair(support::builder(&server.url())).holder_name(label).connect().await.unwrap();
     let (holds, one, two): (Locks, Locks, Locks) =
         (connect("holds").await, connect("one").await, connect("two").await);
     let stock = holds.mutex("stock");
@@ -25,13 +26,13 @@ async fn a_look_into_the_line_shows_who_waits_in_order_and_for_how_long() {
     let members: Vec<String> = server.ask(&["ZRANGE", LINE, "0", "0"]).await;
     server.ask::<String>(&["ZINCRBY", LINE, &(-60 << 20).to_string(), &members[0]]).await;
     let seen = stock.clone().fenced().waiters().await.unwrap();
-    assert_eq!(seen.iter().map(WaitingProcess::label).collect::<Vec<_>>(), [Some("one"), Some("two")]);
+    assert_eq!(seen.iter().map(WaitingProcess::name).collect::<Vec<_>>(), [Some("one"), Some("two")]);
     let [longer, shorter] = [&seen[0], &seen[1]].map(WaitingProcess::waiting_for);
     assert!(shorter <= Duration::from_secs(90) && longer >= shorter + Duration::from_secs(60), "{seen:?}");
     assert!(longer <= shorter + Duration::from_secs(150), "{seen:?}");
     guard.release().await.unwrap();
     let guard = granted(first).await;
-    assert_eq!(guard.field(), seen[0].field());
+    assert_eq!(guard.hold_id(), seen[0].hold_id());
     assert_eq!(stock.waiters().await.unwrap().len(), 1);
     guard.release().await.unwrap();
     granted(second).await.release().await.unwrap();
@@ -45,7 +46,7 @@ async fn where_there_is_no_line_nobody_is_in_it() {
     let (ours, theirs) = (connect().await, connect().await);
     let guard = ours.mutex("stock").lock().await.unwrap();
     let waiter = waits(&theirs);
-    eventually("it waits", async || theirs.held().iter().any(|status| status.waiting() == 1)).await;
+    eventually("it waits", async || theirs.status().iter().any(|status| status.waiting() == 1)).await;
     assert_eq!(ours.mutex("stock").waiters().await.unwrap(), []);
     guard.release().await.unwrap();
     granted(waiter).await.release().await.unwrap();

@@ -68,9 +68,9 @@ async fn promise_6_a_re_entry_is_granted_though_an_acquire_fails(over: Over) {
         let inner = soon(what, stock.lock()).await.unwrap();
         fault.done().await;
         assert_eq!(inner.depth(), 2, "{what}");
-        assert_eq!(server.ask::<String>(&["HGET", "stock", outer.field()]).await, "2", "{what}");
+        assert_eq!(server.ask::<String>(&["HGET", "stock", outer.hold_id()]).await, "2", "{what}");
         inner.release().await.unwrap();
-        assert_eq!(server.ask::<String>(&["HGET", "stock", outer.field()]).await, "1", "{what}");
+        assert_eq!(server.ask::<String>(&["HGET", "stock", outer.hold_id()]).await, "1", "{what}");
         outer.release().await.unwrap();
         tidy(&server).await;
     }

@@ -23,7 +23,7 @@ async fn promise_4_nobody_renews_or_frees_anothers_lock() {
     server.ask::<()>(&["DEL", "stock"]).await;
     let theirs = others.mutex("stock").lock().fixed_lease(LONG).await.unwrap();
     let stands = async || server.ask::<Vec<String>>(&["HGETALL", "stock"]).await;
-    let before = [theirs.field().to_owned(), "1".to_owned()];
+    let before = [theirs.hold_id().to_owned(), "1".to_owned()];
     assert_eq!(stands().await, before);
 
     // It finds out at its next renewal. Whatever it tries then does no harm.
@@ -56,7 +56,10 @@ async fn promise_4_a_release_that_comes_late_frees_nobody_elses_lock() {
     let theirs = others.mutex("stock").lock().await.unwrap();
     late.let_through().await;
     assert_eq!(soon("the release", releasing).await.unwrap().unwrap_err().loss(), Some(Loss::Gone));
-    assert_eq!(server.ask::<Option<String>>(&["HGET", "stock", theirs.field()]).await.as_deref(), Some("1"));
+    assert_eq!(
+        server.ask::<Option<String>>(&["HGET", "stock", theirs.hold_id()]).await.as_deref(),
+        Some("1")
+    );
     theirs.release().await.unwrap();
 }
 

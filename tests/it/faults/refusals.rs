@@ -100,7 +100,7 @@ async fn a_full_server_grants_nothing_new_and_takes_releases() {
         (stock.lock().await.unwrap(), stock.lock().await.unwrap(), stock.lock().await.unwrap());
     server.set("maxmemory", 1).await;
     refused(&locks, "OOM").await;
-    let count = async || server.ask::<String>(&["HGET", "stock", outer.field()]).await;
+    let count = async || server.ask::<String>(&["HGET", "stock", outer.hold_id()]).await;
     // These can't write the count: the client has to correct it.
     inner.release().await.unwrap();
     drop(middle);

@@ -53,7 +53,7 @@ async fn a_nested_request_dropped_after_the_server_granted_leaves_the_outer_hold
         _ = granted.done() => {}
         _ = &mut inner => panic!("the reply is held"),
     }
-    let count = async || server.ask::<Option<String>>(&["HGET", "stock", outer.field()]).await;
+    let count = async || server.ask::<Option<String>>(&["HGET", "stock", outer.hold_id()]).await;
     assert_eq!(count().await.as_deref(), Some("2"));
     drop(inner);
     granted.let_through().await;

@@ -37,6 +37,6 @@ async fn a_client_that_ends_a_hold_ends_nobody_elses() {
     let theirs = strangers.mutex("stock").lock().await.unwrap();
     soon("its end", outer.lost()).await;
     ending.done().await;
-    assert_eq!(count(&server, "stock", theirs.field()).await.as_deref(), Some("1"));
+    assert_eq!(count(&server, "stock", theirs.hold_id()).await.as_deref(), Some("1"));
     theirs.release().await.unwrap();
 }

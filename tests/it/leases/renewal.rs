@@ -18,10 +18,10 @@ async fn a_hold_is_renewed_for_as_long_as_its_guard_lives() {
     let three_leases = Instant::now() + 12 * SECOND;
     while Instant::now() < three_leases {
         let renewal = renewals.seen().await;
-        assert_eq!(renewal.argv(), [guard.field(), "4000"]);
+        assert_eq!(renewal.argv(), [guard.hold_id(), "4000"]);
     }
     assert!(!guard.is_lost() && guard.valid_until() > three_leases);
-    assert_eq!(server.ask::<String>(&["HGET", "stock", guard.field()]).await, "1");
+    assert_eq!(server.ask::<String>(&["HGET", "stock", guard.hold_id()]).await, "1");
     guard.release().await.unwrap();
 }
 

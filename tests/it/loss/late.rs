@@ -21,7 +21,7 @@ async fn the_remaining_key_of_a_lost_hold_is_removed_when_its_last_guard_is_drop
     late.let_through().await;
     let ends = proxy.on(|c| c.is("release")).watch();
     assert_eq!(server.keys().await, ["stock"]);
-    let field = guard.field().to_owned();
+    let field = guard.hold_id().to_owned();
     drop(guard);
     let end = ends.seen().await;
     assert_eq!(end.argv()[..2], [field, "0".to_owned()]);

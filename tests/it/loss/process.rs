@@ -21,7 +21,7 @@ async fn a_frozen_holder_is_overtaken_and_knows_it_once_it_thaws() {
     assert_eq!(holder.line().await, "re-entry Lost");
     assert_eq!(holder.line().await, "release Lost");
     assert!(holder.wait().await.success());
-    assert_eq!(fields(&server, "stock").await, [(guard.field().to_owned(), "1".to_owned())]);
+    assert_eq!(fields(&server, "stock").await, [(guard.hold_id().to_owned(), "1".to_owned())]);
     assert!(!guard.is_lost());
     guard.release().await.unwrap();
 }

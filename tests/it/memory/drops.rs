@@ -149,7 +149,7 @@ async fn a_reentry_leaves_its_outer_hold_as_it_was_wherever_it_is_dropped() {
         let done = cut(stock.lock(), polls).await.is_some();
         rest().await;
         assert_eq!(
-            (stock.hold_count(), home.count("stock", outer.field()).await),
+            (stock.hold_count(), home.count("stock", outer.hold_id()).await),
             (1, Some(1)),
             "{polls} polls"
         );
@@ -177,7 +177,7 @@ async fn a_release_and_an_extension_do_their_work_wherever_they_are_dropped() {
         let (outer, inner) = (stock.lock().await.unwrap(), stock.lock().await.unwrap());
         let done = cut(inner.release(), polls).await;
         rest().await;
-        assert_eq!((stock.hold_count(), home.count("stock", outer.field()).await), (1, Some(1)));
+        assert_eq!((stock.hold_count(), home.count("stock", outer.hold_id()).await), (1, Some(1)));
         outer.release().await.unwrap();
         done
     })

@@ -20,7 +20,7 @@ async fn a_hold_lives_through_a_thousand_renewals() {
         // The store has it too.
         assert!(home.left("stock").await > Some(LEASE / 3 * 2 - SECOND));
     }
-    assert_eq!(home.fields("stock").await, [(guard.field().to_owned(), 1)]);
+    assert_eq!(home.fields("stock").await, [(guard.hold_id().to_owned(), 1)]);
     guard.release().await.unwrap();
     assert!(home.keys().await.is_empty());
 }

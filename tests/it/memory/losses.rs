@@ -69,7 +69,7 @@ async fn the_loss_of_a_deleted_lock_is_reported_at_once_to_holders_and_waiters()
     for guard in [inner, outer] {
         assert_eq!(guard.release().await.unwrap_err().loss(), Some(Loss::Gone));
     }
-    assert_eq!(home.fields("stock").await, [(next.field().to_owned(), 1)]);
+    assert_eq!(home.fields("stock").await, [(next.hold_id().to_owned(), 1)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -30,7 +30,7 @@ async fn a_lock_is_granted_after_any_number_of_lost_answers() {
     for lost in 1..20 {
         home.drop_replies(lost).await;
         let guard = stock.lock().await.unwrap();
-        assert_eq!(home.fields("stock").await, [(guard.field().to_owned(), 1)]);
+        assert_eq!(home.fields("stock").await, [(guard.hold_id().to_owned(), 1)]);
         guard.release().await.unwrap();
         sleep(SETTLED).await;
         home.drop_replies(0).await;
@@ -110,7 +110,7 @@ async fn a_release_whose_answer_was_lost_frees_the_lock_at_that_moment() {
         assert_now(released);
         releasing.await.unwrap();
         sleep(SETTLED).await;
-        assert_eq!(home.fields("stock").await, [(next.field().to_owned(), 1)]);
+        assert_eq!(home.fields("stock").await, [(next.hold_id().to_owned(), 1)]);
         next.release().await.unwrap();
     }
     assert!(home.keys().await.is_empty());
@@ -121,7 +121,7 @@ async fn counts_are_right_after_any_lost_answer_of_a_nested_hold() {
     let home = Home::start().await;
     let stock = stock(&home).await;
     let outer = stock.lock().await.unwrap();
-    let count = async || home.count("stock", outer.field()).await;
+    let count = async || home.count("stock", outer.hold_id()).await;
     for release in [true, false] {
         home.drop_replies(1).await;
         let inner = stock.lock().await.unwrap();

@@ -19,7 +19,7 @@ async fn two_over_one_store_behave_like_two_processes() {
     guard.release().await.unwrap();
     let next = soon("the other", waiting).await.unwrap().unwrap();
     assert!(ours.mutex("stock").try_lock().await.unwrap().is_none());
-    assert_ne!(next.field().split(':').next(), format!("{ours:?}").split(':').next());
+    assert_ne!(next.hold_id().split(':').next(), format!("{ours:?}").split(':').next());
 }
 
 #[tokio::test]
@@ -71,8 +71,8 @@ async fn a_store_shows_the_locks_that_are_held() {
     let expected = format!(
         "Memory {{ locks: {{\"a\": Held {{ field: {:?}, count: 2, left: 30s }}, \
          \"b\": Held {{ field: {:?}, count: 1, left: 30s }}}} }}",
-        a.field(),
-        b.field()
+        a.hold_id(),
+        b.hold_id()
     );
     assert_eq!(shown, expected);
     drop((b, again, a));

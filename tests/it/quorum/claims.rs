@@ -90,7 +90,7 @@ async fn what_a_master_grants_late_to_a_hold_that_was_handed_over_stays() {
     let claim = ours.lock().await.unwrap().into_claim().await.unwrap();
     tokio::time::sleep(2 * SECOND).await;
     let seen = format!("{:?}", stores[2]);
-    assert!(seen.contains(claim.field()), "{seen}");
+    assert!(seen.contains(claim.hold_id()), "{seen}");
     let guard = locks(&stores).await.mutex("stock").resume(&claim).await.unwrap();
     assert_eq!(counts(&stores, &guard), [Some(1); 3]);
     guard.release().await.unwrap();

@@ -25,7 +25,7 @@ async fn timeout(locks: &Locks) -> nestlock::Error {
 async fn on_servers_it_is_who_has_a_majority_and_one_may_be_away() {
     let servers = servers(3).await;
     let (theirs, ours) =
-        (over(&servers).label(LABEL).connect().await.unwrap(), over(&servers).connect().await.unwrap());
+        (over(&servers).holder_name(LABEL).connect().await.unwrap(), over(&servers).connect().await.unwrap());
     let stock = ours.mutex("stock");
     assert_eq!(stock.holder().await.unwrap(), None);
     let guard = soon("the lock", theirs.mutex("stock").lock()).await.unwrap();
@@ -36,10 +36,10 @@ async fn on_servers_it_is_who_has_a_majority_and_one_may_be_away() {
             servers[1].kill();
         }
         let holder = soon("the answer", stock.holder()).await.unwrap().expect("it is held");
-        assert_eq!((holder.label(), holder.field(), holder.count()), (Some(LABEL), guard.field(), 1));
+        assert_eq!((holder.name(), holder.hold_id(), holder.count()), (Some(LABEL), guard.hold_id(), 1));
         let error = timeout(&ours).await;
         assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
-        assert_eq!(error.holder().map(|holder| holder.field()), Some(guard.field()));
+        assert_eq!(error.holder().map(|holder| holder.hold_id()), Some(guard.hold_id()));
         assert!(error.to_string().contains("held by billing@web-7 for another "), "{error}");
     }
     servers[2].kill();
@@ -75,7 +75,7 @@ async fn count_and_lease_are_what_a_majority_has() {
     }
     // The two that answer first decide.
     let holder = soon("the answer", stock.holder()).await.unwrap().unwrap();
-    assert_eq!(holder.field(), STRANGER);
+    assert_eq!(holder.hold_id(), STRANGER);
     assert!((1..3).contains(&holder.count()), "{holder:?}");
     assert!(holder.remaining_lease() <= 500 * SECOND, "{holder:?}");
 }
@@ -86,12 +86,12 @@ async fn a_field_that_one_master_has_kept_is_not_the_holder() {
     let stores = stores(3);
     let old = builder(&stores[..1]).connect().await.unwrap();
     let left = old.mutex("stock").lock().await.unwrap();
-    let theirs = builder(&stores).restart_delay(Duration::ZERO).label(LABEL).connect().await.unwrap();
+    let theirs = builder(&stores).restart_delay(Duration::ZERO).holder_name(LABEL).connect().await.unwrap();
     let guard = theirs.mutex("stock").lock().await.unwrap();
     let ours = builder(&stores).restart_delay(Duration::ZERO).connect().await.unwrap();
     let holder = ours.mutex("stock").holder().await.unwrap().unwrap();
-    assert_eq!(holder.field(), guard.field());
+    assert_eq!(holder.hold_id(), guard.hold_id());
     let waited = ours.mutex("stock").lock().within(3 * SECOND).await.unwrap_err();
-    assert!(waited.holder().is_none_or(|holder| holder.field() == guard.field()), "{waited}");
+    assert!(waited.holder().is_none_or(|holder| holder.hold_id() == guard.hold_id()), "{waited}");
     drop(left);
 }

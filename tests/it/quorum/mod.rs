@@ -37,7 +37,7 @@ async fn locks(stores: &[Memory]) -> Locks {
 fn counts(stores: &[Memory], guard: &Guard) -> Vec<Option<u32>> {
     let count = |store: &Memory| {
         let shown = format!("{store:?}");
-        let (_, rest) = shown.split_once(&format!("field: \"{}\", count: ", guard.field()))?;
+        let (_, rest) = shown.split_once(&format!("field: \"{}\", count: ", guard.hold_id()))?;
         rest.split(',').next()?.parse().ok()
     };
     stores.iter().map(count).collect()

@@ -162,7 +162,7 @@ async fn a_majority_whose_answers_are_lost_leaves_one_field_of_one_hold() {
     }
     eventually("all have it", async || counts(&servers, "stock").await == [["1"]; 3]).await;
     for server in &servers {
-        assert_eq!(server.ask::<Vec<String>>(&["HKEYS", "stock"]).await, [guard.field()]);
+        assert_eq!(server.ask::<Vec<String>>(&["HKEYS", "stock"]).await, [guard.hold_id()]);
     }
     guard.release().await.unwrap();
     eventually("all are free", async || are_free(&servers).await).await;

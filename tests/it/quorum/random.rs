@@ -16,7 +16,7 @@ pub(super) type Holders = Arc<Mutex<Vec<Arc<Guard>>>>;
 /// Checks that at most one holder believes that it has the lock.
 fn check(holders: &Holders, seed: u64) {
     let holders = holders.lock().unwrap();
-    let good: Vec<_> = holders.iter().filter(|guard| !guard.is_lost()).map(|guard| guard.field()).collect();
+    let good: Vec<_> = holders.iter().filter(|guard| !guard.is_lost()).map(|guard| guard.hold_id()).collect();
     assert!(good.len() <= 1, "seed {seed}: {good:?} hold it at once");
 }
 
@@ -43,7 +43,7 @@ pub(super) async fn compete(
             sleep(stay / 10 + Duration::from_millis(1)).await;
         }
         check(&holders, seed);
-        holders.lock().unwrap().retain(|held| held.field() != guard.field());
+        holders.lock().unwrap().retain(|held| held.hold_id() != guard.hold_id());
         let Some(guard) = Arc::into_inner(guard) else { panic!("nobody else keeps it") };
         match random.random_range(0..3) {
             0 => drop(guard),

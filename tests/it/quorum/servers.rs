@@ -52,7 +52,7 @@ async fn a_hold_is_the_same_hash_on_each_master() {
     let inner = stock.lock().await.unwrap();
     eventually("all count two", async || counts(&servers, "stock").await == [["2"]; 3]).await;
     for server in &servers {
-        assert_eq!(server.ask::<Vec<String>>(&["HKEYS", "stock"]).await, [outer.field()]);
+        assert_eq!(server.ask::<Vec<String>>(&["HKEYS", "stock"]).await, [outer.hold_id()]);
     }
     inner.release().await.unwrap();
     outer.release().await.unwrap();
@@ -173,7 +173,7 @@ async fn masters_that_restart_with_their_data_one_after_the_other_keep_the_hold(
     eventually("all have it", async || counts(&servers, "stock").await == [["1"]; 3]).await;
     for server in &servers {
         server.restart().await;
-        assert_eq!(server.ask::<Vec<String>>(&["HKEYS", "stock"]).await, [guard.field()]);
+        assert_eq!(server.ask::<Vec<String>>(&["HKEYS", "stock"]).await, [guard.hold_id()]);
         // Until both clients are connected to it again, it doesn't take part.
         let back = async || matches!(theirs.mutex("stock").try_lock().await, Ok(None));
         eventually("it is refused", back).await;
@@ -192,7 +192,7 @@ async fn a_master_that_counts_otherwise_is_put_right_and_not_believed() {
         let all = |count: &str| vec![vec![count.to_owned()]; masters];
         let guard = soon("the lock", stock.lock()).await.unwrap();
         eventually("all have it", async || counts(&servers, "stock").await == all("1")).await;
-        servers[0].ask::<i64>(&["HSET", "stock", guard.field(), "7"]).await;
+        servers[0].ask::<i64>(&["HSET", "stock", guard.hold_id(), "7"]).await;
         servers[1].ask::<i64>(&["DEL", "stock"]).await;
         let inner = soon("a re-entry", stock.lock()).await.unwrap();
         assert_eq!(inner.depth(), 2);
@@ -200,7 +200,7 @@ async fn a_master_that_counts_otherwise_is_put_right_and_not_believed() {
         inner.release().await.unwrap();
         eventually("the one that had counted more", async || counts(&servers, "stock").await == all("1"))
             .await;
-        servers[0].ask::<i64>(&["HSET", "stock", guard.field(), "0"]).await;
+        servers[0].ask::<i64>(&["HSET", "stock", guard.hold_id(), "0"]).await;
         let inner = soon("a re-entry", stock.lock()).await.unwrap();
         eventually("the one that had counted less", async || counts(&servers, "stock").await == all("2"))
             .await;
@@ -221,7 +221,7 @@ async fn a_repair_puts_nothing_beside_what_somebody_else_has() {
         servers[1].scripts_run().await >= 3
     })
     .await;
-    assert_eq!(server_fields(&servers[1]).await, [other.field()]);
+    assert_eq!(server_fields(&servers[1]).await, [other.hold_id()]);
     guard.release().await.unwrap();
     other.release().await.unwrap();
     eventually("all are free", async || are_free(&servers).await).await;
@@ -461,9 +461,9 @@ async fn a_master_that_is_away_while_a_lock_is_forced_free_keeps_the_field_and_i
     for _ in 0..10 {
         let guard = soon("the lock, by the two others", stock.lock()).await.unwrap();
         for server in &servers[..2] {
-            assert_eq!(fields(server).await, [guard.field()]);
+            assert_eq!(fields(server).await, [guard.hold_id()]);
         }
-        assert_eq!(fields(&servers[2]).await, [dead.field()]);
+        assert_eq!(fields(&servers[2]).await, [dead.hold_id()]);
         guard.release().await.unwrap();
     }
     assert!(forced.seen_now().is_none());

@@ -18,7 +18,7 @@ async fn a_grant_is_on_all_replicas_that_it_waits_for() {
     for _ in 0..20 {
         let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
         for replica in &replicas {
-            assert_eq!(fields(replica, "stock").await, [guard.field()]);
+            assert_eq!(fields(replica, "stock").await, [guard.hold_id()]);
         }
         let inner = soon("the same again", locks.mutex("stock").lock()).await.unwrap();
         for replica in &replicas {
@@ -52,7 +52,7 @@ async fn with_too_few_replicas_a_grant_is_undone_and_asked_for_again() {
     eventually("some attempts", refused).await;
     replicas[0].thaw();
     let guard = soon("the lock, with both", waiting).await.unwrap().unwrap();
-    assert_eq!(fields(&replicas[0], "stock").await, [guard.field()]);
+    assert_eq!(fields(&replicas[0], "stock").await, [guard.hold_id()]);
     guard.release().await.unwrap();
     assert!(master.keys().await.is_empty());
 }
@@ -144,7 +144,7 @@ async fn a_resumed_hold_is_on_all_replicas_that_it_waits_for() {
         let claim = soon("the claim", guard.into_claim()).await.unwrap();
         let guard = soon("the hold", locks.mutex("stock").resume(&claim)).await.unwrap();
         for replica in &replicas {
-            assert_eq!(fields(replica, "stock").await, [guard.field()]);
+            assert_eq!(fields(replica, "stock").await, [guard.hold_id()]);
         }
         guard.release().await.unwrap();
     }

@@ -48,5 +48,5 @@ async fn what_the_replica_has_is_held_there() {
     promote(&old, &replicas[0]).await;
     let theirs = builder(&replicas[0].url()).connect().await.unwrap();
     assert!(soon("an answer", theirs.mutex("stock").try_lock()).await.unwrap().is_none());
-    assert_eq!(fields(&replicas[0], "stock").await, [first.field()]);
+    assert_eq!(fields(&replicas[0], "stock").await, [first.hold_id()]);
 }

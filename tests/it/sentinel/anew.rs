@@ -34,7 +34,7 @@ async fn a_master_that_is_monitored_again_is_left_before_there_is_a_new_one() {
     group.be_silent().await;
     let replicas: Vec<&Server> = group.servers.iter().filter(|server| server.port() != old.port()).collect();
     for replica in &replicas {
-        eventually("the replica has it", async || fields(replica).await == [guard.field()]).await;
+        eventually("the replica has it", async || fields(replica).await == [guard.hold_id()]).await;
     }
     assert!(!is_deserted(old).await, "nothing has changed for it");
 

@@ -15,7 +15,7 @@ async fn a_lock_is_held_on_the_master_and_messages_come_from_it() {
     let (ours, theirs) =
         (group.locks().await, group.builder().poll_interval(3600 * SECOND).connect().await.unwrap());
     let guard = soon("the lock", ours.mutex("stock").lock()).await.unwrap();
-    assert_eq!(group.servers[0].ask::<Vec<String>>(&["HKEYS", "stock"]).await, [guard.field()]);
+    assert_eq!(group.servers[0].ask::<Vec<String>>(&["HKEYS", "stock"]).await, [guard.hold_id()]);
     let waiting = tokio::spawn(theirs.mutex("stock").lock());
     crate::support::eventually("it listens", async || !group.servers[0].channels().await.is_empty()).await;
     guard.release().await.unwrap();
@@ -145,7 +145,7 @@ async fn a_user_of_the_sentinels_needs_the_rights_that_the_guide_names() {
     replicated(&group, &guard).await;
     group.fail_over().await;
     let new = group.failed_over(&group.servers[0]).await;
-    assert_eq!(new.ask::<Vec<String>>(&["HKEYS", "stock"]).await, [guard.field()]);
+    assert_eq!(new.ask::<Vec<String>>(&["HKEYS", "stock"]).await, [guard.hold_id()]);
     soon("a release", guard.release()).await.unwrap();
     for sentinel in &group.sentinels {
         let denied: Vec<redis::Value> = sentinel.try_ask(&["ACL", "LOG"]).await.unwrap();
@@ -178,11 +178,11 @@ async fn sentinels_may_have_a_password() {
 #[tokio::test]
 async fn who_holds_a_lock_is_asked_at_the_master_and_named_by_a_timeout() {
     let group = Group::start().await;
-    let theirs = group.builder().label("billing@web-7").connect().await.unwrap();
+    let theirs = group.builder().holder_name("billing@web-7").connect().await.unwrap();
     let stock = group.locks().await.mutex("stock");
     let guard = soon("the lock", theirs.mutex("stock").lock()).await.unwrap();
     let holder = soon("the answer", stock.holder()).await.unwrap().expect("it is held");
-    assert_eq!((holder.label(), holder.field()), (Some("billing@web-7"), guard.field()));
+    assert_eq!((holder.name(), holder.hold_id()), (Some("billing@web-7"), guard.hold_id()));
     let error = soon("the end", stock.lock().within(SOON_OVER)).await.unwrap_err();
     assert!(error.to_string().contains("held by billing@web-7 for another "), "{error}");
     guard.release().await.unwrap();

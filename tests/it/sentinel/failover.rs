@@ -34,12 +34,12 @@ async fn a_hold_survives_a_failover_on_demand() {
     eventually("nobody is left with the old master", async || is_deserted(old).await).await;
     // It still takes writes: a hold that was taken there would be worth nothing.
     assert!(is_master(old).await);
-    assert_eq!(fields(new).await, [guard.field()]);
+    assert_eq!(fields(new).await, [guard.hold_id()]);
     eventually("the waiter listens there", async || !new.channels().await.is_empty()).await;
     assert!(!guard.is_lost());
     guard.release().await.unwrap();
     let next = soon("the waiter's turn, by message", waiting).await.unwrap().unwrap();
-    assert_eq!(fields(new).await, [next.field()]);
+    assert_eq!(fields(new).await, [next.hold_id()]);
     next.release().await.unwrap();
     assert!(new.keys().await.is_empty());
 }
@@ -91,7 +91,7 @@ async fn sentinels_that_were_set_up_again_are_followed_although_their_epochs_res
     group.be_silent().await;
     let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
     for replica in group.servers.iter().filter(|server| server.port() != master.port()) {
-        eventually("the replica has it", async || fields(replica).await == [guard.field()]).await;
+        eventually("the replica has it", async || fields(replica).await == [guard.hold_id()]).await;
     }
     group.fail_over().await;
     let new = group.failed_over(master).await;
@@ -126,7 +126,7 @@ async fn a_hold_survives_the_masters_death() {
     old.kill();
     let other = soon("another lock, on the new master", locks.mutex("other").lock()).await.unwrap();
     let new = group.failed_over(old).await;
-    assert_eq!(fields(new).await, [guard.field()]);
+    assert_eq!(fields(new).await, [guard.hold_id()]);
     assert!(!guard.is_lost());
     soon("a release", guard.release()).await.unwrap();
     soon("a release", other.release()).await.unwrap();
@@ -136,7 +136,7 @@ async fn a_hold_survives_the_masters_death() {
 /// Waits until the replicas have the hold. What a failover finds on no replica is lost with the old master.
 pub(super) async fn replicated(group: &Group, guard: &Guard) {
     for replica in &group.servers[1..] {
-        eventually("the replica has it", async || fields(replica).await == [guard.field()]).await;
+        eventually("the replica has it", async || fields(replica).await == [guard.hold_id()]).await;
     }
 }
 
@@ -155,7 +155,7 @@ async fn a_failover_that_lost_the_hold_is_reported() {
     assert_eq!(soon("the loss", guard.lost()).await, Loss::Gone);
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
     let next = soon("the next one", locks.mutex("stock").lock()).await.unwrap();
-    assert_eq!(fields(new).await, [next.field()]);
+    assert_eq!(fields(new).await, [next.hold_id()]);
     next.release().await.unwrap();
 }
 
@@ -175,7 +175,7 @@ async fn an_old_master_that_wakes_up_is_not_gone_back_to() {
     assert!(soon("an answer", theirs.mutex("stock").try_lock()).await.unwrap().is_none());
     let other = soon("another", theirs.mutex("other").lock()).await.unwrap();
     assert!(is_master(old).await);
-    assert_eq!(new.ask::<Vec<String>>(&["HKEYS", "other"]).await, [other.field()]);
+    assert_eq!(new.ask::<Vec<String>>(&["HKEYS", "other"]).await, [other.hold_id()]);
     other.release().await.unwrap();
     soon("a release", guard.release()).await.unwrap();
     eventually("free", async || new.keys().await.is_empty()).await;
@@ -207,7 +207,7 @@ async fn one_of_several_masters_may_be_watched() {
     soon("a run, on the new master and the one that is left", locks.mutex("other").run(async |_| {}))
         .await
         .unwrap();
-    assert_eq!(fields(new).await, [guard.field()]);
+    assert_eq!(fields(new).await, [guard.hold_id()]);
     soon("a release", guard.release()).await.unwrap();
     eventually("free", async || new.keys().await.is_empty()).await;
 }

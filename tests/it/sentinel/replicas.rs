@@ -16,7 +16,7 @@ async fn the_connection_for_acquires_follows_a_failover_too() {
     group.fail_over().await;
     let new = group.failed_over(old).await;
     let other = soon("another, once a replica has caught up", locks.mutex("other").lock()).await.unwrap();
-    assert_eq!(new.ask::<Vec<String>>(&["HKEYS", "other"]).await, [other.field()]);
+    assert_eq!(new.ask::<Vec<String>>(&["HKEYS", "other"]).await, [other.hold_id()]);
     soon("its release", other.release()).await.unwrap();
     soon("the release", guard.release()).await.unwrap();
     assert!(new.keys().await.is_empty());

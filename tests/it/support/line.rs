@@ -41,7 +41,7 @@ pub async fn granted(waiter: JoinHandle<Result<Guard>>) -> Guard {
 
 /// Returns what the field of a guard begins with: its process.
 pub fn session(guard: &Guard) -> &str {
-    session_of(guard.field())
+    session_of(guard.hold_id())
 }
 
 /// Returns what a field begins with.

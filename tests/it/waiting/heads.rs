@@ -96,7 +96,7 @@ async fn a_guard_that_goes_while_a_nested_request_is_under_way_is_released_behin
     let stock = without_timers(&proxy.url()).connect().await.unwrap().mutex("stock");
     let outer = stock.lock().await.unwrap();
     let hold = proxy.on(|c| c.is("acquire")).times(1).hold_reply();
-    let (mut nested, field) = (stock.lock(), outer.field().to_owned());
+    let (mut nested, field) = (stock.lock(), outer.hold_id().to_owned());
     assert!(futures::poll!(&mut nested).is_pending());
     hold.done().await;
     let release = async {

@@ -92,7 +92,7 @@ async fn the_next_in_line_goes_on_where_an_asking_head_is_dropped() {
     assert!(head.await.unwrap_err().is_cancelled());
     hold.let_through().await;
     let guard = soon("the second", second).await.unwrap().unwrap();
-    assert_eq!(server.ask::<Vec<String>>(&["HKEYS", "stock"]).await, [guard.field()]);
+    assert_eq!(server.ask::<Vec<String>>(&["HKEYS", "stock"]).await, [guard.hold_id()]);
     guard.release().await.unwrap();
     assert!(server.keys().await.is_empty());
 }

@@ -33,10 +33,10 @@ async fn a_late_nested_release_does_not_shorten_a_longer_reentry() {
     assert!(strangers.mutex("stock").try_lock().await.unwrap().is_none());
     // The count may be off by one now; the next command corrects it.
     let third = stock.lock().await.unwrap();
-    assert_eq!(count(&server, "stock", outer.field()).await.as_deref(), Some("3"));
+    assert_eq!(count(&server, "stock", outer.hold_id()).await.as_deref(), Some("3"));
     third.release().await.unwrap();
     longer.release().await.unwrap();
-    assert_eq!(count(&server, "stock", outer.field()).await.as_deref(), Some("1"));
+    assert_eq!(count(&server, "stock", outer.hold_id()).await.as_deref(), Some("1"));
     outer.release().await.unwrap();
     assert!(server.keys().await.is_empty());
 }
@@ -49,15 +49,15 @@ async fn a_late_release_of_an_earlier_hold_leaves_the_newer_one_alone() {
     let (ours, strangers) = (locks(&proxy.url()).await, locks(&server.url()).await);
     let stock = ours.mutex("stock");
     let first = stock.lock().await.unwrap();
-    let old = first.field().to_owned();
+    let old = first.hold_id().to_owned();
     let late = proxy.on(|c| c.is("release")).times(1).hold();
     drop(first);
     late.seen().await;
     proxy.reset(Which::Commands).await;
     let second = soon("the next hold", stock.lock()).await.unwrap();
-    assert_ne!(second.field(), old);
+    assert_ne!(second.hold_id(), old);
     assert_eq!(late.let_through().await, [":-2\r\n"]);
-    assert_eq!(fields(&server, "stock").await, [(second.field().to_owned(), "1".to_owned())]);
+    assert_eq!(fields(&server, "stock").await, [(second.hold_id().to_owned(), "1".to_owned())]);
     assert!(strangers.mutex("stock").try_lock().await.unwrap().is_none());
     second.release().await.unwrap();
     assert!(server.keys().await.is_empty());
@@ -87,8 +87,8 @@ async fn an_acquire_that_runs_after_its_end_blocks_others_until_it_is_ended_agai
     assert!(soon("the second end", again.seen()).await.names(&ghost));
     again.let_through().await;
     let guard = soon("the lock, after the ghost", stock.lock()).await.unwrap();
-    assert_ne!(guard.field(), ghost);
-    assert_eq!(fields(&server, "stock").await, [(guard.field().to_owned(), "1".to_owned())]);
+    assert_ne!(guard.hold_id(), ghost);
+    assert_eq!(fields(&server, "stock").await, [(guard.hold_id().to_owned(), "1".to_owned())]);
 }
 
 #[tokio::test]
@@ -122,7 +122,7 @@ async fn the_last_release_ends_the_hold_whatever_its_count() {
     let settles = proxy.on(|c| c.is("settle")).lose_and_reset();
     stock.try_lock().await.unwrap_err();
     lost.done().await;
-    assert_eq!(count(&server, "stock", outer.field()).await.as_deref(), Some("2"));
+    assert_eq!(count(&server, "stock", outer.hold_id()).await.as_deref(), Some("2"));
     drop(outer);
     eventually("the end of the hold", async || server.keys().await.is_empty()).await;
     drop(settles);

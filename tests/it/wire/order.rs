@@ -35,7 +35,7 @@ async fn guards_dropped_together_are_released_by_one_command_or_two() {
     for _ in 0..6 {
         guards.push(stock.lock().await.unwrap());
     }
-    let field = guards[0].field().to_owned();
+    let field = guards[0].hold_id().to_owned();
     guards.drain(1..).rev().for_each(drop);
     let outer = guards.remove(0);
     let inner = stock.lock().await.unwrap();
@@ -100,7 +100,7 @@ async fn one_command_of_a_hold_is_under_way_at_a_time() {
     first.let_through().await;
     soon("the extension", extending).await.unwrap();
     let next = soon("the re-entry", reentry).await.unwrap();
-    assert_eq!((next.depth(), count(&server, "stock", next.field()).await.as_deref()), (2, Some("2")));
+    assert_eq!((next.depth(), count(&server, "stock", next.hold_id()).await.as_deref()), (2, Some("2")));
     assert!(look.await.unwrap());
     drop((next, outer));
     locks.close().await.unwrap();
@@ -142,7 +142,7 @@ async fn the_clean_up_of_an_old_hold_leaves_the_renewal_of_the_new_one_alone() {
     drop(old);
     let new = soon("the next hold", stock.lock()).await.unwrap();
     lost.done().await;
-    let field = new.field().to_owned();
+    let field = new.hold_id().to_owned();
     let renewals = proxy.on(move |c| c.is("renew") && c.names(&field)).watch();
     for _ in 0..4 {
         renewals.seen().await;

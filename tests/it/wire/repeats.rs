@@ -19,8 +19,8 @@ async fn a_grant_whose_answer_was_lost_is_settled_and_asked_for_under_a_fresh_fi
     let lost = proxy.on(|c| c.is("acquire")).times(1).drop_reply_and_reset();
     let guard = soon("the lock", stock.lock()).await.unwrap();
     let first = lost.done().await.argv()[0].clone();
-    assert_ne!(guard.field(), first);
-    assert_eq!(fields(&server, "stock").await, [(guard.field().to_owned(), "1".to_owned())]);
+    assert_ne!(guard.hold_id(), first);
+    assert_eq!(fields(&server, "stock").await, [(guard.hold_id().to_owned(), "1".to_owned())]);
     guard.release().await.unwrap();
     let mut asked_for = vec![asked.seen().await.argv()[0].clone()];
     while let Some(command) = asked.seen_now() {
@@ -42,10 +42,10 @@ async fn a_reentry_whose_answer_was_lost_counts_once_however_often_it_is_asked_f
     for _ in 0..3 {
         assert_eq!(lost.done().await.argv()[1], "2");
     }
-    assert_eq!((inner.depth(), inner.field()), (2, outer.field()));
-    assert_eq!(count(&server, "stock", outer.field()).await.as_deref(), Some("2"));
+    assert_eq!((inner.depth(), inner.hold_id()), (2, outer.hold_id()));
+    assert_eq!(count(&server, "stock", outer.hold_id()).await.as_deref(), Some("2"));
     inner.release().await.unwrap();
-    assert_eq!(count(&server, "stock", outer.field()).await.as_deref(), Some("1"));
+    assert_eq!(count(&server, "stock", outer.hold_id()).await.as_deref(), Some("1"));
     outer.release().await.unwrap();
     assert!(server.keys().await.is_empty());
 }
@@ -63,7 +63,7 @@ async fn a_nested_release_whose_answer_was_lost_counts_down_once() {
     drop(inner);
     lost.done().await;
     healed.done().await;
-    assert_eq!(count(&server, "stock", outer.field()).await.as_deref(), Some("1"));
+    assert_eq!(count(&server, "stock", outer.hold_id()).await.as_deref(), Some("1"));
     outer.release().await.unwrap();
     assert!(server.keys().await.is_empty());
 }
@@ -135,7 +135,7 @@ async fn a_grant_that_is_answered_after_its_lease_is_settled_and_requested_again
     let settled = proxy.on(|c| c.is("release")).watch();
     let guard = soon("the lock", stock.lock().fixed_lease(SECOND)).await.unwrap();
     let first = late.done().await.argv()[0].clone();
-    assert_ne!(guard.field(), first);
+    assert_ne!(guard.hold_id(), first);
     assert!(settled.seen().await.names(&first));
 }
 
@@ -190,10 +190,10 @@ async fn a_reentry_that_was_dropped_while_it_asked_is_settled() {
     let mut inner = Box::pin(stock.lock());
     assert!(futures::poll!(&mut inner).is_pending());
     late.done().await;
-    assert_eq!(count(&server, "stock", outer.field()).await.as_deref(), Some("2"));
+    assert_eq!(count(&server, "stock", outer.hold_id()).await.as_deref(), Some("2"));
     drop(inner);
     late.let_through().await;
-    eventually("the settle", async || count(&server, "stock", outer.field()).await.as_deref() == Some("1"))
+    eventually("the settle", async || count(&server, "stock", outer.hold_id()).await.as_deref() == Some("1"))
         .await;
     assert_eq!(stock.hold_count(), 1);
     outer.release().await.unwrap();

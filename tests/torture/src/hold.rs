@@ -45,7 +45,7 @@ impl User {
 
     /// A claim is going to be resumed.
     pub(crate) fn resumes(&self, claim: &Claim, how: &str) -> Request<'_> {
-        self.begins(claim.name(), how, false, false, Some(claim.field().to_owned()))
+        self.begins(claim.name(), how, false, false, Some(claim.hold_id().to_owned()))
     }
 
     fn begins(&self, name: &str, how: &str, waits: bool, among: bool, claim: Option<String>) -> Request<'_> {
@@ -208,7 +208,7 @@ impl Hold<'_> {
         false
     }
 
-    /// The same, and has the servers asked again and again.
+    /// Stays like [`stay`](Hold::stay), and has the servers asked again and again.
     pub(crate) async fn stay_and_check(&mut self, guard: &Guard, time: Duration, pause: Duration) -> bool {
         let end = Instant::now() + time;
         while self.check(guard).await {
@@ -221,7 +221,7 @@ impl Hold<'_> {
         false
     }
 
-    /// The same as [`stay`](Hold::stay) within the work of a `run`, which is dropped when the hold is lost. It was good when the work was
+    /// Stays like [`stay`](Hold::stay) within the work of a `run`, which is dropped when the hold is lost. It was good when the work was
     /// polled.
     pub(crate) async fn work(&mut self, time: Duration) {
         let end = Instant::now() + time;
@@ -255,7 +255,7 @@ impl Hold<'_> {
 
     /// It has left, and is that of a claim now, which is good until then.
     pub(crate) fn is_claimed(&self, claim: &Claim, until: u64) {
-        let claim = claim.field().to_owned();
+        let claim = claim.hold_id().to_owned();
         self.user.journal.write(Event::Claimed { request: self.request, claim, until });
     }
 }

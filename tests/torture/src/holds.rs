@@ -85,7 +85,7 @@ impl Holds<'_> {
         }
     }
 
-    /// The same within the work of a `run`.
+    /// Stays for this time within the work of a `run`.
     pub(crate) async fn work(&mut self, time: Duration) {
         let end = Instant::now() + time;
         while let rest = end.saturating_duration_since(Instant::now())

@@ -341,7 +341,7 @@ impl Operation {
         depth: usize,
     ) -> Result<()> {
         let inner = mutex.lock().await?;
-        let (field, at, count) = (inner.field() == outer.field(), inner.depth(), mutex.hold_count());
+        let (field, at, count) = (inner.hold_id() == outer.hold_id(), inner.depth(), mutex.hold_count());
         // What is not lost now was not lost at these looks.
         let right = field && at == depth && count == depth;
         if !right && !inner.is_lost() {

@@ -1,6 +1,7 @@
 //! Connections over streams that a simulation makes.
 
-use std::cell::Cell;
+use std::backtrace::Backtrace;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::Pin;
 
@@ -22,6 +23,7 @@ pub(crate) type Dial = fn(&str) -> BoxFuture<io::Result<Stream>>;
 thread_local! {
     static DIAL: Cell<Option<Dial>> = const { Cell::new(None) };
     static SEALED: Cell<bool> = const { Cell::new(false) };
+    static WRITES: RefCell<Option<Vec<Backtrace>>> = const { RefCell::new(None) };
 }
 
 /// Makes this thread connect by `dial` from now on, or over the network if it is `None`. If `sealed`, connections are written to like
@@ -41,4 +43,15 @@ pub(in crate::backend) async fn stream(to: &Destination) -> Option<io::Result<St
     let dial = DIAL.get()?;
     let ConnectionAddr::Tcp(host, _) = to.addr() else { return None };
     Some(dial(host).await)
+}
+
+/// Returns the stacks of the callers that wrote to a simulated connection of this thread since the last call of this function.
+pub(crate) fn writes() -> Vec<Backtrace> {
+    WRITES.replace(Some(Vec::new())).unwrap_or_default()
+}
+
+pub(in crate::backend) fn note_write() {
+    WRITES.with_borrow_mut(|writes| {
+        writes.iter_mut().for_each(|writes| writes.push(Backtrace::force_capture()))
+    });
 }

@@ -80,7 +80,7 @@ async fn pauses_grow_also_once_the_machine_has_slept() {
     one.and(other).unwrap();
     let guard = waiting.await.unwrap().unwrap();
     // Its field has a number, of which each attempt takes a few.
-    let number: u64 = guard.field().rsplit_once(':').unwrap().1.parse().unwrap();
+    let number: u64 = guard.hold_id().rsplit_once(':').unwrap().1.parse().unwrap();
     assert!((100..2_000).contains(&number), "{number}");
     guard.release().await.unwrap();
 }

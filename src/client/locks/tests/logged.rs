@@ -36,7 +36,7 @@ async fn a_loss_is_logged_once_and_a_release_is_none() {
     let guard = stock.lock().await.unwrap();
     store.faults().lose("stock");
     assert_eq!(guard.lost().await, Loss::Gone);
-    assert_eq!(log.count(&format!("name=stock field=\"{}\"", guard.field())), 1);
+    assert_eq!(log.count(&format!("name=stock field=\"{}\"", guard.hold_id())), 1);
     guard.release().await.unwrap_err();
     sleep(100 * SECOND).await;
     assert_eq!(counts(&log), [1, 0, 0, 0, 0]);

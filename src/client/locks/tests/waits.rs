@@ -57,7 +57,7 @@ async fn a_grant_behind_a_refusal_is_a_split_vote_too() {
     first.release().await.unwrap();
     let guard = waiting.await.unwrap().unwrap();
     // Its field has a number, of which each attempt takes a few.
-    let number: u64 = guard.field().rsplit_once(':').unwrap().1.parse().unwrap();
+    let number: u64 = guard.hold_id().rsplit_once(':').unwrap().1.parse().unwrap();
     assert!((100..2_000).contains(&number), "{number}");
     guard.release().await.unwrap();
     second.release().await.unwrap();

@@ -174,7 +174,7 @@ fn what_was_seen_of_a_holder_ends_with_its_hold() {
     world.go(0);
     let (pending, level) = world.take();
     let (held, here) = seen(&world).unwrap();
-    assert_eq!((held.field(), held.count(), here), (&*pending.call.field, 1, true));
+    assert_eq!((held.hold_id(), held.count(), here), (&*pending.call.field, 1, true));
     let at = world.at();
     world.entry.leave(pending.hold, level, Some(99), at);
     assert_eq!(seen(&world), None, "this process had it since");
@@ -198,7 +198,7 @@ fn an_answer_that_was_sent_before_a_release_names_nobody() {
         let holder = Holder::new("other:7", 1, LEASE);
         world.entry.conclude(&pending, Ok(&Reply::held_by(holder)), Spread::default(), world.at());
         world.entry.sleeps(id, world.now + LEASE);
-        world.entry.holder(world.at()).map(|owned| owned.holder.field().to_owned())
+        world.entry.holder(world.at()).map(|owned| owned.holder.hold_id().to_owned())
     };
     assert_eq!(seen(false), None);
     assert_eq!(seen(true).as_deref(), Some("other:7"));

@@ -11,7 +11,7 @@ impl World {
         self.entry.check(Moment { now: self.now, slept: Duration::ZERO }, true, MasterSet::NONE, &mut || 0);
         let log = std::mem::take(&mut self.entry.out.made().log).into_iter();
         let waits = log.filter_map(|event| match event {
-            LogEvent::Waits(wait) => Some((wait.waited, wait.by.map(|by| by.holder.field().to_owned()))),
+            LogEvent::Waits(wait) => Some((wait.waited, wait.by.map(|by| by.holder.hold_id().to_owned()))),
             _ => None,
         });
         waits.collect()

@@ -74,7 +74,7 @@ async fn a_grant_whose_answer_was_lost_is_undone_and_the_next_token_is_larger() 
         home.drop_replies(0).await;
         assert!(guard.token() > before);
         before = guard.token();
-        assert_eq!(home.fields("stock").await, [(guard.field().to_owned(), 1)]);
+        assert_eq!(home.fields("stock").await, [(guard.hold_id().to_owned(), 1)]);
         guard.release().await.unwrap();
     }
     // If the lost answer belongs to a re-entry, the hold is settled, and still has its token.

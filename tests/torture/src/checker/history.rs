@@ -327,13 +327,13 @@ impl History {
         self.faults.iter().any(|fault| fault.loses && fault.from <= to && from <= fault.to)
     }
 
-    /// The same for what was over, and may have stood again.
+    /// Whether what was over may have stood again in a part of this time, since servers went back to older data.
     pub(crate) fn may_have_revived(&self, from: u64, to: u64) -> bool {
         let revives = |fault: &&Fault| fault.loses && fault.revives;
         self.faults.iter().filter(revives).any(|fault| fault.from <= to && from <= fault.to)
     }
 
-    /// The same for counters of tokens. That of one master is enough.
+    /// Whether a counter of tokens may have been lost in a part of this time. That of one master is enough.
     pub(crate) fn may_have_forgotten(&self, from: u64, to: u64) -> bool {
         let forgets = |fault: &&Fault| fault.loses || fault.forgets;
         self.faults.iter().filter(forgets).any(|fault| fault.from <= to && from <= fault.to)

@@ -23,7 +23,7 @@ pub(crate) use waits::Wait;
 pub(crate) struct Findings {
     /// Holds that overlap.
     pub(crate) overlaps: Vec<Overlap>,
-    /// The same where servers may have lost the first hold, as documented.
+    /// Holds that overlap, of which servers may have lost the first one, as documented.
     pub(crate) documented: Vec<Overlap>,
     /// By name: holds of which the later one has no greater token.
     pub(crate) disorders: Vec<(String, Hold, Hold)>,

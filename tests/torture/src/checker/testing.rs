@@ -36,7 +36,7 @@ pub(super) fn leaving(request: u64) -> Event {
     Event::Leaving { request, kept: None }
 }
 
-/// Of a request for several names.
+/// A request that is part of one for several names.
 pub(super) fn among(request: u64) -> Event {
     Event::Asked {
         request,

@@ -57,7 +57,7 @@ impl Section {
 
     fn field(&self) -> &str {
         match &self.by {
-            By::Guard(guard) => guard.field(),
+            By::Guard(guard) => guard.hold_id(),
             By::Run { field, .. } => field,
         }
     }
