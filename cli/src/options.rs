@@ -51,6 +51,7 @@ pub(crate) enum Call {
     Ls(LsOptions),
     /// Shows who holds a lock
     #[command(
+        override_usage = "nestlock show [OPTIONS] NAME",
         long_about = "Shows who holds a lock, and for how long if nobody renews it. Exit status 1: it is free."
     )]
     Show {
@@ -58,6 +59,7 @@ pub(crate) enum Call {
         name: String,
     },
     /// Shows who holds a lock, and each change, until it is interrupted
+    #[command(override_usage = "nestlock watch [OPTIONS] NAME")]
     Watch {
         /// The name of the lock
         name: String,
@@ -67,6 +69,7 @@ pub(crate) enum Call {
     },
     /// Frees a lock, whoever holds it
     #[command(
+        override_usage = "nestlock release [OPTIONS] --force NAME",
         long_about = "Frees a lock, whoever holds it. For a lock whose holder is known to be gone. A holder that \
         lives finds out at its next renewal, and its child is ended. Exit status 1: it was free."
     )]
@@ -78,15 +81,22 @@ pub(crate) enum Call {
         force: bool,
     },
     /// Prints completions for a shell
-    #[command(long_about = "Prints completions for a shell, for the folder from which it loads them.")]
+    #[command(
+        override_usage = "nestlock completions SHELL",
+        long_about = "Prints completions for a shell, for the folder from which it loads them."
+    )]
     Completions {
         /// The shell
         shell: Shell,
     },
     /// Prints a man page
-    #[command(long_about = "Prints a man page in the format of man(7): of `nestlock`, or of a subcommand.")]
+    #[command(
+        override_usage = "nestlock man [SUBCOMMAND]",
+        long_about = "Prints a man page in the format of man(7): of `nestlock`, or of a subcommand."
+    )]
     Man {
         /// The subcommand
+        #[arg(value_parser = ["exec", "ls", "show", "watch", "release", "completions", "man"])]
         subcommand: Option<String>,
     },
 }
@@ -94,7 +104,7 @@ pub(crate) enum Call {
 /// Runs a command while the lock is held.
 ///
 /// The command is run without a shell in between. Standard input, terminal and working directory are its own. The lock's lease is
-/// renewed for as long as it runs. The signals TERM, HUP, QUIT, USR1 and USR2 are passed on to it.
+/// renewed for as long as it runs. The signals TERM, HUP, QUIT, INT, USR1 and USR2 are passed on to it.
 ///
 /// If the lock is lost, the command gets TERM, and then KILL: it is dead before the lease of the lock is over, even if `nestlock`
 /// itself was stopped or killed.
@@ -174,6 +184,7 @@ impl ExecOptions {
 /// Goes through all keys of the servers by SCAN, which blocks nobody and takes a while where there are many. Hashes that are no
 /// locks are left out.
 #[derive(Args)]
+#[command(override_usage = "nestlock ls [OPTIONS]")]
 pub(crate) struct LsOptions {
     /// Only locks whose names begin with this
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]

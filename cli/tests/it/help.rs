@@ -59,8 +59,14 @@ async fn there_is_a_man_page_of_each_subcommand() {
         assert_eq!(page.status, Some(0), "{page:?}");
         assert!(page.out.contains(&format!(".TH nestlock-{call} 1")), "{}", page.out);
         assert!(!page.out.contains(".SH EXTRA"), "{}", page.out);
+        // The options are listed below, each with its value.
+        let synopsis =
+            page.out.split(".SH SYNOPSIS\n").nth(1).and_then(|after| after.lines().next()).unwrap();
+        assert!(synopsis.contains(&format!("nestlock {call}")) && !synopsis.contains("url"), "{synopsis}");
     }
-    assert_eq!(end(nestlock(&["man", "such"])).await.status, Some(78));
+    assert_eq!(end(nestlock(&["man", "such"])).await.status, Some(64));
+    let completions = end(nestlock(&["completions", "bash"])).await;
+    assert!(completions.out.contains("exec ls show watch release completions man"), "{}", completions.out);
 }
 
 /// The guide has each option and each status.
