@@ -132,7 +132,9 @@ impl Watch {
                 let left = if before == beats { lease * 2 / 3 } else { lease / 2 };
                 self.beats = Some((beats, since));
                 let silent = now.saturating_duration_since(since);
-                self.stand_in(&session, left, silent, after(now, pause)).await
+                // Twice as long as until the next look: 1. A machine is so busy that connecting takes longer than a look. 2. An attempt
+                // that ends with its look begins again each time, and nothing is ever renewed.
+                self.stand_in(&session, left, silent, after(now, 2 * pause)).await
             }
             _ => {
                 (self.beats, self.logged) = (Some((beats, now)), None);

@@ -84,6 +84,10 @@ fn ends_with_a_guard() {
             process::report("to be ended");
             ended.await.unwrap();
         }),
+        "by_close" => runtime.block_on(async {
+            drop(guard);
+            locks.close().await.unwrap();
+        }),
         "outside" => drop(guard),
         "after_the_runtime" => {
             drop(runtime);

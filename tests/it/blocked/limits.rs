@@ -53,6 +53,21 @@ async fn the_deadline_counts_from_before_the_thread_has_sent() {
     blocked.go_on().await;
 }
 
+/// It takes longer than until the next look.
+#[tokio::test]
+async fn a_connection_of_the_thread_that_takes_long_to_be_made_is_not_given_up_with_each_look() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let lease = 3 * LEASE;
+    let builder = builder(&proxy.url()).lease(lease).node_timeout(lease / 2);
+    let blocked = Blocked::begin(builder, Runtime::OneThread).await;
+    let _slow = proxy.on(|c| c.is("info")).delay_reply(lease / 4);
+    let first = blocked.guards[0].valid_until();
+    eventually("a renewal", async || blocked.guards[0].valid_until() > first).await;
+    assert!(!blocked.is_lost());
+    blocked.go_on().await;
+}
+
 /// What is gone when the thread asks is left to the runtime, and what another process has got meanwhile is its own.
 #[tokio::test]
 async fn a_hold_that_was_ended_meanwhile_is_not_revived() {

@@ -55,6 +55,28 @@ async fn ends(url: &str, runtime: &str, how: &str) -> Worker {
 #[tokio::test]
 async fn a_process_that_ends_behind_the_drop_of_its_guard_leaves_no_lock() {
     let server = Server::start().await;
+    leaves_no_lock(&server, &server.url()).await;
+}
+
+#[tokio::test]
+async fn a_process_that_ends_behind_the_drop_of_its_guard_leaves_no_lock_over_a_unix_socket() {
+    let server = Server::with(&["--unixsocket", "ends.sock"]).await;
+    leaves_no_lock(&server, &format!("unix://{}", server.dir().join("ends.sock").display())).await;
+}
+
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+#[tokio::test]
+async fn over_tls_a_process_that_closes_leaves_no_lock() {
+    let server = Server::tls().await;
+    for (how, runtime) in ways(["by_close"]) {
+        // By the name of the host.
+        let worker = ends(&format!("{}/#insecure", server.tls_url()), runtime, how).await;
+        assert!(worker.wait().await.success(), "{runtime}");
+        assert!(server.keys().await.is_empty(), "{runtime}");
+    }
+}
+
+async fn leaves_no_lock(server: &Server, url: &str) {
     for (how, runtime) in ways([
         "in_block_on",
         "by_an_error",
@@ -64,7 +86,7 @@ async fn a_process_that_ends_behind_the_drop_of_its_guard_leaves_no_lock() {
         "after_the_runtime",
         "exit_behind_the_drop",
     ]) {
-        let worker = ends(&server.url(), runtime, how).await;
+        let worker = ends(url, runtime, how).await;
         if how == "by_a_signal" {
             worker.expect("to be ended").await;
             worker.interrupt();
