@@ -17,7 +17,6 @@ use crate::table::queue::{Queue, Waiter, WaiterState};
 use crate::table::seen::Seen;
 use crate::table::subscription::Subscription;
 use crate::table::timing::Timing;
-use crate::table::turns::Turns;
 use crate::table::waits::Waits;
 use crate::wire::keys::Keys;
 
@@ -32,7 +31,9 @@ pub(crate) struct LockEntry {
     pub(super) queue: Queue,
     pub(super) waits: Waits,
     pub(super) subscription: Subscription,
-    pub(super) turns: Turns,
+    /// How many clients were notified of this process's last release, and have not had the lock since as far as it knows. Only after
+    /// a release that lets others go first.
+    pub(super) due: u32,
     /// Whether the last request that asked the server outside the line, or entered it, found the lock busy: then the next one
     /// enters at once. It is kept when nothing else is left, for a process that takes the lock again and again. Otherwise a request
     /// does not mention the line, which would cost all those who never wait: once it is refused and subscribed, it asks again. A
@@ -67,7 +68,7 @@ impl LockEntry {
             queue: Queue::default(),
             waits: Waits::default(),
             subscription: Subscription::default(),
-            turns: Turns::default(),
+            due: 0,
             contended: false,
             left_until: None,
             seen: Seen::default(),
@@ -82,7 +83,7 @@ impl LockEntry {
 
     /// Resets the entry when nothing is left of it: whatever comes next finds it as new.
     pub(super) fn rest(&mut self) {
-        self.turns = Turns::default();
+        self.due = 0;
         self.seen = Seen::default();
         self.outage.ends();
         self.orphans.rest();

@@ -17,6 +17,9 @@ use crate::wire::{Pending, Reply};
 /// The longest time for which a process lets others go first.
 const LONGEST_PAUSE: Duration = HEAD_PATIENCE;
 
+/// How much longer a process lets others go first for each of them that is due.
+const DUE: Duration = Duration::from_micros(500);
+
 impl LockEntry {
     /// Called when the last level of this hold has left. Returns whether the hold is offered to the head of the line; otherwise it
     /// ends. `passes`: the earlier result of [`Hold::may_pass`].
@@ -85,39 +88,33 @@ impl LockEntry {
 
     /// Called when the end of a hold was answered. If the hold had been passed on for as long as it may, the next request of this
     /// process asks only after those of other processes had the time to: 1. It is woken by the answer, they by a message. 2. It
-    /// would always come first. Mostly it does not wait if nobody else was notified and nobody else had the lock lately: it would
-    /// wait for nobody.
+    /// would always come first. Mostly it does not wait if nobody else was notified: it would wait for nobody. It never does if the
+    /// lock was handed to the first of the line, or left to clients that do not know the line.
     pub(super) fn lets_others_go_first(&mut self, pending: &Pending, reply: &Reply, now: Instant) {
-        if !pending.is_end() {
-            return;
-        }
-        // At each turn, including one that nobody took over.
-        let Some(hold) = self.hold(pending.hold) else { return };
-        if !hold.offer.turn_ends() {
-            return;
-        }
-        let yields = hold.offer.yields();
-        // This process is subscribed, so others may be too, and its own subscription is the only one.
-        let counts_us_alone = *reply == Reply::Ended(1) && !self.subscription.confirmed().is_empty();
-        let is_alone = counts_us_alone && self.turns.are_ours();
-        let longer = self.turns.end(yields);
-        if yields && !(is_alone && self.turns.skips_a_pause()) {
+        // A hold that was never granted has an end too.
+        let ended = |hold: &&mut Hold| pending.is_end() && hold.offer.granted().is_some();
+        let Some(hold) = self.hold(pending.hold).filter(ended) else { return };
+        let yields = hold.offer.yields() && !matches!(reply, Reply::LeftToOthers(_));
+        // This process is subscribed, so others may be too, and they were counted with it.
+        let others = match *reply {
+            Reply::Ended(notified) if self.is_subscribed() => notified.checked_sub(1),
+            _ => None,
+        };
+        self.due = others.filter(|_| yields).unwrap_or_default().try_into().unwrap_or(u32::MAX);
+        if yields && (others != Some(0) || is_one_in_four(pending.hold)) {
             let round_trip = now.saturating_duration_since(pending.sent);
-            self.front_pauses(2 * round_trip + longer, now);
+            self.front_pauses(2 * round_trip, now);
         }
     }
 
-    /// Called when another process has released the lock, for those that have waited for longer than this one, if any. Returns
-    /// whether the next request of this process lets them go first. It does not if this process has, offers or ends a hold: the
-    /// message was late then, and nothing is offered to a request that pauses.
-    pub(super) fn lets_longest_waiting_go_first(&mut self, now: Instant) -> bool {
-        let pause = self.turns.until_due();
+    /// Called when another process has released the lock, for those that were notified of this process's last release and have not
+    /// had the lock since, if any. Otherwise the fastest process is always next, and that is the same few of many: a server notifies
+    /// them in one order. Returns whether the next request of this process lets them go first. It does not if this process has,
+    /// offers or ends a hold: the message was late then, and nothing is offered to a request that pauses.
+    pub(super) fn lets_those_due_go_first(&mut self, now: Instant) -> bool {
+        self.due = self.due.saturating_sub(1);
         let stands = |hold: &Hold| hold.lives() || hold.is_offered() || hold.ends();
-        let pauses = !pause.is_zero() && !self.holds.iter().any(stands) && self.front_pauses(pause, now);
-        if pauses {
-            self.turns.waits();
-        }
-        pauses
+        self.due > 0 && !self.holds.iter().any(stands) && self.front_pauses(DUE.saturating_mul(self.due), now)
     }
 
     /// Makes the next request of this process ask no earlier than that, unless it asks already: then it is about to get an answer,
@@ -134,6 +131,13 @@ impl LockEntry {
         self.out.wake(woken);
         true
     }
+}
+
+/// Returns whether this process lets others go first after this hold, though nobody is known who would. A process that only polls,
+/// or is subscribed elsewhere, is never known. One in four holds is such a hold, in no rhythm that the numbers of holds may have.
+fn is_one_in_four(hold: u64) -> bool {
+    // Multiples of the golden ratio are spread evenly, whatever is between them.
+    hold.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62 == 0
 }
 
 impl Hold {

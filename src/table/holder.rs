@@ -47,9 +47,6 @@ impl LockEntry {
             let ours = holds_of(&pending.call.field);
             let theirs =
                 Some(holder.clone()).filter(|holder| holds_of(holder.hold_id()) != ours).map(Box::new);
-            if let Some(session) = theirs.as_deref().and_then(|holder| holds_of(holder.hold_id())) {
-                self.turns.saw(session);
-            }
             self.seen.note(theirs, pending.sent);
         }
     }

@@ -153,7 +153,6 @@ impl LockEntry {
         }
         // The first of the line is notified when to ask, and the second when to ask if the first is gone.
         self.expect_no_echo_of(MasterSet::one(master));
-        self.turns.note();
         self.ask_all(now);
         self.seen.clear(now);
     }

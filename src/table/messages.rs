@@ -83,8 +83,7 @@ impl LockEntry {
         if echo {
             return self.freed(now);
         }
-        self.turns.note();
-        if self.is_in_line() || !self.lets_longest_waiting_go_first(now) {
+        if self.is_in_line() || !self.lets_those_due_go_first(now) {
             self.freed(now);
         }
         self.ask_all(now);

@@ -27,7 +27,6 @@ mod stand_in;
 mod subscription;
 mod table;
 mod timing;
-mod turns;
 mod waits;
 
 pub(crate) use admission::{AcquireParams, Admission, NewLevel, NotHeld, Pause};

@@ -64,12 +64,6 @@ impl Offer {
         self.yields = self.passed && !self.is_in_time(longest, now);
     }
 
-    /// Called when the hold is gone. Returns whether it existed until now: its end may be sent more than once, and a hold that was
-    /// never granted has an end too.
-    pub(super) fn turn_ends(&mut self) -> bool {
-        self.granted.take().is_some()
-    }
-
     /// Returns whether others go first. It returns true once, since the next end of the hold is a repetition.
     pub(super) fn yields(&mut self) -> bool {
         std::mem::take(&mut self.yields)

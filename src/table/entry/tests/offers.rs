@@ -2,16 +2,19 @@
 
 use super::late::MOMENT;
 use super::*;
-use crate::holder::Holder;
 use crate::table::hold::Sender;
 use crate::table::offer::Offer;
 use crate::table::queue::HEAD_PATIENCE;
+use crate::wire::Line;
 
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// One holds, and these wait. Their numbers.
 fn one_holds(waiting: usize) -> (World, Vec<u64>) {
-    let mut world = World::new(1);
+    one_holds_in(World::new(1), waiting)
+}
+
+fn one_holds_in(mut world: World, waiting: usize) -> (World, Vec<u64>) {
     world.faults = false;
     world.passes_on_for(LONGEST);
     let first = world.asks(&Owner::new(), true);
@@ -158,7 +161,11 @@ fn a_hold_passes_on_for_as_long_as_it_may_after_its_grant_and_then_lets_others_g
 
 /// One holds what has passed on for as long as it may, and its end is sent; another one waits. Its number.
 fn ends_a_turn() -> (World, u64) {
-    let (mut world, waiting) = one_holds(2);
+    ends_a_turn_in(World::new(1))
+}
+
+fn ends_a_turn_in(world: World) -> (World, u64) {
+    let (mut world, waiting) = one_holds_in(world, 2);
     assert!(world.offers(true));
     world.poll(world.asker(waiting[0]));
     world.pass(LONGEST);
@@ -166,31 +173,43 @@ fn ends_a_turn() -> (World, u64) {
     (world, waiting[1])
 }
 
-/// There is no other process that waits, or it does not listen.
+/// Others go first unless the lock is handed on, or left to those who know no line. Where nobody else was notified they do after one
+/// turn in four: there may be one that polls.
 #[test]
 fn nobody_goes_first_where_nobody_else_was_notified() {
-    for (listeners, subscribed, noted, asks) in [
+    let (left, term) =
+        (Reply::LeftToOthers(Duration::from_millis(1)), Lease::new("lease", STEP, DRIFT).unwrap());
+    for (reply, line, subscribed, asks) in [
         // It may not subscribe, and others neither.
-        (0, false, false, false),
-        (1, false, false, false),
-        (1, true, false, true),
-        (2, true, false, false),
-        (1, true, true, false),
+        (Reply::Ended(0), false, false, 0..=0),
+        (Reply::Ended(1), false, false, 0..=0),
+        (Reply::Ended(1), false, true, 43..=53),
+        (Reply::Ended(2), false, true, 0..=0),
+        (Reply::Done, false, true, 0..=0),
+        (Reply::Ended(0), true, true, 64..=64),
+        (Reply::Ended(1), true, true, 43..=53),
+        (Reply::Ended(2), true, true, 0..=0),
+        (left, true, true, 64..=64),
     ] {
-        let (mut world, waits) = ends_a_turn();
-        if subscribed {
-            world.entry.subscription = Subscription::by(MasterSet::one(0));
+        // Whatever is between the numbers of two turns.
+        for stride in 1..10 {
+            let asked = (0..64).filter(|turn| {
+                let mut world = World::new(1);
+                world.numbers += turn * stride;
+                let (mut world, waits) = ends_a_turn_in(world);
+                if subscribed {
+                    world.entry.subscription = Subscription::by(MasterSet::one(0));
+                }
+                let end = &mut world.flight[0];
+                end.call.line = line.then_some(Line { term, stays: term, again: false, sharded: false });
+                world.ran.insert(end.command_id, reply.clone());
+                world.now += STEP;
+                world.arrives();
+                world.entry.queue.get(waits).is_some_and(|request| !request.is_asleep())
+            });
+            let asked = asked.count();
+            assert!(asks.contains(&asked), "{reply:?}, {line}, {subscribed}: {asked} of 64");
         }
-        if noted {
-            world.entry.turns.note();
-        }
-        let command_id = world.flight[0].command_id;
-        world.ran.insert(command_id, Reply::Ended(listeners));
-        world.now += STEP;
-        world.arrives();
-        let next = world.asker(waits);
-        world.poll(next);
-        assert_eq!(world.askers[next].asking.is_some(), asks, "{listeners} {subscribed} {noted}");
     }
 }
 
@@ -202,17 +221,6 @@ fn others_go_first_for_a_moment_however_late_the_answer_is() {
     world.arrives();
     world.poll(world.asker(waits));
     assert_eq!(world.askers[world.asker(waits)].nap, Some(world.now + HEAD_PATIENCE));
-}
-
-/// Also of a turn that passed nothing on.
-#[test]
-fn what_other_processes_released_counts_for_one_turn() {
-    let (mut world, _) = one_holds(0);
-    (0..1_000_000).for_each(|_| world.entry.turns.note());
-    assert!(!world.offers(true));
-    world.arrives();
-    let (after, later) = (world.entry.turns.end(false), world.entry.turns.end(false));
-    assert!(after > Duration::ZERO && later.is_zero(), "{after:?}, {later:?}");
 }
 
 #[test]
@@ -438,19 +446,6 @@ fn nothing_passes_on_behind_a_close() {
     assert!(world.guards.is_empty());
 }
 
-/// Other processes had the lock less often than before: it came too early.
-#[test]
-fn who_came_too_early_lets_others_go_first_for_longer() {
-    let mut turns = Turns::default();
-    let mut turn = |releases| {
-        (0..releases).for_each(|_| turns.note());
-        turns.end(true)
-    };
-    let longer = [turn(3), turn(3), turn(1), turn(1), turn(3)];
-    let each = Duration::from_micros(500);
-    assert_eq!(longer, [Duration::ZERO, Duration::ZERO, 2 * each, Duration::ZERO, Duration::ZERO]);
-}
-
 /// In this order: 1. It is offered. 2. Whether it stands is not known any more. 3. The background looks, before anybody asks.
 #[test]
 fn what_is_offered_ends_at_once_where_its_state_is_in_doubt() {
@@ -474,58 +469,44 @@ fn nothing_is_taken_but_what_is_offered() {
     assert!(world.entry.take(waiting[0], hold, &new, at).is_some());
 }
 
-/// By what their messages say, they had fewer turns than before.
+/// Three others were notified of the end of a whole turn. Each release by one of them makes one fewer go first.
 #[test]
-fn others_go_first_for_longer_than_two_round_trips_where_this_process_came_too_early() {
-    let (mut world, waits) = ends_a_turn();
-    (0..2).for_each(|_| world.entry.turns.note());
-    world.entry.turns.end(true);
-    world.now += STEP;
+fn others_go_first_until_each_of_them_had_a_turn() {
+    let (mut world, next) = ends_a_turn();
+    world.entry.subscription = Subscription::by(MasterSet::one(0));
+    let end = world.flight[0].command_id;
+    world.ran.insert(end, Reply::Ended(4));
     world.arrives();
-    world.poll(world.asker(waits));
-    let longer = Duration::from_millis(1);
-    assert_eq!(world.askers[world.asker(waits)].nap, Some(world.now + 2 * STEP + longer));
-}
-
-/// In this order: 1. This process has had the lock for as long as it may. 2. Two others are known, of which one releases it now.
-#[test]
-fn a_message_lets_those_go_first_who_have_waited_for_longer() {
-    for (known, waits) in [(["a:1", "b:1"], true), (["a:1", "a:2"], false)] {
-        let (mut world, next) = ends_a_turn();
-        world.now += STEP;
-        world.arrives();
-        world.now += 2 * STEP;
-        world.poll(world.asker(next));
-        let at = world.asker(next);
-        let pending = world.askers[at].asking.take().expect("its pause is over");
-        let (left, until) = (LEASE, world.now + LEASE);
-        for field in known {
-            let named = Reply::held_by(Holder::new(field, 1, left));
-            let call = Call { report_holder: true, ..pending.call.clone() };
-            world.entry.note_holder(&Pending { call, ..pending.clone() }, &named);
-        }
-        world.entry.conclude(&pending, Ok(&Reply::busy(left)), Spread::default(), world.at());
-        world.entry.refused(next, Pause::Notified { until, soon: until });
-        world.entry.subscription = Subscription::by(MasterSet::one(0));
+    for due in [2_u32, 1, 0, 0] {
+        world.entry.queue.get_mut(next).unwrap().phase = WaiterState::Asleep { until: world.now + LEASE };
+        world.entry.subscription.sleeps();
         world.entry.message(0, world.now);
-        world.wake();
+        let until = world.now + due * Duration::from_micros(500);
+        let phase = if due > 0 { WaiterState::Pausing { until } } else { WaiterState::Waiting };
+        assert_eq!(world.entry.queue.get(next).unwrap().phase, phase, "{due}");
         assert!(world.is_woken(next), "at least to set its timer");
-        world.poll(world.asker(next));
-        let asker = &world.askers[world.asker(next)];
-        let pause = waits.then(|| world.now + Duration::from_micros(500));
-        assert_eq!((asker.asking.is_some(), asker.nap.filter(|_| waits)), (!waits, pause), "{known:?}");
-        // It does not wait for the next one.
-        world.now += Duration::from_micros(500);
-        world.poll(world.asker(next));
-        assert!(world.askers[world.asker(next)].asking.is_some());
+        let _ = world.entry.queue.get_mut(next).unwrap().polled(&Waker::noop().clone(), world.now);
     }
 }
 
-/// Others are known, whose turns are due.
-fn is_behind_others(world: &mut World) {
-    ["a", "b", "c"].iter().for_each(|session| world.entry.turns.saw(session));
-    world.entry.turns.end(true);
-    world.entry.subscription = Subscription::by(MasterSet::one(0));
+/// No other request of this process waited for long: its hold did not pass on, or not for as long as it may. What was never granted was
+/// no turn, and changes nothing.
+#[test]
+fn who_has_not_had_a_whole_turn_lets_nobody_go_first() {
+    for (granted, due) in [(true, 0), (false, 3)] {
+        let (mut world, _) = one_holds(1);
+        world.entry.subscription = Subscription::by(MasterSet::one(0));
+        world.entry.due = 3;
+        world.pass(LONGEST);
+        assert!(!world.offers(true));
+        if !granted {
+            world.entry.holds[0].offer = Offer::default();
+        }
+        let end = world.flight[0].command_id;
+        world.ran.insert(end, Reply::Ended(4));
+        world.arrives();
+        assert_eq!(world.entry.due, due);
+    }
 }
 
 /// In this order: 1. This process is granted the lock. 2. The message of the release before it arrives, while it holds the lock, offers it,
@@ -540,7 +521,7 @@ fn a_message_behind_a_grant_makes_nobody_pause() {
         if when != "held" {
             assert_eq!(world.offers(true), when == "offered");
         }
-        is_behind_others(&mut world);
+        (world.entry.due, world.entry.subscription) = (3, Subscription::by(MasterSet::one(0)));
         world.entry.message(0, world.now);
         let phase = world.entry.queue.get(waiting[0]).map(|request| request.phase);
         assert_eq!(phase, Some(WaiterState::Waiting), "{when}");
@@ -572,30 +553,4 @@ fn who_pauses_while_a_hold_ends_asks_when_both_are_over() {
         world.poll(next);
         assert!(world.askers[next].asking.is_some());
     }
-}
-
-/// It is no turn: its hold was never granted, or had ended before.
-#[test]
-fn an_end_of_what_had_no_turn_changes_nothing_about_turns() {
-    let (mut world, _) = one_holds(0);
-    is_behind_others(&mut world);
-    world.entry.holds[0].offer = Offer::default();
-    assert!(!world.offers(true));
-    world.arrives();
-    assert!(world.entry.turns.until_due() > Duration::ZERO, "its last turn was a whole one");
-}
-
-/// The next time nobody pauses for them.
-#[test]
-fn who_does_not_come_when_the_head_pauses_is_forgotten() {
-    let (mut world, next) = ends_a_turn();
-    world.now += STEP;
-    world.arrives();
-    world.entry.queue.get_mut(next).unwrap().phase = WaiterState::Waiting;
-    is_behind_others(&mut world);
-    world.entry.message(0, world.now);
-    let until = world.now + Duration::from_millis(1);
-    assert_eq!(world.entry.queue.get(next).unwrap().phase, WaiterState::Pausing { until });
-    world.entry.turns.end(true);
-    assert!(world.entry.turns.until_due().is_zero());
 }
