@@ -1,7 +1,7 @@
 //! The line: processes that wait for a lock stand in a line on the server, and a hold's end hands the lock on.
 //!
-//! One server, one lock, two or three processes. No other model has the server's line. The crate's code enters behind an
-//! ask, and sends the second of the line a hint when to ask where this protocol has `pass`.
+//! One server, one lock, two or three processes. No other model has the server's line. The crate's code is the protocol
+//! with [`Entering::Confirmed`] and [`tells`](LineModel::tells). The others are not built.
 //!
 //! # The protocol
 //!
@@ -22,6 +22,9 @@
 //! - Who has handed the lock on sends **`pass`** at the end of the short time, which serves the line if the lock is
 //!   free: whoever waits knows an earlier, longer TTL. It is sent again at the end of each short TTL that is answered to
 //!   it or to a release that is sent again, and if it is lost with its connection.
+//!   With [`tells`](LineModel::tells) nobody sends `pass`: a hand-over tells the second of the line to ask at the end of
+//!   the short time, and where the first one leaves, the next is told when the key ends. Who is told while it asks, asks
+//!   once more; a message for a field that nobody has any more is for whoever waits in its process.
 //! - The entry names its process's connection for messages by a **generation**, which only grows.
 //! - Other programs' clients release with a `0` to the lock's channel. Who finds itself alone in the line, or has waited
 //!   for the short time without news, subscribes to it, and sends `pass` then and at each `0`.
@@ -52,7 +55,10 @@
 //! - **Fencing tokens** are only whether one was made for a hold.
 //! - **Two failures at once**: if both who handed the lock on and who was handed it are gone, the others wait for their
 //!   own timers. So the lock may be free for longer there.
-//! - Several names, a queue in the process.
+//! - **Several names.** Whoever waits for one of them has none of the others and stands in one line alone. To each lock
+//!   it is a request that is dropped, and later a new one.
+//! - **A queue in the process.** Whichever request is its head asks with the field that stands in the line.
+//! - **Other programs' clients that wait**, and when the lock is left to them. Here they take it whenever it is free.
 mod process;
 mod server;
 
@@ -199,6 +205,10 @@ pub enum Design {
     TokenAtAnswer,
     /// Nobody listens to the lock's channel.
     NobodyListens,
+    /// A hand-over does not tell the second of the line when to ask.
+    SecondNotTold,
+    /// A request that is told when to ask, while it asks, sleeps on the answer.
+    TimeForgotten,
 }
 
 /// What is checked, and how much of it.
@@ -210,6 +220,8 @@ pub struct LineModel {
     pub entering: Entering,
     /// An entry names the connection that its process had, and a message goes to that one alone.
     pub generations: bool,
+    /// Who is the second behind a hand-over, and who becomes the first, is told when to ask. Nobody sends `pass`.
+    pub tells: bool,
     /// By process.
     pub requests: [u8; 3],
     /// Processes that may not subscribe.
@@ -323,8 +335,20 @@ pub enum Reply {
 pub enum Message {
     /// The lock was handed to this field.
     Yours(Field),
+    /// Ask with this field in so many ticks: the lock may be free then.
+    Later(Field, u8),
     /// The lock is free: `0` to its channel.
     Free,
+}
+
+impl Message {
+    /// The field that it names.
+    fn field(self) -> Option<Field> {
+        match self {
+            Message::Yours(field) | Message::Later(field, _) => Some(field),
+            Message::Free => None,
+        }
+    }
 }
 
 /// The server, all processes, and what is on its way.
@@ -425,6 +449,7 @@ impl LineModel {
             design: Design::Sound,
             entering,
             generations: true,
+            tells: false,
             requests,
             pollers: 0,
             heard: true,
@@ -484,8 +509,26 @@ impl LineModel {
             if entering != Entering::ByMessage {
                 scopes.push((name, LineModel { generations: false, ..lossy(2, &three) }));
             }
+            if entering == Entering::Confirmed {
+                let told = |model| ("line, told when to ask", LineModel::told(model));
+                let late = LineModel { idle: 1, ..lossy(1, &three) };
+                scopes.extend([
+                    told(LineModel { drops: 1, delays: 1, idle: 1, ..lossy(1, &two) }),
+                    told(LineModel { crashes: 1, ..late.clone() }),
+                    told(LineModel { freezes: 1, delays: 1, idle: 1, ..three.clone() }),
+                    told(LineModel { forces: 1, drops: 1, ..late.clone() }),
+                    told(LineModel { failovers: 1, delays: 1, idle: 1, ..three.clone() }),
+                    told(LineModel { overtakes: 1, drops: 1, delays: 1, idle: 1, ..three.clone() }),
+                ]);
+            }
         }
         scopes
+    }
+
+    /// The protocol of the crate's code: nothing names a connection, and nobody sends `pass`.
+    #[must_use]
+    pub fn told(model: LineModel) -> LineModel {
+        LineModel { generations: false, tells: true, ..model }
     }
 
     fn is_ordered(&self) -> bool {
@@ -529,14 +572,14 @@ impl State {
                 *of == field
             }
             Reply::Renewed { field: of, .. } => *of == field,
-            Reply::Pushed(message) => *message == Message::Yours(field),
+            Reply::Pushed(message) => message.field() == Some(field),
             Reply::Passed(_) => false,
         });
         names(&self.data)
             || names(&self.replica)
             || commands
             || answers
-            || process.messages.contains(&Message::Yours(field))
+            || process.messages.iter().any(|message| message.field() == Some(field))
             || process.leaving.contains(&field)
             || process.request.is_some_and(|request| request.field == field)
     }
@@ -723,13 +766,13 @@ impl State {
                     | Reply::Busy { field: of, .. }
                     | Reply::Released { field: of, .. }
                     | Reply::Renewed { field: of, .. } => field(of),
-                    Reply::Pushed(Message::Yours(of)) => field(of),
+                    Reply::Pushed(Message::Yours(of) | Message::Later(of, _)) => field(of),
                     Reply::Pushed(Message::Free) | Reply::Passed(_) => {}
                 }
             }
             for message in process.messages.iter_mut() {
                 match message {
-                    Message::Yours(of) => field(of),
+                    Message::Yours(of) | Message::Later(of, _) => field(of),
                     Message::Free => {}
                 }
             }

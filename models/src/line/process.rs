@@ -266,7 +266,7 @@ impl State {
         let sent = if model.design == Design::PassFromAnswer { 0 } else { process.sent };
         let ticks = ticks.saturating_sub(sent);
         let held = process.request.is_some_and(|request| request.phase == Phase::Held);
-        if !held && model.design != Design::NoPass {
+        if !held && !model.tells && model.design != Design::NoPass {
             process.pass_in = Some(process.pass_in.map_or(ticks, |earlier| earlier.min(ticks)));
         }
     }
@@ -280,6 +280,7 @@ impl State {
                 self.send(model, at, Command::Pass);
                 return;
             }
+            Message::Later(_, ticks) => return self.asks_in(model, at, ticks),
         };
         let Some(request) = process.request.as_mut().filter(|request| request.field == field) else {
             // Nobody waits for it.
@@ -308,6 +309,17 @@ impl State {
                 }
             }
             Phase::InLine => self.ask(model, at, true),
+        }
+    }
+
+    /// A message says when the lock may be free. It is for whoever waits here, also if its field is another one now.
+    fn asks_in(&mut self, model: &LineModel, at: usize, ticks: u8) {
+        let Some(request) = &mut self.processes[at].request else { return };
+        match &mut request.phase {
+            Phase::InLine => request.ask_in = request.ask_in.min(ticks),
+            // The answer that it is about to get may be older.
+            Phase::Asking { hinted } => *hinted |= model.design != Design::TimeForgotten,
+            Phase::Held => {}
         }
     }
 

@@ -44,21 +44,21 @@ enum Served {
 
 impl State {
     /// `PUBLISH` to a connection: whether there is a receiver.
-    fn publish(&mut self, model: &LineModel, to: Entry) -> bool {
+    fn publish(&mut self, model: &LineModel, to: Entry, message: Message) -> bool {
         let at = owner(to.field);
         let process = &mut self.processes[at];
         let named = !model.generations || to.generation == process.generation;
         if process.heard && named {
             if process.demoted {
                 if model.design == Design::Replicated {
-                    process.deliver(model, Message::Yours(to.field));
+                    process.deliver(model, message);
                 }
                 return false;
             }
             if process.life == Life::Crashed {
                 return true;
             }
-            process.deliver(model, Message::Yours(to.field));
+            process.deliver(model, message);
             return true;
         }
         process.believed && (!model.generations || to.generation != process.generation)
@@ -76,8 +76,30 @@ impl State {
         received
     }
 
-    /// Makes the first of the line the holder for a short time. Those who cannot be told are taken out.
+    /// Tells the entry at this place to ask in so many ticks. Those who cannot be told are taken out.
+    fn tell(&mut self, model: &LineModel, place: usize, ticks: u8) {
+        while let Some(entry) = self.data.line.iter().nth(place).filter(|_| model.tells) {
+            if entry.generation == POLLS || self.publish(model, entry, Message::Later(entry.field, ticks)) {
+                return;
+            }
+            self.data.line.remove(|other| *other == entry);
+            self.order.remove(|field| *field == entry.field);
+        }
+    }
+
+    /// Serves the line, and tells who is the first then when to ask.
     fn serve(&mut self, model: &LineModel, asker: Option<Field>) -> Served {
+        let served = self.hand_on(model, asker);
+        match served {
+            Served::Asker => self.tell(model, 0, model.lease),
+            Served::Other if model.design != Design::SecondNotTold => self.tell(model, 0, model.short),
+            _ => {}
+        }
+        served
+    }
+
+    /// Makes the first of the line the holder for a short time. Those who cannot be told are taken out.
+    fn hand_on(&mut self, model: &LineModel, asker: Option<Field>) -> Served {
         while let Some(first) = self.data.line.take(0) {
             if Some(first.field) == asker {
                 self.grant(model, first.field, model.lease);
@@ -90,7 +112,9 @@ impl State {
                 self.mark_unknown(crashed);
                 return Served::Other;
             }
-            if self.publish(model, first) || model.design == Design::ReceiversNotCounted {
+            if self.publish(model, first, Message::Yours(first.field))
+                || model.design == Design::ReceiversNotCounted
+            {
                 self.grant(model, first.field, model.short);
                 if let Some(lock) = self.data.lock.as_mut().filter(|_| model.design == Design::TokenAtAnswer)
                 {
@@ -251,6 +275,7 @@ impl State {
 
     /// `release`, `settle` to 0. Answers in how many ticks the lock may be free, if it was handed on or is being.
     fn release(&mut self, model: &LineModel, field: Field, shares: bool) -> Option<u8> {
+        let entered = self.data.line.iter().any(|entry| entry.field == field);
         if model.design != Design::ReleaseKeepsEntry {
             self.data.line.remove(|entry| entry.field == field);
         }
@@ -259,6 +284,9 @@ impl State {
                 self.data.lock = None
             }
             Some(lock) => {
+                if entered {
+                    self.tell(model, 0, lock.ttl);
+                }
                 let handed = lock.ttl <= model.short && model.design != Design::SecondReleaseForgets;
                 return handed.then_some(lock.ttl);
             }

@@ -285,3 +285,28 @@ fn messages_in_any_order_that_grant_are_sound_beside_others_and_pollers() {
     is_sound(LineModel { pollers: 0b100, idle: 1, crashes: 1, ..asked_once([1, 1, 1]) }, 38_178);
     is_sound(LineModel { forces: 1, ..asked_once([1, 1, 1]) }, 31_895);
 }
+
+/// The protocol of the crate's code.
+fn told(requests: [u8; 3]) -> LineModel {
+    LineModel::told(LineModel::base(Entering::Confirmed, requests))
+}
+
+#[test]
+fn a_second_that_is_not_told_when_to_ask_sleeps_beside_a_free_lock() {
+    finds(&LineModel { design: Design::SecondNotTold, freezes: 1, ..told([1, 1, 1]) }, IDLE, 15);
+}
+
+#[test]
+fn who_is_told_when_to_ask_while_it_asks_asks_once_more() {
+    finds(&LineModel { design: Design::TimeForgotten, freezes: 1, ..told([1, 1, 1]) }, IDLE, 16);
+}
+
+#[test]
+fn those_who_are_told_when_to_ask_are_sound() {
+    is_sound(LineModel { drops: 1, ..told([1, 1, 1]) }, 15_002);
+    is_sound(LineModel { drops: 1, ..told([2, 1, 0]) }, 5_585);
+    is_sound(LineModel { freezes: 1, ..told([1, 1, 1]) }, 90_340);
+    is_sound(lossy(told([1, 1, 1]), 1), 120_687);
+    is_sound(LineModel { crashes: 1, ..lossy(told([1, 1, 1]), 0) }, 14_759);
+    is_sound(LineModel { forces: 1, drops: 1, ..told([1, 1, 1]) }, 71_241);
+}
