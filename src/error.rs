@@ -176,10 +176,21 @@ impl Error {
     }
 
     pub(crate) fn lost(loss: Loss) -> Error {
-        let mut error = Error::new(
-            ErrorKind::Lost,
+        Error::lost_because(
+            loss,
             format!("the hold is lost, {loss}; stop the work that it guards, then take the lock again"),
-        );
+        )
+    }
+
+    /// Returns the error for a claim by which nothing is held any more. A message that is delivered twice brings it twice.
+    pub(crate) fn claim_is_over() -> Error {
+        let message = "the claim is over: it was resumed before, its lease ran out, or the lock was forced away; take the lock again, \
+                       unless another worker has the job";
+        Error::lost_because(Loss::Gone, message)
+    }
+
+    fn lost_because(loss: Loss, message: impl Into<String>) -> Error {
+        let mut error = Error::new(ErrorKind::Lost, message);
         error.0.loss = Some(loss);
         error
     }

@@ -9,7 +9,7 @@ use crate::base::{LossSignal, Outcome, telemetry};
 use crate::client::acquire::Sent;
 use crate::client::claim::Claim;
 use crate::client::guard::Guard;
-use crate::error::{Error, ErrorKind, Loss, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::owner::Owner;
 use crate::session::Handle;
 use crate::table::{Grant, NewLevel};
@@ -42,7 +42,7 @@ pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Re
         Ok(Reply::Done) => {}
         Ok(reply) => {
             conclude(Ok(reply));
-            return Err(Error::lost(Loss::Gone).on(&keys.name));
+            return Err(Error::claim_is_over().on(&keys.name));
         }
         Err(failure) => {
             conclude(Err(failure.outcome));

@@ -51,7 +51,7 @@ async fn a_claim_is_good_once() {
     let guard = theirs.mutex("stock").resume(&claim).await.unwrap();
     for locks in [&ours, &theirs, &others] {
         let error = locks.mutex("stock").resume(&claim).await.unwrap_err();
-        is(&error, ErrorKind::Lost, Some("stock"), &[]);
+        is(&error, ErrorKind::Lost, Some("stock"), &["the claim is over", "resumed before"]);
         assert_eq!(error.loss(), Some(Loss::Gone));
     }
     guard.check().await.unwrap();
