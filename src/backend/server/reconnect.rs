@@ -136,6 +136,7 @@ impl Reconnector {
 
     async fn reconnect(&self, lazily: bool) {
         let mut state = self.slot.state.subscribe();
+        let mut master_changed = self.master_changed.subscribe();
         let mut backoff = Backoff::default();
         let mut attempt = 1;
         // Without a call of `connect` before, the first connection is made here.
@@ -158,12 +159,17 @@ impl Reconnector {
             }
             backoff.lost(since);
             loop {
-                sleep(backoff.pause()).await;
+                // Pauses grow while a failover is in progress, and a hold whose lease is nearly over must not be lost in one.
+                tokio::select! {
+                    biased;
+                    _ = master_changed.changed() => backoff = Backoff::default(),
+                    () = sleep(backoff.pause()) => {}
+                }
                 attempt += 1;
-                let mut master_changed = self.master_changed.subscribe();
                 let opened = tokio::select! {
                     biased;
                     _ = master_changed.changed() => {
+                        master_changed.mark_changed();
                         Err(redis_error::not_sent(MASTER_CHANGED, &self.slot.address).error)
                     }
                     opened = self.open(attempt, !connected, accepted) => opened,

@@ -53,13 +53,55 @@ async fn an_attempt_ends_when_another_server_becomes_the_master() {
     tokio::spawn(reconnector.run(false));
     // The attempt is in progress and gets no answer.
     let _connection = frozen.accept().await.unwrap();
+    let stopped = stopped_clock();
     target.send_replace(Some(endpoint(&other.url(""))));
     set_up(&main, &other, 2).await;
     master_changed.changed().await.unwrap();
     assert_eq!(events.next().await, Event::Reconnected);
+    assert_eq!(Instant::now(), stopped, "it paused");
     let link = slot.link(Instant::now()).await.unwrap();
     let port = link.send_whenever(redis::cmd("CONFIG").arg("GET").arg("port")).await.unwrap();
     assert!(other.url("").contains(&redis::from_redis_value::<Vec<(String, String)>>(port).unwrap()[0].1));
+    slot.close();
+}
+
+/// Stops the clock, and returns what it shows. The runtime is not idle for so long that it does not advance the clock by itself.
+fn stopped_clock() -> Instant {
+    tokio::time::pause();
+    let busy = std::time::Instant::now();
+    tokio::spawn(async move {
+        while busy.elapsed() < Duration::from_secs(20) {
+            tokio::task::yield_now().await;
+        }
+    });
+    Instant::now()
+}
+
+#[tokio::test]
+async fn no_pause_is_waited_for_when_another_server_becomes_the_master() {
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let other = TestServer::start(&[]).await;
+    let (target, targets) = watch::channel(Some(endpoint(&format!("redis://{closed}/"))));
+    let main = command_line(&other, 1).await;
+    let mut events = EventRecorder::new();
+    let reconnector = Reconnector::new(
+        Source::paired(main.clone(), targets),
+        "host:1".into(),
+        Purpose::default(),
+        events.sender(),
+        Duration::from_secs(3600),
+        None,
+    );
+    let slot = reconnector.slot();
+    tokio::spawn(reconnector.run(false));
+    let mut state = slot.state.subscribe();
+    state.wait_for(|state| matches!(state, State::Down { failed: Some(_), .. })).await.unwrap();
+    // It is refused, and pauses.
+    let stopped = stopped_clock();
+    target.send_replace(Some(endpoint(&other.url(""))));
+    set_up(&main, &other, 2).await;
+    assert_eq!(events.next().await, Event::Reconnected);
+    assert_eq!(Instant::now(), stopped, "it paused");
     slot.close();
 }
 
