@@ -110,7 +110,7 @@ impl<'a> Request<'a> {
         self.is_over = true;
         let Request { user, request, .. } = self;
         user.journal.write_at(at, Event::Granted { request, until, token });
-        Hold { user, request, until, noted: at, kept: None, is_over: false }
+        Hold { user, request, until, seen: at, noted: at, kept: None, is_over: false }
     }
 }
 
@@ -126,7 +126,10 @@ impl Drop for Request<'_> {
 pub(crate) struct Hold<'a> {
     user: &'a User,
     request: u64,
+    /// Its deadline; `None` in the work of a `run`.
     until: Option<u64>,
+    /// When it was seen to be good last, and when that was written down last.
+    seen: u64,
     noted: u64,
     /// Nobody is to have the lock before this time.
     kept: Option<u64>,
@@ -181,6 +184,7 @@ impl Hold<'_> {
 
     /// It was good at that time.
     pub(crate) fn note(&mut self, at: u64, until: Option<u64>) {
+        self.seen = at;
         let moved = match (self.until, until) {
             (Some(before), Some(now)) => before.abs_diff(now) > 1_000_000,
             _ => false,
@@ -235,8 +239,12 @@ impl Hold<'_> {
 
     /// It is over from here on.
     pub(crate) fn leaves(&mut self) {
+        self.leaves_at(clock::now());
+    }
+
+    fn leaves_at(&mut self, at: u64) {
         if !std::mem::replace(&mut self.is_over, true) {
-            self.user.journal.write(Event::Leaving { request: self.request, kept: self.kept });
+            self.user.journal.write_at(at, Event::Leaving { request: self.request, kept: self.kept });
         }
     }
 
@@ -262,6 +270,43 @@ impl Hold<'_> {
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        self.leaves();
+        // 1. A process is frozen in a `run`, and others get the lock. 2. It goes on, and the machine is busy: the thread of its runtime has
+        // its turn a tenth of a second later. 3. The `run` finds the loss first of all, and drops its work without polling it.
+        let at = if self.until.is_none() { self.seen } else { clock::now() };
+        self.leaves_at(at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures::FutureExt;
+
+    use super::*;
+    use crate::journal;
+
+    #[tokio::test]
+    async fn the_work_of_a_run_that_is_dropped_was_good_when_it_was_polled_last() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let user = User {
+            journal: Arc::new(Journal::create(&log).unwrap()),
+            locks: Locks::in_memory(),
+            folder: folder.path().to_owned(),
+            spool: Spool::of(folder.path()).unwrap(),
+            stop: Arc::default(),
+            requests: Arc::default(),
+        };
+        let polled = {
+            let mut work = pin!(async {
+                user.asks("stock", "run", true).runs(None).work(Duration::from_secs(60)).await
+            });
+            assert!(work.as_mut().now_or_never().is_none());
+            clock::now()
+        };
+        let entries = journal::read(&log).unwrap();
+        let last = entries.last().unwrap();
+        assert!(matches!(last.event, Event::Leaving { request: 0, .. }) && last.at <= polled, "{entries:?}");
     }
 }
