@@ -958,8 +958,8 @@ impl Drop for Acquire {
 }
 
 fn unanswered() -> Error {
-    let message = "an earlier command of this process for the same lock is not done yet: the server does not answer it, or defers \
-                   it; check the server, and try again";
+    let message = "an earlier command of this process for the same lock is not done yet: the server does not answer it, defers it or \
+                   refuses it, as the log says at level DEBUG; check the server, and try again";
     Error::new(ErrorKind::Unavailable, message)
 }
 

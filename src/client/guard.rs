@@ -190,7 +190,8 @@ impl<K: Kind> Guard<K> {
             let slice = self.level.held.handle.takeover_pause().map(|pause| after(Instant::now(), pause));
             let until = slice.map_or(limit, |slice| slice.min(limit));
             if timeout_at(until, changed).await.is_err() && limit <= Instant::now() {
-                let message = "the release could not be confirmed in time; it goes on in the background until the lease is over";
+                let message = "the release could not be confirmed in time, as the log says at level DEBUG; it goes on in the background \
+                               until the lease is over";
                 return Err(Error::new(ErrorKind::Unavailable, message).on(&self.level.held.keys.name));
             }
         }

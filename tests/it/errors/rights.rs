@@ -7,7 +7,7 @@ use nestlock::{Error, ErrorKind, Locks};
 
 use super::is;
 use crate::support::server::{Server, allow_its_name};
-use crate::support::{builder, eventually, soon};
+use crate::support::{SECOND, builder, eventually, log, quorum, soon};
 
 const PASSWORD: &str = "bobs-own";
 
@@ -356,6 +356,34 @@ async fn rights_revoked_under_a_guard_are_reported_by_the_release() {
     is(&error, ErrorKind::Denied, Some("stock"), &["release", "eval"]);
     server.ask::<()>(&["ACL", "SETUSER", "bob", "+evalsha", "+eval"]).await;
     eventually("the release in the background", async || server.keys().await.is_empty()).await;
+}
+
+/// Whether the one master that took the command makes it count is not known, so what comes behind it waits for the background.
+#[tokio::test]
+async fn what_waits_for_a_command_that_a_majority_refuses_names_the_log_where_the_reason_is() {
+    let servers = [Server::start().await, Server::start().await, Server::start().await];
+    for server in &servers {
+        bob(server, &ENOUGH).await;
+    }
+    let masters = quorum(servers.each_ref().map(url)).prefix("app:").node_timeout(SECOND);
+    let locks = masters.connect().await.unwrap();
+    let stock = locks.mutex("refused-by-most");
+    let guard = stock.lock().await.unwrap();
+    for server in &servers[1..] {
+        server.ask::<()>(&["ACL", "SETUSER", "bob", "-evalsha", "-eval"]).await;
+    }
+    is(&guard.check().await.unwrap_err(), ErrorKind::Denied, Some("refused-by-most"), &["NOPERM"]);
+    let nested = stock.lock().within(SECOND).await.unwrap_err();
+    is(&nested, ErrorKind::Unavailable, Some("refused-by-most"), &["refuses it", "log"]);
+    let late = guard.release().await.unwrap_err();
+    is(&late, ErrorKind::Unavailable, Some("refused-by-most"), &["in time", "log"]);
+    log::recorded(|event| event.mentions("refused-by-most") && event.mentions("NOPERM")).await;
+    for server in &servers[1..] {
+        server.ask::<()>(&["ACL", "SETUSER", "bob", "+evalsha", "+eval"]).await;
+    }
+    for server in &servers {
+        eventually("the release in the background", async || server.keys().await.is_empty()).await;
+    }
 }
 
 /// Nothing has run, so nothing is repeated, undone, or waited for.
