@@ -153,7 +153,7 @@ pub(crate) fn unreachable(error: RedisError, server: &Arc<str>) -> Error {
         let wrong = if is_logged_out(&error) {
             "it asks for a password, and none was given"
         } else {
-            "user name or password is wrong"
+            "user name or password is wrong, or the user is disabled"
         };
         (ErrorKind::Denied, format!("the server denies access: {wrong}; {GIVE_CREDENTIALS}"))
     } else if is_denied(&error) {

@@ -172,7 +172,7 @@ fn an_attempt_to_connect_that_fails_is_reported_with_its_cause() {
     let io = |text: &str| std::io::Error::other(text.to_owned()).into();
     for (error, kind, words) in [
         (answered("NOAUTH whatever"), ErrorKind::Denied, "none was given; give both in its URL"),
-        (answered("WRONGPASS whatever"), ErrorKind::Denied, "user name or password is wrong"),
+        (answered("WRONGPASS whatever"), ErrorKind::Denied, "password is wrong, or the user is disabled"),
         (answered("NOPERM whatever"), ErrorKind::Denied, "denies this user access"),
         (
             RedisError::from((
