@@ -83,8 +83,8 @@ impl AcquireOptions {
         }
     }
 
-    /// Returns the session's number when the request for several locks began that this one is part of, or `u64::MAX` if it is part
-    /// of none. A level with a higher number is not above this request.
+    /// Returns a number that was taken from the session when the request for several locks began that this one is part of, or
+    /// `u64::MAX` if it is part of none. A level with a higher number was granted later, so this request is not nested in it.
     fn began(&self) -> u64 {
         self.part.as_ref().map_or(u64::MAX, |part| part.began)
     }
@@ -202,8 +202,8 @@ pub(super) fn grant_here(options: &AcquireOptions, cx: &mut Context<'_>) -> Opti
 
 /// Begins a request, which asks until the lock is granted or its time is over. Called in the first poll.
 ///
-/// Not an `async fn`, which would store its arguments twice: glibc's allocator keeps only blocks of up to a kilobyte at hand for
-/// each thread.
+/// Not an `async fn`, which would store its arguments twice. The boxed future has to stay below a kilobyte, since glibc's allocator
+/// keeps only smaller blocks at hand for each thread.
 pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Guard, NotGranted>> + Send {
     let span = AcquireSpan::begin(&options.keys.name, options.call.location, || options.handle.system());
     let mut request = Acquire::new(options);
@@ -249,7 +249,7 @@ struct Acquire {
     reported: bool,
     waiting: Waiting,
     /// `None` until an attempt is refused or fails.
-    attempted: Option<Box<Backoff>>,
+    backoff: Option<Box<Backoff>>,
     /// When it began to wait for a command of this process to end; it gives up after a time. Counted from the beginning of the
     /// whole wait, that time could be over at once: 1. It waits in line for a long time. 2. The hold before it ends by itself,
     /// which wakes it. 3. The end of that hold has not been sent yet.
@@ -358,7 +358,7 @@ impl Acquire {
             single_attempt,
             reported: false,
             waiting: Waiting::default(),
-            attempted: None,
+            backoff: None,
             behind_since: None,
         }
     }
@@ -425,7 +425,7 @@ impl Acquire {
 
     /// Returns why it is not granted when its time is over, or `None` if somebody else holds the lock.
     fn failure_at_end(&self, unanswered: Option<Error>) -> Option<Error> {
-        let refused = self.reported || self.attempted.is_some();
+        let refused = self.reported || self.backoff.is_some();
         // If an owner of this process holds it, no master is needed to refuse this request, whatever else fails for that hold.
         let is_held = self.visit(|entry, _, _| entry.is_held_by_another(self.id()));
         // A request that waited behind others has not asked the masters itself: they may be away.
@@ -472,7 +472,7 @@ impl Acquire {
     }
 
     /// Returns whether it is this request's turn and, if not, when to look again at the latest. The first look enters the line. With
-    /// `takes`, it may take over what another owner of this process offers.
+    /// `accepts_handoff`, it may take over a hold that another owner of this process offers.
     fn look(&mut self, waker: &Waker, accepts_handoff: bool) -> Result<Look> {
         let session = &self.options.handle;
         session.check_open()?;
@@ -521,7 +521,7 @@ impl Acquire {
                             (number(), self.options.call.owner.clone().unwrap_or_else(Owner::current));
                         let request = Waiter::new(id, owner, bare, at.now).polled_by(polled);
                         let entered =
-                            entry.enter_again(request.taking(self.accepts_handoff()), self.options.began());
+                            entry.enter(request.taking(self.accepts_handoff()), self.options.began());
                         entered.map_err(|Ambiguous| Error::new(ErrorKind::Ambiguous, AMBIGUOUS))?;
                         id
                     }
@@ -618,7 +618,7 @@ impl Acquire {
         if self.single_attempt {
             self.options.call.busy_is_error
         } else {
-            self.attempted.is_some() || ends_soon()
+            self.backoff.is_some() || ends_soon()
         }
     }
 
@@ -657,7 +657,7 @@ impl Acquire {
     async fn answer_of<T>(&self, mut asking: Pin<&mut impl Future<Output = T>>) -> Option<T> {
         // Boxed, since an early answer is rare.
         let (mut first, mut early) = (true, None::<Box<T>>);
-        // No attempt takes longer than that anyway.
+        // No attempt takes longer than `patience`, so a later limit needs no timer.
         let longest = after(Instant::now(), self.options.handle.timing.patience);
         let mut over = pin!(self.limit.filter(|limit| *limit < longest).map(sleep_until));
         poll_fn(|cx| {
@@ -688,7 +688,7 @@ impl Acquire {
         .await
     }
 
-    /// Handles every answer of the masters except that somebody else holds the lock.
+    /// Handles every answer of the masters other than `Busy` and `InLine`, which `busy` handles.
     fn answered(
         &mut self,
         pending: &Pending,
@@ -739,10 +739,10 @@ impl Acquire {
             Ok((level, entry.granted(self.id(), pending, &new, spread, at)?))
         });
         let (level, (depth, token, _spent)) = granted?;
-        let polls_at = self.attempted.as_ref().and_then(|attempted| attempted.polls_at);
+        let polls_at = self.backoff.as_ref().and_then(|backoff| backoff.polls_at);
         if polls_at.is_some_and(|at| at <= pending.sent) {
             // 1. This process is subscribed at a node, which leaves the cluster. 2. The lock is released; no message arrives. 3. The
-            // poll finds it free.
+            // poll finds it free. So messages may not arrive there.
             self.options.handle.quorum.doubt_messages();
         }
         let field = pending.call.field.clone();
@@ -762,7 +762,7 @@ impl Acquire {
         if telemetry::has_spans() {
             telemetry::granted(&granted.field, granted.depth);
         }
-        if self.attempted.is_some() {
+        if self.backoff.is_some() {
             telemetry::acquired_after_waiting(&keys.name, &granted.field, self.began.elapsed());
         }
         let (handle, level) = (&self.options.handle, granted.level);
@@ -788,8 +788,8 @@ impl Acquire {
             return;
         }
         self.mark_waiting();
-        let (asked_before, session) = (self.attempted.is_some(), self.options.handle.clone());
-        let pause = self.attempted.get_or_insert_default().next_pause(pending.sent, &session);
+        let (asked_before, session) = (self.backoff.is_some(), self.options.handle.clone());
+        let pause = self.backoff.get_or_insert_default().next_pause(pending.sent, &session);
         // Counted from when the request was sent: this future may be polled long after the answer, and no message is published at
         // the end of a lease.
         let lease_end = after(pending.sent, left + Duration::from_millis(1));
@@ -815,10 +815,10 @@ impl Acquire {
             let pauses = split || !subscribed && asked_before;
             ((subscribed && poll < lease_end).then_some(poll), pauses.then_some(pause))
         });
-        let attempted = self.attempted.get_or_insert_default();
-        attempted.polls_at = polls_at;
+        let backoff = self.backoff.get_or_insert_default();
+        backoff.polls_at = polls_at;
         if let Some(until) = paused {
-            attempted.pauses_until(until);
+            backoff.pauses_until(until);
         }
     }
 
@@ -826,20 +826,20 @@ impl Acquire {
         let Failure { outcome, error } = failure;
         // Masters that have not answered yet may still grant it.
         self.visit(|entry, _, at| entry.conclude(pending, Err(outcome), spread, at));
-        let undone = !spread.remains.union(spread.unanswered).is_empty();
-        self.unsuccessful(pending, error, undone)
+        let leaves_traces = !spread.remains.union(spread.unanswered).is_empty();
+        self.unsuccessful(pending, error, leaves_traces)
     }
 
-    /// Handles a failed attempt: another one follows after a pause, unless the time for the request is over. With `undone`,
-    /// whatever it left on a master is ended there.
-    fn unsuccessful(&mut self, pending: &Pending, error: Error, undone: bool) -> Result<Attempt> {
+    /// Handles a failed attempt: another one follows after a pause, unless the time for the request is over. `leaves_traces`: the
+    /// attempt may have left something on a master, which is ended there.
+    fn unsuccessful(&mut self, pending: &Pending, error: Error, leaves_traces: bool) -> Result<Attempt> {
         let session = self.options.handle.clone();
         let now = Instant::now();
         // The lock's outage alone does not bound this: 1. A full server refuses a re-entry. 2. It answers the renewal of the hold.
         // 3. That ends the outage, and so on for ever.
-        let attempted = self.attempted.get_or_insert_default();
+        let backoff = self.backoff.get_or_insert_default();
         let failing_until =
-            after(*attempted.failing_since.get_or_insert(now), session.config.unavailable_after);
+            after(*backoff.failing_since.get_or_insert(now), session.config.unavailable_after);
         let over = self.is_over() || failing_until <= now;
         if error.kind() != ErrorKind::Unavailable
             || over
@@ -847,11 +847,11 @@ impl Acquire {
         {
             return Err(error);
         }
-        let attempted = self.attempted.get_or_insert_default();
-        let pause = attempted.next_pause(pending.sent, &session);
+        let backoff = self.backoff.get_or_insert_default();
+        let pause = backoff.next_pause(pending.sent, &session);
         let until = self.visit(|entry, _, at| {
             let until = after(at.now, pause);
-            match undone {
+            match leaves_traces {
                 // The master publishes the end of whatever the attempt left. Woken by that message, the request would ask again at
                 // once, and so on.
                 true => entry.pauses(self.id(), until),
@@ -860,17 +860,17 @@ impl Acquire {
             until
         });
         telemetry::attempt_failed(&self.options.keys.name, &error);
-        let attempted = self.attempted.get_or_insert_default();
-        attempted.pauses_until(until);
-        attempted.last_failure = Some(error);
+        let backoff = self.backoff.get_or_insert_default();
+        backoff.pauses_until(until);
+        backoff.last_failure = Some(error);
         self.mark_waiting();
         Ok(Attempt::Again)
     }
 
     /// Goes on to the next attempt. This one was answered, so the failures before it no longer count.
     fn again(&mut self) -> Attempt {
-        if let Some(attempted) = &mut self.attempted {
-            (attempted.last_failure, attempted.failing_since) = (None, None);
+        if let Some(backoff) = &mut self.backoff {
+            (backoff.last_failure, backoff.failing_since) = (None, None);
         }
         Attempt::Again
     }
@@ -920,7 +920,7 @@ impl Acquire {
 
     /// Returns why its last attempt failed, if it did.
     fn last_failure(&self) -> Option<Error> {
-        self.attempted.as_ref()?.last_failure.as_ref().map(Error::again)
+        self.backoff.as_ref()?.last_failure.as_ref().map(Error::again)
     }
 
     /// Returns why the last command for this lock failed, if that was just now.
@@ -931,7 +931,7 @@ impl Acquire {
 
     /// Returns whether its last attempt failed.
     fn has_failed(&self) -> bool {
-        self.attempted.as_ref().is_some_and(|attempted| attempted.last_failure.is_some())
+        self.backoff.as_ref().is_some_and(|backoff| backoff.last_failure.is_some())
     }
 
     /// Returns whether it makes no further attempt.
@@ -939,7 +939,7 @@ impl Acquire {
         self.single_attempt || self.limit.is_some_and(|limit| limit <= Instant::now())
     }
 
-    /// Returns its number in the line, or a number that nobody has before it has entered.
+    /// Returns its number in the line. Before it has entered, that is 0, which no request has.
     fn id(&self) -> u64 {
         self.id.unwrap_or_default()
     }
@@ -952,7 +952,7 @@ impl Acquire {
 impl Drop for Acquire {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            drop(self.visit(|entry, _, at| entry.leave_line(id, at.now)));
+            drop(self.visit(|entry, _, at| entry.leave_queue(id, at.now)));
         }
     }
 }

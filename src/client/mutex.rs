@@ -436,7 +436,7 @@ impl<K: Kind> Mutex<K> {
             Reply::Done => {
                 // If the hold was this process's, it is asked for at once. Waiters of this process are woken.
                 self.handle.visit_known(&self.keys.name, |entry, _, at| {
-                    entry.ask_all(at.now);
+                    entry.doubt_all(at.now);
                     entry.freed(at.now);
                 });
                 Ok(true)

@@ -86,7 +86,7 @@ impl Events for MasterEvents {
     fn reconnected(&self) {
         // This way a server that came back empty is noticed now, not only after a third of the lease.
         self.relay.notify_all(|entry, at| {
-            entry.ask_all(at.now);
+            entry.doubt_all(at.now);
             entry.orphans.retry(self.master, at.now);
             entry.freed(at.now);
         });

@@ -130,14 +130,14 @@ impl NewLevel {
 impl LockEntry {
     /// Enters a request at its first poll.
     #[cfg(test)]
-    pub(crate) fn enter(&mut self, request: Waiter) -> Result<(), Ambiguous> {
-        self.enter_again(request, u64::MAX)
+    pub(crate) fn enter_alone(&mut self, request: Waiter) -> Result<(), Ambiguous> {
+        self.enter(request, u64::MAX)
     }
 
     /// Enters a request that belongs to one that began at that number. A level of its owner that was granted since is not above it:
     /// two branches of the owner ask, and they queue. They need not have been in the line together: 1. The first one gives up its
     /// place in the line, since it waits for another name. 2. The second one is granted. 3. The first one asks again.
-    pub(crate) fn enter_again(&mut self, mut request: Waiter, began: u64) -> Result<(), Ambiguous> {
+    pub(crate) fn enter(&mut self, mut request: Waiter, began: u64) -> Result<(), Ambiguous> {
         request.begin(self.timing.epoch);
         request.owner = request.owner.settle_at(&self.position);
         let owner = request.owner.clone();
@@ -169,7 +169,7 @@ impl LockEntry {
     ///
     /// Drop the returned value once nothing is locked: a waker may be the last reference to its task, whose drop may drop guards.
     #[must_use]
-    pub(crate) fn leave_line(&mut self, id: u64, now: Instant) -> Option<Waiter> {
+    pub(crate) fn leave_queue(&mut self, id: u64, now: Instant) -> Option<Waiter> {
         let head = self.outer_front().is_some_and(|front| front.id == id);
         let request = self.queue.leave(id);
         self.waits_no_more(id);
@@ -341,7 +341,7 @@ impl LockEntry {
         let (keys, timing) = (self.keys.clone(), self.timing.clone());
         let (mut hold, mut pending) = Hold::asked(command_id, keys, field, timing, ask.lease, fence, now);
         // A process has one place in the line.
-        let has_place = |hold: &Hold| hold.in_line || hold.enters && hold.is_asked();
+        let has_place = |hold: &Hold| hold.in_line || hold.enters && hold.is_beginning();
         let enters = (self.contended || self.is_subscribed())
             && !ask.single_attempt
             && !self.holds.iter().any(has_place);
@@ -413,7 +413,7 @@ impl LockEntry {
         let entered = self.queue.get(id).is_some_and(may_enter);
         let in_time = at.now < over && !taken;
         let Some(request) = (in_time && entered).then(|| self.queue.leave(id)).flatten() else {
-            hold.refused(new.lease, at.now);
+            hold.granted_in_vain(new.lease, at.now);
             let late = entered && !taken;
             // 1. The newer hold is forced away. 2. This acquire runs, late. So the newer one is looked at.
             self.doubt_hold(newer, at.now);
@@ -430,7 +430,7 @@ impl LockEntry {
             self.out.measure(Sample::Held);
         }
         if let Some(token) = new.token.filter(|_| hold.levels.is_empty()) {
-            hold.is_fenced_by(token);
+            hold.set_token(token);
         }
         hold.enter(level, stands);
         // From now on, since the requester is notified of the grant no earlier.

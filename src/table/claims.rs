@@ -118,7 +118,7 @@ impl LockEntry {
         let doubted = hold.finish(pending.command_id, at.now).is_some_and(|command| command.doubted);
         let ends = new.lease.valid_until(pending.sent, hold.timing.drift);
         if at.now >= ends || hold.loss().is_some() || newer.is_some() {
-            hold.refused(new.lease, at.now);
+            hold.granted_in_vain(new.lease, at.now);
             self.doubt_hold(newer, at.now);
             self.sweep(at.now);
             return false;

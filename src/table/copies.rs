@@ -50,7 +50,7 @@ impl Deref for Copies {
 
 impl Copies {
     /// Returns whether the masters differ anywhere.
-    pub(super) fn is_somewhere(&self) -> bool {
+    pub(super) fn differ(&self) -> bool {
         self.0.is_some()
     }
 
@@ -80,7 +80,7 @@ impl Copies {
 
     /// Removes these masters from `late`: their earlier answers came before the command that is sent to them now.
     #[inline]
-    pub(super) fn is_not_late(&mut self, masters: MasterSet) {
+    pub(super) fn clear_late(&mut self, masters: MasterSet) {
         if !self.late.is_empty() {
             self.change(|copies| copies.late = copies.late.without(masters));
         }

@@ -76,7 +76,7 @@ impl LockEntry {
     }
 
     /// Asks the server for all holds at once, since something may have happened to them.
-    pub(crate) fn ask_all(&mut self, now: Instant) {
+    pub(crate) fn doubt_all(&mut self, now: Instant) {
         self.withdraw(now);
         for hold in &mut self.holds {
             hold.doubt();
@@ -280,9 +280,9 @@ impl Hold {
             return overdue.checked_sub(self.timing.patience / 2);
         }
         // A request that asks keeps nobody waiting by itself.
-        match waiting > usize::from(self.asks()) || !self.pending_releases.is_empty() {
+        match waiting > usize::from(self.is_requested()) || !self.pending_releases.is_empty() {
             true => Some(overdue),
-            false => (!self.is_asked()).then(|| overdue.max(self.renew_at)),
+            false => (!self.is_beginning()).then(|| overdue.max(self.renew_at)),
         }
     }
 

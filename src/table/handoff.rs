@@ -154,11 +154,11 @@ impl Hold {
             && !self.release_tried
             && self.pending_releases.is_empty()
             && self.fence.is_none()
-            && self.is_kept_for(now).is_none()
+            && self.kept_for(now).is_none()
             && self.copies.spread.lacking.is_empty()
             && self.stands <= 1
             && self.offer.is_in_time(self.timing.handoff, now)
-            && self.is_sure(now)
+            && self.was_confirmed_lately(now)
             && self.valid_until.max(self.maybe_until) <= after(now, lease)
     }
 

@@ -28,7 +28,7 @@ pub(crate) struct UnderWay {
     pub(super) doubted: bool,
 }
 
-/// The sender of a command. A user's future may never be polled again; the background's own one is always polled to its end.
+/// The sender of a command. A user's future may never be polled again; those of the background always run to their end.
 #[derive(Debug)]
 pub(crate) enum Sender {
     Background,
@@ -55,8 +55,8 @@ impl Sender {
 /// The state of a hold. It only moves on to a later one, never back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// It is requested or held, or its release is on its way. `unsettled`: a command's outcome is unknown, so that only a settle,
-    /// or the end, may be sent next.
+    /// It is requested or held, or its release is on its way. `unsettled`: a command's outcome is unknown, so that the exact count
+    /// has to be sent. Only a repair of the masters that lack the hold, or the end, goes before that.
     Stands { unsettled: bool },
     /// Its guards report this loss. `ends_key`: its end came before the key's, so this client ends the key, whether or not the
     /// guards are gone; otherwise it ends the key once they are gone.
@@ -67,7 +67,7 @@ pub(super) enum State {
 }
 
 /// A hold. It is registered before its acquire is sent, and removed once the server has confirmed its end, or one lease after it
-/// could last be noticed. So at no moment may a field exist on the server that nobody here knows.
+/// could last be noticed; only one that is handed over leaves earlier. So at no moment may a field exist on the server that nobody knows.
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(super) id: u64,
@@ -102,10 +102,10 @@ pub(crate) struct Hold {
     pub(super) copies: Copies,
     /// Its fencing token, once it is granted, and the counter that has to remember it.
     pub(super) fence: Option<Arc<Fence>>,
-    /// Whether its field is in the lock's line on the server, and may be handed the lock at any time: it is asked for again, or
-    /// leaves the line by its end.
+    /// Whether its field stands in the fair line, so that the lock may be handed to it at any time. Then it asks again, or leaves
+    /// the line by its end.
     pub(super) in_line: bool,
-    /// Whether its acquire enters the line.
+    /// Whether its acquire enters the fair line.
     pub(super) enters: bool,
     /// The owners of this process to whom it may pass.
     pub(super) offer: Offer,
@@ -212,7 +212,7 @@ impl Hold {
         matches!(self.state, State::Stands { unsettled: true })
     }
 
-    /// Notes that a settle, or the end, has to be sent next.
+    /// Notes that the exact count, or the end, has to be sent.
     pub(super) fn unsettle(&mut self) {
         if let State::Stands { unsettled } = &mut self.state {
             *unsettled = true;
@@ -226,8 +226,8 @@ impl Hold {
         }
     }
 
-    /// Called when the server confirmed that the hold is not there, or must have dropped it. `frees_nobody`: it never existed on a
-    /// majority, or ended there before.
+    /// Called when the hold is certainly not on the server: it said so, or the lease is over. `frees_nobody`: a majority never had
+    /// the hold, or its end was counted before.
     pub(super) fn mark_gone(&mut self, frees_nobody: bool) {
         let frees_nobody = frees_nobody || self.frees_nobody();
         self.state = State::Gone { loss: self.loss(), frees_nobody };
@@ -244,7 +244,7 @@ impl Hold {
     pub(super) fn ends(&self) -> bool {
         match self.state {
             State::Stands { .. } | State::Lost { ends_key: false, .. } => {
-                self.levels.is_empty() && !self.is_asked() && !self.is_offered() && !self.in_line
+                self.levels.is_empty() && !self.is_beginning() && !self.is_offered() && !self.in_line
             }
             State::Lost { ends_key: true, .. } => true,
             State::Gone { .. } => false,
@@ -267,13 +267,13 @@ impl Hold {
     }
 
     /// Returns whether its first command is under way.
-    pub(super) fn is_asked(&self) -> bool {
+    pub(super) fn is_beginning(&self) -> bool {
         let first = |command: &UnderWay| command.action.begins();
         self.command.as_ref().is_some_and(first)
     }
 
-    /// Returns whether a request's acquire is under way.
-    pub(super) fn asks(&self) -> bool {
+    /// Returns whether a command that a request has sent is under way: an acquire, or a move.
+    pub(super) fn is_requested(&self) -> bool {
         self.command.as_ref().is_some_and(|command| matches!(command.sender, Sender::Request))
     }
 
@@ -285,8 +285,8 @@ impl Hold {
         u32::try_from(self.levels.len()).unwrap_or(u32::MAX)
     }
 
-    /// Returns whether some level belongs to the owner or an ancestor. The first level's owner is an ancestor of all others'. The
-    /// last one's is mostly the owner's parent, which in a deep recursion is far nearer.
+    /// Returns whether some level belongs to the owner or an ancestor. The first level decides, since its owner is an ancestor of all
+    /// others. The last one is tried before it only for speed: in a deep recursion it belongs to the owner's parent.
     pub(super) fn is_entered_by(&self, owner: &Owner) -> bool {
         self.admits(owner) || self.levels.first().is_some_and(|first| owner.is_within(&first.owner))
     }
@@ -305,7 +305,7 @@ impl Hold {
     }
 
     /// Returns how long its owner has had it. A hold that was resumed was not granted to a request.
-    pub(super) fn stands_for(&self, now: Instant) -> Duration {
+    pub(super) fn held_for(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.offer.granted().unwrap_or(self.since))
     }
 
@@ -343,10 +343,10 @@ impl Hold {
         self.end() < self.valid_until.max(maybe_until)
     }
 
-    /// Called when the server confirmed a lease for a level that does not enter: the key may live as long.
-    pub(super) fn refused(&mut self, lease: Lease, now: Instant) {
+    /// Called when the server granted a level that is not added here. The key may live for that lease, and the server counts one
+    /// level too many.
+    pub(super) fn granted_in_vain(&mut self, lease: Lease, now: Instant) {
         self.maybe_until = self.maybe_until.max(after(now, lease.duration()));
-        // The server has counted more than is held here: that has to be corrected.
         self.unsettle();
     }
 
@@ -386,7 +386,7 @@ impl Hold {
 
     /// Called when a renewal found a TTL that is longer than its lease. If no requested lease explains it, the server's clock was
     /// set back, or somebody has set the TTL: after a crash others would wait for all of that time.
-    pub(super) fn stays(&mut self, left: Duration, ends: NonZeroU64, now: Instant) {
+    pub(super) fn found_ttl(&mut self, left: Duration, ends: NonZeroU64, now: Instant) {
         let explained = after(self.gone_by, self.timing.patience);
         self.copies.change(|copies| copies.too_long = Some(ends).filter(|_| after(now, left) > explained));
     }
@@ -402,8 +402,9 @@ impl Hold {
         Action::Shorten { lease: Lease::rest(left).max(self.timing.lease) }
     }
 
-    /// Returns what the command does to the end of its key.
-    fn end_of_key(&mut self, action: Action) -> KeyEnd {
+    /// Decides what the command does to the end of its key. After a `Shorten`, the hold remembers that the TTL may still become
+    /// shorter.
+    fn decide_key_end(&mut self, action: Action) -> KeyEnd {
         match (action, self.copies.too_long) {
             (Action::Shorten { .. }, Some(ends)) => {
                 self.copies.change(|copies| (copies.too_long, copies.shortens) = (None, true));
@@ -439,7 +440,7 @@ impl Hold {
     }
 
     /// Called when the outermost level was granted with this token.
-    pub(super) fn is_fenced_by(&mut self, token: u64) {
+    pub(super) fn set_token(&mut self, token: u64) {
         self.fence = self.fence.as_ref().map(|fence| Arc::new(fence.with(token)));
     }
 
@@ -447,9 +448,9 @@ impl Hold {
         self.fence.as_ref()?.least
     }
 
-    /// Returns whether the server has it as it is known here, as far as this process knows, and nothing has to be sent. A renewal
-    /// under way does not matter: it changes nothing here but the hold's end.
-    pub(super) fn owes_nothing(&self) -> bool {
+    /// Returns whether, by all that this process knows, every master has the count that is right here, and nothing has to be sent. A
+    /// renewal under way does not matter, since it changes only the hold's end.
+    pub(super) fn is_in_sync(&self) -> bool {
         // What doubts the renewal of a live hold unsettles the hold as well.
         let renews = |command: &UnderWay| matches!(command.action, Action::Renew { .. });
         self.state == State::Stands { unsettled: false }
@@ -461,11 +462,12 @@ impl Hold {
     /// Returns whether the server has it for certain: it was confirmed within half a lease, with no failed command since, and is
     /// sure for half a lease more.
     pub(super) fn is_certain(&self, now: Instant) -> bool {
-        self.owes_nothing() && self.is_sure(now)
+        self.is_in_sync() && self.was_confirmed_lately(now)
     }
 
-    /// Returns whether its times and failures allow that: it was confirmed lately, and is good for half a lease more.
-    pub(super) fn is_sure(&self, now: Instant) -> bool {
+    /// Returns whether it was confirmed within the last half lease, without a failed command since, and is good for another half
+    /// lease.
+    pub(super) fn was_confirmed_lately(&self, now: Instant) -> bool {
         let half = self.timing.lease.duration() / 2;
         now < self.certain_until.at() && after(now, half) <= self.valid_until
     }
@@ -484,7 +486,7 @@ impl Hold {
             State::Gone { loss: None, frees_nobody } => State::Gone { loss: Some(loss), frees_nobody },
             State::Lost { .. } | State::Gone { loss: Some(_), .. } => return Vec::new(),
         };
-        // Whoever reads until when it is good must not get a time in the future.
+        // A caller that reads until when it is good must not get a time in the future.
         self.valid_until = self.valid_until.min(now);
         let sealed = self.levels.iter().filter(|level| level.signal.seal(loss));
         sealed.map(|level| level.signal.clone()).collect()
@@ -496,7 +498,7 @@ impl Hold {
     }
 
     /// Returns for how long its lock has to stay taken after its end, if it ends now.
-    pub(super) fn is_kept_for(&self, now: Instant) -> Option<Duration> {
+    pub(super) fn kept_for(&self, now: Instant) -> Option<Duration> {
         self.kept_until?.at().checked_duration_since(now).filter(|left| !left.is_zero())
     }
 
@@ -508,7 +510,7 @@ impl Hold {
         }
         // Never less than the time, which is counted in whole milliseconds.
         let whole = |left: Duration| Lease::rest(left + Duration::from_millis(1));
-        self.is_kept_for(now).map_or(Action::END, |left| Action::Keep { lease: whole(left) })
+        self.kept_for(now).map_or(Action::END, |left| Action::Keep { lease: whole(left) })
     }
 
     /// Returns what must be sent, now or at `retry_at`, so that the server has the state that is known here.
@@ -528,7 +530,7 @@ impl Hold {
                 Some(Action::Repair { count, lease: self.timing.lease })
             }
             State::Stands { unsettled: true } => {
-                Some(Action::Settle { count: self.count(), lease: self.keep() })
+                Some(Action::Settle { count: self.count(), lease: self.settle_lease() })
             }
             State::Stands { unsettled: false } => {
                 (self.stands > self.count()).then(|| Action::Release { count: self.count() })
@@ -540,7 +542,7 @@ impl Hold {
     /// session is closed, its grant is undone.
     pub(super) fn owes(&self) -> bool {
         let owed = |action| !matches!(action, Action::Repair { .. });
-        let ends = self.ends() || self.is_asked() || self.is_offered() || self.in_line;
+        let ends = self.ends() || self.is_beginning() || self.is_offered() || self.in_line;
         !self.is_gone() && (ends || self.next_action().is_some_and(owed))
     }
 
@@ -555,20 +557,21 @@ impl Hold {
     /// Notes that masters lack the hold, by their last answers.
     pub(super) fn lacked_by(&mut self, masters: MasterSet, now: Instant) {
         self.copies.set_lacking(masters);
-        // Done once: 1. Young masters lack it, and have another's field that a late command has left. 2. The repair changes
+        // Not after a second failure: 1. Young masters lack it, and have another's field that a late command has left. 2. The repair changes
         // nothing. 3. The settle after it finds the same, and so on without a pause.
         if !masters.is_empty() && self.lives() && self.failures <= 1 {
             self.retry_at = now;
         }
     }
 
-    /// Returns the lease that a settle sets: a fixed one must not be made longer.
-    fn keep(&self) -> Lease {
+    /// Returns the lease that a settle sets. A fixed lease must not get longer, so its settle sets the shortest one.
+    fn settle_lease(&self) -> Lease {
         if self.is_watched() { self.timing.lease } else { Lease::SHORTEST }
     }
 
     /// Returns the lease that a guard sets when it checks the hold. If nothing renews it, the lease is no longer than what is left,
-    /// so that nothing changes. On a key without a TTL, which somebody persisted, a shorter one would end the hold.
+    /// so that nothing changes. Somebody may have persisted the key: a lease shorter than what is left
+    /// would then end the hold early.
     pub(super) fn lease_left(&self, now: Instant) -> Lease {
         match self.is_watched() {
             true => self.timing.lease,
@@ -605,20 +608,18 @@ impl Hold {
         if action == Action::END {
             action = self.ending(now);
         }
-        let end = self.end_of_key(action);
+        let end = self.decide_key_end(action);
         self.command = Some(UnderWay { command_id, sent: now, action, sender, doubted: false });
-        if let Action::Repair { lease, .. } = &mut action
-            && !self.is_watched()
-        {
-            // Nobody would end the key there if its lease is the longest.
-            *lease = Lease::rest(self.end().saturating_duration_since(now));
+        if let Action::Repair { lease, .. } = &mut action {
+            // The repair of a hold that nobody renews must not outlast it, since nobody would end the key there.
+            *lease = self.lease_left(now);
         }
         let masters = match action {
             Action::Repair { .. } => self.copies.spread.lacking,
             _ if self.is_gone() => self.copies.spread.remains,
             _ => MasterSet::ALL,
         };
-        self.copies.is_not_late(masters);
+        self.copies.clear_late(masters);
         let repeated = action.is_end() && self.release_tried;
         let fence = self.fence.as_ref().filter(|_| action.is_counted(self.failures > 0)).cloned();
         let call = Call {

@@ -57,7 +57,7 @@ impl LockEntry {
         if let Some(hold) = self.held(at) {
             let left = hold.end().saturating_duration_since(at.now);
             let holder = Holder::new(hold.field.clone(), hold.count() as usize, left);
-            return Some(Owned { holder, here: true, held: hold.stands_for(at.now) });
+            return Some(Owned { holder, here: true, held: hold.held_for(at.now) });
         }
         self.seen.holder(at.now)
     }
@@ -72,7 +72,7 @@ impl LockEntry {
     pub(crate) fn usage(&self, at: Moment) -> Option<Usage> {
         let held = self.held(at).map(|hold| {
             let left = hold.end().saturating_duration_since(at.now);
-            (hold.count() as usize, hold.stands_for(at.now), left)
+            (hold.count() as usize, hold.held_for(at.now), left)
         });
         let (waiting, first) = (self.queue.len(), self.queue.first());
         if held.is_none() && waiting == 0 {

@@ -119,13 +119,13 @@ impl LockEntry {
             let at = hint.wait.map_or(now, |wait| after(now, past(wait)));
             return self.asks_by(at, now);
         };
-        let (waits, is_held) = (hold.in_line || hold.is_asked(), hold.lives() || hold.is_offered());
+        let (waits, is_held) = (hold.in_line || hold.is_beginning(), hold.lives() || hold.is_offered());
         match hint.wait {
             Some(wait) if waits => self.asks_by(after(now, past(wait)), now),
             None if waits => self.freed(now),
             // The lock was freed by force, so this process asks whether it still has it. Or the hint came late: a request that
             // asked by itself was granted the hold that the hint reports.
-            None if is_held => self.ask_all(now),
+            None if is_held => self.doubt_all(now),
             // 1. A request asks, and is dropped. 2. Its end runs, and then its acquire, which enters the line. 3. The lock is handed to it.
             // 4. The hint overtakes the answer to the end.
             None => hold.remains_at(MasterSet::one(0), now),
@@ -153,7 +153,7 @@ impl LockEntry {
         }
         // The first of the line is notified when to ask, and the second when to ask if the first is gone.
         self.expect_no_echo_of(MasterSet::one(master));
-        self.ask_all(now);
+        self.doubt_all(now);
         self.seen.clear(now);
     }
 

@@ -86,7 +86,7 @@ impl LockEntry {
         if self.is_in_line() || !self.lets_those_due_go_first(now) {
             self.freed(now);
         }
-        self.ask_all(now);
+        self.doubt_all(now);
         // The holder has released it.
         self.seen.clear(now);
     }

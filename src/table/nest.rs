@@ -53,7 +53,7 @@ impl LockEntry {
         let hold =
             simple(&mut self.holds, &self.queue).filter(|hold| hold.id == id && at.now < hold.end())?;
         // The masters have counted no more levels than are left. That is at least one, so the last level never goes here.
-        let is_done = hold.owes_nothing() && hold.stands < hold.count();
+        let is_done = hold.is_in_sync() && hold.stands < hold.count();
         let left = hold.levels.pop_if(|last| is_done && last.id == level)?;
         left.owner.forget(&self.position);
         Some(left)

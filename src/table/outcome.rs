@@ -61,7 +61,7 @@ impl LockEntry {
         let Some(hold) = self.hold(id) else { return ReleaseStep::Released };
         let is_last = hold.levels.is_empty();
         // The masters have counted no more levels than are left.
-        let is_done = !is_last && hold.owes_nothing();
+        let is_done = !is_last && hold.is_in_sync();
         if !is_done {
             hold.retry_at = at.now;
             hold.failures = 0;
@@ -211,7 +211,7 @@ impl LockEntry {
             _ => {
                 self.done(pending, &command, spread, at);
                 if let (&Reply::Longer(left, ends), Some(hold)) = (reply, self.hold(pending.hold)) {
-                    hold.stays(left, ends, at.now);
+                    hold.found_ttl(left, ends, at.now);
                 }
                 Meaning::Done
             }
@@ -409,7 +409,7 @@ impl LockEntry {
         self.expect_no_echo(pending);
         let left = !spread.remains.union(spread.unanswered).is_empty();
         if let Some(hold) = self.hold(pending.hold).filter(|hold| hold.under_way(pending.command_id)) {
-            let asked = hold.is_asked();
+            let asked = hold.is_beginning();
             let command = hold.give_up(pending.command_id, now);
             if asked && left {
                 hold.mark_gone(true);
@@ -489,7 +489,7 @@ impl Hold {
         }
         spread.remains = spread.remains.union(again);
         spread.unanswered = spread.unanswered.union(self.copies.spread.unanswered.without(asked));
-        if self.copies.is_somewhere() || spread != Spread::NONE {
+        if self.copies.differ() || spread != Spread::NONE {
             self.copies.change(|copies| {
                 (copies.late, copies.unsure) = (copies.late.without(concluded), copies.unsure.without(ended));
                 copies.spread = spread;

@@ -763,7 +763,7 @@ impl State {
         }
     }
 
-    /// Models `LockEntry::ask_all`: a sign that a hold may be gone.
+    /// Models `LockEntry::doubt_all`: a sign that a hold may be gone.
     pub(super) fn doubt_hold(&mut self, hold: usize) {
         self.doubt(hold);
         let record = &mut self.holds[hold];

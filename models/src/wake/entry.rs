@@ -293,7 +293,7 @@ impl Entry {
         self.waiters[1] = None;
     }
 
-    /// Models `LockEntry::leave_line`: what the request has asked for is undone.
+    /// Models `LockEntry::leave_queue`: what the request has asked for is undone.
     pub(super) fn drop_request(&mut self, at: usize) {
         let asks = self.waiters[at].is_some_and(|waiter| waiter.phase == Phase::Asking);
         if asks && let Some(one) = self.tries.iter_mut().find(|one| one.stage == Stage::Asked) {

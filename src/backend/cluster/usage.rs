@@ -23,7 +23,8 @@ impl Usage {
         self.used.load(Ordering::Acquire)
     }
 
-    /// Waits for the first call after [`reset`](Usage::reset).
+    /// Waits for a call that ends a time without any. It may also return once for a call before the last [`reset`](Usage::reset), so
+    /// its caller has to look again.
     pub(super) async fn begun(&self) {
         self.begun.notified().await;
     }

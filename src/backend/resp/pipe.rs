@@ -70,8 +70,7 @@ impl Pipe {
     ) -> RedisResult<Value> {
         let answer = self.0.0.call(deadline, 1, encode)?;
         answer.came().await?;
-        let one = lock(&answer.shared.calls).answers(answer.at).pop();
-        Ok(one.unwrap_or(Value::Nil))
+        Ok(answer.take())
     }
 
     /// Returns whether no call is under way, so that one that [begins](Pipe::begin) is written to the socket at once.
@@ -90,8 +89,7 @@ impl Pipe {
         async move {
             let answer = answer?;
             answer.came().await?;
-            let one = lock(&answer.shared.calls).answers(answer.at).pop();
-            Ok(one.unwrap_or(Value::Nil))
+            Ok(answer.take())
         }
     }
 
@@ -122,8 +120,7 @@ impl Pipe {
     ) -> RedisResult<Value> {
         let answer = Shared::call_for(&*self.0.0, None, 1, encode, Some((kind, channel)))?;
         answer.came().await?;
-        let one = lock(&answer.shared.calls).answers(answer.at).pop();
-        Ok(one.unwrap_or(Value::Nil))
+        Ok(answer.take())
     }
 
     /// Makes the copy that the child of a `fork` has: another process has opened it.
@@ -249,6 +246,11 @@ impl<S: Deref<Target = Shared>> Answer<S> {
             polled
         })
         .await
+    }
+
+    /// Takes the answer of one command, which came.
+    fn take(&self) -> Value {
+        lock(&self.shared.calls).answers(self.at).pop().unwrap_or(Value::Nil)
     }
 
     async fn all(self) -> RedisResult<Vec<Value>> {

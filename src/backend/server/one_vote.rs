@@ -29,22 +29,18 @@ impl OneVote {
         (0..masters).map(move |master| OneVote { master, slots: slots.clone() })
     }
 
-    fn slots(&self) -> &Mutex<Slots> {
-        &self.slots
-    }
-
     pub(super) fn add(&self, slot: &Arc<ConnectionSlot>) {
-        let mut slots = lock(self.slots());
+        let mut slots = lock(&self.slots);
         slots.retain(|(_, slot)| slot.strong_count() > 0);
         slots.push((self.master, Arc::downgrade(slot)));
     }
 
     /// Calls `install`, which makes `link` the connection of the slot at this address, unless another master is connected to its server.
     /// Only one call runs at a time: if two slots checked each other at once, neither might see the other's connection. A server whose
-    /// `run_id` this user may not read is trusted.
+    /// `run_id` this user may not read passes the check.
     ///
-    /// `first` means that `connect` waits for this connection, or that the slot is a node's and has never had one. A second vote is then
-    /// reported as a wrong option.
+    /// `first`: `connect` waits for this connection, or the slot is a node's and has never had one. A second vote is then reported as a
+    /// wrong option, and not as an outage.
     pub(super) fn install(
         &self,
         link: &Link,
@@ -52,7 +48,7 @@ impl OneVote {
         first: bool,
         install: impl FnOnce(),
     ) -> Result<()> {
-        let slots = lock(self.slots());
+        let slots = lock(&self.slots);
         let is_same = |slot: &ConnectionSlot| match &*slot.state.borrow() {
             State::Up(other) => other.run_id.is_some() && other.run_id == link.run_id,
             _ => false,

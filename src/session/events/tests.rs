@@ -29,7 +29,7 @@ async fn a_subscription_that_is_refused_or_lost_is_brought_to_its_entry() {
     for keys in [&stock, &other] {
         session.visit(keys, |entry, number, at| {
             let (id, owner) = (number(), Owner::new());
-            assert!(entry.enter(Waiter::new(id, owner, false, at.now)).is_ok());
+            assert!(entry.enter_alone(Waiter::new(id, owner, false, at.now)).is_ok());
             drop(entry.polled(id, Waker::noop(), at.now));
             let lease = Lease::DEFAULT;
             let ask = AcquireParams {

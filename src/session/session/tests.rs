@@ -72,7 +72,7 @@ impl Session {
         let lease = self.timing.lease;
         self.visit(keys, |entry, number, at| {
             let id = number();
-            entry.enter(Waiter::new(id, owner.clone(), false, at.now)).expect("no branches");
+            entry.enter_alone(Waiter::new(id, owner.clone(), false, at.now)).expect("no branches");
             let ask = AcquireParams {
                 nests: None,
                 refuses: false,
@@ -93,7 +93,7 @@ impl Session {
     }
 
     fn leaves_line(&self, keys: &Arc<Keys>, id: u64) {
-        drop(self.visit(keys, |entry, _, at| entry.leave_line(id, at.now)));
+        drop(self.visit(keys, |entry, _, at| entry.leave_queue(id, at.now)));
     }
 
     fn is_granted(&self, keys: &Arc<Keys>, id: u64, pending: &Pending) -> u64 {
@@ -163,8 +163,8 @@ fn nothing_is_left_to_an_owner_that_has_ended() {
             let live = entry.live().expect("it is held");
             assert!(live.levels_of(&child).all(|level| level.owner == parent), "{entry:?}");
             let waits = number();
-            entry.enter(Waiter::new(waits, child.clone(), false, at.now)).expect("no branches");
-            let again = entry.leave_line(waits, at.now).expect("it is in line");
+            entry.enter_alone(Waiter::new(waits, child.clone(), false, at.now)).expect("no branches");
+            let again = entry.leave_queue(waits, at.now).expect("it is in line");
             assert!(format!("{again:?}").contains(&format!("owner: {parent:?}")), "{again:?}");
             let ReleaseStep::Send(end) = entry.leave(pending.hold, level, Some(number()), at) else {
                 panic!("it is held")

@@ -123,7 +123,7 @@ fn a_hold_with_a_command_under_way_is_not_handed_over_before_its_answer() {
     let mut world = World::new();
     let pending = world.begin();
     let (level, _) = world.resumed(&pending, Spread::default()).unwrap();
-    world.entry.ask_all(world.at.now);
+    world.entry.doubt_all(world.at.now);
     let hand_over = |world: &mut World| world.entry.hand_over(pending.hold, level, Waker::noop(), world.at);
     assert_eq!(hand_over(&mut world), HandOver::Wait, "a settle is due");
     let [settle] = &world.due()[..] else { panic!("it is due") };
@@ -219,7 +219,7 @@ fn a_bare_request_of_the_owner_that_is_under_way_shows_that_a_resumed_hold_is_a_
         let mut world = World::new();
         let pending = world.begin();
         let request = Waiter::new(9, asks.clone(), bare, world.at.now);
-        world.entry.enter(request).unwrap();
+        world.entry.enter_alone(request).unwrap();
         world.resumed_by(&owner, &pending, Spread::default()).unwrap();
         let branch = |request: &Waiter| request.branch;
         let level = world.entry.live().and_then(|hold| hold.levels.first()).expect("it is held");
@@ -251,7 +251,7 @@ fn a_resumed_hold_passes_on_inside_the_process_for_as_long_as_any_other() {
         let (level, _) = world.resumed(&pending, Spread::default()).unwrap();
         let (waits, command_id, now) = (100, 101, world.at.now);
         let stranger = Waiter::new(waits, Owner::new(), true, now).taking(true);
-        world.entry.enter(stranger).unwrap();
+        world.entry.enter_alone(stranger).unwrap();
         world.at.now += if in_time { second / 2 } else { second };
         let released = world.entry.leave(pending.hold, level, Some(command_id), world.at);
         let ask = AcquireParams {

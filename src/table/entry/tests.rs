@@ -215,7 +215,7 @@ impl World {
         }
         let (id, guards) = (self.number(), self.guards.len());
         let request = Waiter::new(id, owner, bare, self.now);
-        if self.entry.enter(request.taking(!options.fixed)).is_err() {
+        if self.entry.enter_alone(request.taking(!options.fixed)).is_err() {
             return;
         }
         let Options { lease, fixed, limit, single_attempt } = options;
@@ -332,7 +332,7 @@ impl World {
                 self.late.push(pending);
             }
         }
-        let _gone = self.entry.leave_line(asker.id, self.now);
+        let _gone = self.entry.leave_queue(asker.id, self.now);
         self.wake();
     }
 

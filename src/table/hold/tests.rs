@@ -38,7 +38,7 @@ fn hold(now: Instant, asked: u64) -> Hold {
     let timing = timing(now);
     let mut hold =
         Hold::asked(1, Arc::new(Keys::new("", "stock")), "me:1".into(), timing, lease(asked), None, now).0;
-    assert!(hold.is_asked() && !hold.lives() && !hold.ends() && !hold.is_over());
+    assert!(hold.is_beginning() && !hold.lives() && !hold.ends() && !hold.is_over());
     assert!(hold.finish(1, now).is_some());
     hold.confirmed(lease(asked), now, Duration::ZERO);
     hold
@@ -282,7 +282,7 @@ fn next_behind(hold: &mut Hold, (left, ends): (u64, u64), now: Instant) -> Optio
     hold.begin(Action::Renew { lease: lease(30) }, Sender::Background, 9, now);
     hold.finish(9, now);
     hold.confirmed(lease(30), now, Duration::ZERO);
-    hold.stays(seconds(left), ends_at(ends), now);
+    hold.found_ttl(seconds(left), ends_at(ends), now);
     let is_due = hold.due(true, 0).is_some_and(|due| due <= now);
     let sent = hold.due_command(now, true, &mut || 10);
     assert_eq!(sent.is_some(), is_due, "what is due is sent, and nothing else");
@@ -327,7 +327,7 @@ fn what_is_not_renewed_or_not_settled_keeps_a_ttl_that_is_too_long() {
     assert!(next_behind(&mut fixed, (3600, 7), now).is_none());
     let mut watched = hold(now, 30);
     watched.enter(level(1, None), 1);
-    watched.stays(seconds(3600), ends_at(7), now);
+    watched.found_ttl(seconds(3600), ends_at(7), now);
     assert!(watched.due_command(now, false, &mut || 10).is_none(), "the session is closed");
     watched.unsettle();
     let sent = watched.due_command(now, true, &mut || 10).unwrap();
@@ -458,11 +458,11 @@ fn what_was_answered_late_goes_before_a_command_that_is_sent_later() {
 fn a_fenced_hold_has_the_token_of_its_grant() {
     let now = Instant::now();
     let mut plain = hold(now, 30);
-    plain.is_fenced_by(9);
+    plain.set_token(9);
     assert_eq!(plain.token(), None, "it asked for none");
     let mut fenced = hold(now, 30);
     fenced.fence = Some(Arc::new(Fence { counter: "token".into(), least: Some(7), stays: None }));
-    fenced.is_fenced_by(9);
+    fenced.set_token(9);
     assert_eq!(fenced.token(), Some(9));
 }
 

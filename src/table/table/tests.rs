@@ -112,7 +112,7 @@ fn pairs_of_grants_and_releases_wake_the_background_once() {
         let (mut pending, mut id, level, owner) = (None, 0, 1_000_000, Owner::new());
         visit(&mut |entry, number| {
             id = number();
-            entry.enter(Waiter::new(id, owner.clone(), true, at.now)).unwrap();
+            entry.enter_alone(Waiter::new(id, owner.clone(), true, at.now)).unwrap();
             let ask = AcquireParams {
                 nests: None,
                 refuses: false,
@@ -186,7 +186,7 @@ fn the_answer_to_a_renewal_mostly_leaves_its_entry_where_it_is_in_the_agenda() {
     let owner = Owner::new();
     visit(now, &mut |entry, number, at| {
         let id = number();
-        entry.enter(Waiter::new(id, owner.clone(), true, at.now)).unwrap();
+        entry.enter_alone(Waiter::new(id, owner.clone(), true, at.now)).unwrap();
         let ask = AcquireParams {
             nests: None,
             refuses: false,

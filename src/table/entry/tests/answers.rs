@@ -48,7 +48,7 @@ fn a_settle_after_a_renewal_without_an_answer_is_a_late_renewal() {
     world.concludes(&settle, Ok(&Reply::Done));
     assert_eq!(late(&mut world), 1);
     // Nothing has failed before this one.
-    world.entry.ask_all(world.now);
+    world.entry.doubt_all(world.now);
     let settle = world.sends().pop().expect("it is asked for");
     assert!(matches!(settle.call.action, Action::Settle { .. }));
     world.concludes(&settle, Ok(&Reply::Done));

@@ -183,7 +183,7 @@ fn an_end_that_failed_is_sent_at_once_when_all_is_asked_for() {
     let [end] = &sent[..] else { panic!("{sent:?}") };
     world.entry.conclude(end, Err(Outcome::Unknown), Spread::default(), world.at());
     assert!(world.sends().is_empty(), "without a pause");
-    world.entry.ask_all(world.now);
+    world.entry.doubt_all(world.now);
     let sent = world.sends();
     assert!(matches!(&sent[..], [end] if end.is_end()), "{sent:?}");
 }

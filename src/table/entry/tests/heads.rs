@@ -6,7 +6,7 @@ impl World {
     /// What a request of this owner is to do that does not wait. It leaves at once, unless it is to ask.
     fn tries(&mut self, owner: &Owner) -> Admission {
         let (id, command_id) = (self.number(), self.number());
-        self.entry.enter(Waiter::new(id, owner.clone(), true, self.now)).unwrap();
+        self.entry.enter_alone(Waiter::new(id, owner.clone(), true, self.now)).unwrap();
         let lease = self.timing.lease;
         let ask = AcquireParams {
             nests: None,
@@ -24,7 +24,7 @@ impl World {
         if let Admission::Ask(pending) = &turn {
             self.entry.conclude(pending, Ok(&Reply::busy(LEASE)), Spread::default(), self.at());
         }
-        let _gone = self.entry.leave_line(id, self.now);
+        let _gone = self.entry.leave_queue(id, self.now);
         turn
     }
 
@@ -130,7 +130,7 @@ fn a_re_entry_whose_pause_was_over_during_a_settle_is_woken_behind_it() {
     world.entry.conclude(&nested, Err(Outcome::NotRun), Spread::default(), world.at());
     world.entry.sleeps(inner, pause);
     world.poll(at);
-    world.entry.ask_all(world.now);
+    world.entry.doubt_all(world.now);
     let sent = world.sends();
     let [settle] = &sent[..] else { panic!("{sent:?}") };
     world.now = pause;
@@ -163,7 +163,7 @@ fn a_wait_for_an_owner_in_whose_scope_the_request_runs_is_reported_once() {
     world.takes_for(&inner, LEASE);
     let mut reports = |owner: &Owner, ambient: &Owner| {
         let id = world.number();
-        world.entry.enter(Waiter::new(id, owner.clone(), false, world.now)).unwrap();
+        world.entry.enter_alone(Waiter::new(id, owner.clone(), false, world.now)).unwrap();
         for command_id in [2 * id + 900, 2 * id + 901] {
             let lease = world.timing.lease;
             let ask = AcquireParams {

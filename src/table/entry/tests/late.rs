@@ -14,7 +14,7 @@ impl World {
         }
         let guards = self.guards.len();
         let request = Waiter::new(id, owner.clone(), bare, self.now);
-        self.entry.enter(request.taking(true)).unwrap();
+        self.entry.enter_alone(request.taking(true)).unwrap();
         self.askers.push(Asker {
             id,
             flag,
@@ -137,7 +137,7 @@ fn nothing_is_nested_in_a_level_whose_max_hold_is_over() {
     let owner = world.is_held_for_a_second();
     world.now += Duration::from_secs(1);
     let id = world.number();
-    world.entry.enter(Waiter::new(id, owner, true, world.now)).unwrap();
+    world.entry.enter_alone(Waiter::new(id, owner, true, world.now)).unwrap();
     let ask = AcquireParams {
         nests: None,
         refuses: false,
@@ -177,7 +177,7 @@ fn an_answer_past_the_end_of_a_hold_does_not_make_it_good_again() {
         let end = world.entry.live().unwrap().end();
         world.now = end - MOMENT;
         if settles {
-            world.entry.ask_all(world.now);
+            world.entry.doubt_all(world.now);
         }
         let commands = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99);
         let [sent] = &commands[..] else { panic!("{commands:?}") };

@@ -44,7 +44,7 @@ fn one_release_that_each_master_reports_wakes_once() {
     let mut entry = LockEntry::new(keys, Position { session: nobody, name }, World::new(1).timing);
     let now = Instant::now();
     let (owner, later) = (Owner::new(), now + LEASE);
-    entry.enter(Waiter::new(1, owner, false, now)).unwrap();
+    entry.enter_alone(Waiter::new(1, owner, false, now)).unwrap();
     entry.subscription = Subscription::by(MasterSet::first(3));
     let mut is_woken = |master: usize| {
         entry.sleeps(1, later);

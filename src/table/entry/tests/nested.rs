@@ -312,7 +312,7 @@ fn a_renewal_under_way_keeps_no_level_waiting_unless_it_is_doubted() {
     world.pass(LEASE / 3);
     assert_eq!(world.flight.len(), 1, "a renewal");
     assert!(world.enters(&owner));
-    world.entry.ask_all(world.now);
+    world.entry.doubt_all(world.now);
     assert!(!world.enters(&owner), "something may have happened since it was sent");
 }
 

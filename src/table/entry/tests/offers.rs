@@ -357,7 +357,7 @@ fn what_is_offered_ends_where_it_may_be_gone() {
             world.entry.subscription = Subscription::by(MasterSet::one(0));
             world.entry.message(0, world.now);
         }),
-        ("a reconnect", |world| world.entry.ask_all(world.now)),
+        ("a reconnect", |world| world.entry.doubt_all(world.now)),
         ("a close", |world| world.entry.withdraw(world.now)),
     ];
     for (what, sign) in signs {
@@ -410,7 +410,7 @@ fn a_grant_that_was_taken_away_is_no_hold_beside_an_offer() {
     );
     older = pending;
     world.entry.holds.insert(0, asked);
-    world.entry.enter(Waiter::new(id, owner, true, world.now)).unwrap();
+    world.entry.enter_alone(Waiter::new(id, owner, true, world.now)).unwrap();
     assert!(world.offers(true));
     let (lease, signal, now) = (world.timing.lease, Arc::<LossSignal>::default(), world.at());
     let new =

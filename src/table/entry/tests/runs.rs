@@ -55,7 +55,7 @@ impl World {
             }
             4 => self.now += Duration::from_secs(5),
             5 => self.unsubscribed(),
-            6 => self.entry.ask_all(self.now),
+            6 => self.entry.doubt_all(self.now),
             7 => {
                 let at = self.dice(self.owners.len());
                 let owner = std::mem::replace(&mut self.owners[at], Owner::new().child());
@@ -168,7 +168,7 @@ fn random_events(seed: u64) -> (usize, usize) {
     }
     // What may run late has had its time, and strangers' keys and losses that nobody reported have come to light.
     world.late.clear();
-    world.entry.ask_all(world.now);
+    world.entry.doubt_all(world.now);
     world.settle();
     (world.granted, world.taken)
 }
@@ -207,7 +207,7 @@ impl World {
     ) -> (Pending, u64) {
         let (owner, now) = (self.owners[0].clone(), self.now);
         let (id, command_id, lease) = (self.number(), self.number(), self.timing.lease);
-        self.entry.enter(Waiter::new(id, owner, true, now)).unwrap();
+        self.entry.enter_alone(Waiter::new(id, owner, true, now)).unwrap();
         let ask = AcquireParams {
             nests: None,
             refuses: false,
@@ -244,11 +244,11 @@ fn what_happens_while_a_hold_is_settled_is_asked_for_again() {
         assert!(commands.iter().all(|pending| matches!(pending.call.action, Action::Settle { .. })));
         commands
     };
-    world.entry.ask_all(at.now);
+    world.entry.doubt_all(at.now);
     for again in [true, false] {
         let [settle] = &settles(&mut world)[..] else { panic!("it is asked for at single_attempt") };
         if again {
-            world.entry.ask_all(at.now);
+            world.entry.doubt_all(at.now);
         }
         world.entry.conclude(settle, Ok(&Reply::Done), Spread::default(), at);
     }
@@ -259,7 +259,7 @@ fn what_happens_while_a_hold_is_settled_is_asked_for_again() {
 fn what_happens_while_a_lock_is_granted_is_asked_for() {
     let mut world = World::new(1);
     let now = world.now;
-    world.take_while(|entry| entry.ask_all(now));
+    world.take_while(|entry| entry.doubt_all(now));
     let commands = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 8);
     assert!(matches!(commands[..], [Pending { call: Call { action: Action::Settle { .. }, .. }, .. }]));
 }
@@ -292,7 +292,7 @@ fn who_has_sent_a_command_in_vain_decides_when_it_is_sent_again() {
         let mut check = |world: &mut World| {
             world.entry.check(world.at(), true, MasterSet::NONE, &mut || numbers.next().unwrap())
         };
-        world.entry.ask_all(world.now);
+        world.entry.doubt_all(world.now);
         let [settle] = &check(&mut world)[..] else { panic!("it is asked for at single_attempt") };
         world.entry.conclude(settle, Err(outcome), Spread::default(), world.at());
         assert!(check(&mut world).is_empty(), "without a pause");
@@ -330,7 +330,7 @@ fn a_longer_lease_counts_for_the_level_that_it_was_asked_for() {
 fn a_release_does_not_go_before_a_settle() {
     let mut world = World::new(1);
     let (granted, level) = world.take();
-    world.entry.ask_all(world.now);
+    world.entry.doubt_all(world.now);
     let release = world.entry.leave(granted.hold, level, Some(99), world.at());
     assert!(matches!(release, ReleaseStep::Wait), "{release:?}");
     let commands = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 100);

@@ -247,7 +247,7 @@ impl Walk {
             }
             Step::Unsubscribed => world.unsubscribed(),
             Step::Reconnected => {
-                world.entry.ask_all(world.now);
+                world.entry.doubt_all(world.now);
                 world.entry.orphans.retry(0, world.now);
                 world.entry.freed(world.now);
             }

@@ -14,7 +14,7 @@ fn a_head_asks_again_once_each_majority_has_a_master_that_confirmed() {
     let now = Instant::now();
     let (at, later) = (Moment { now, slept: Duration::ZERO }, now + LEASE);
     let owner = Owner::new();
-    entry.enter(Waiter::new(1, owner, false, now)).unwrap();
+    entry.enter_alone(Waiter::new(1, owner, false, now)).unwrap();
     entry.subscription = Subscription::by(MasterSet::NONE);
     let mut asks_behind = |master: usize| {
         entry.sleeps(1, later);

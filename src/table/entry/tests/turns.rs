@@ -79,7 +79,7 @@ fn nothing_of_a_hold_is_sent_while_a_command_of_it_is_under_way() {
         let (longer, waker) = (Lease::new("lease", 2 * LEASE, DRIFT).unwrap(), Waker::noop());
         let enters = |world: &mut World| {
             let (id, command_id) = (world.number(), world.number());
-            world.entry.enter(Waiter::new(id, owner.clone(), false, world.now)).unwrap();
+            world.entry.enter_alone(Waiter::new(id, owner.clone(), false, world.now)).unwrap();
             let (lease, uuid, fence) = (world.timing.lease, "me", None);
             (
                 id,
@@ -118,7 +118,7 @@ fn nothing_of_a_hold_is_sent_while_a_command_of_it_is_under_way() {
                     )
                 }
                 "a settle" => {
-                    world.entry.ask_all(world.now);
+                    world.entry.doubt_all(world.now);
                     matches!(
                         world.sends()[..],
                         [Pending { call: Call { action: Action::Settle { .. }, .. }, .. }]
@@ -136,7 +136,7 @@ fn nothing_of_a_hold_is_sent_while_a_command_of_it_is_under_way() {
         let extension = world.entry.begin_extension((granted.hold, level), longer, 91, waker, world.now);
         assert!(extension.is_none(), "beside {under_way}");
         if is_doubted {
-            world.entry.ask_all(world.now);
+            world.entry.doubt_all(world.now);
         }
         let sent = world.sends();
         assert!(sent.is_empty(), "beside {under_way}: {sent:?}");
@@ -389,7 +389,7 @@ fn a_level_that_was_granted_since_a_bare_request_began_is_one_of_a_branch() {
         let level = world.guards[1].level;
         let began = if is_older { level } else { level - 1 };
         let id = world.number();
-        world.entry.enter_again(Waiter::new(id, child, bare, world.now), began).unwrap();
+        world.entry.enter(Waiter::new(id, child, bare, world.now), began).unwrap();
         let level = world.entry.live().and_then(|hold| hold.level(level)).expect("it is held");
         assert_eq!(level.branch, bare && !is_older);
     }
@@ -404,7 +404,7 @@ fn a_request_that_asks_anew_beside_a_branch_and_a_level_from_before_is_ambiguous
     world.holds(&owner);
     let (id, began) = (world.number(), world.guards[0].level);
     let request = Waiter::new(id, owner, true, world.now);
-    assert!(world.entry.enter_again(request, began).is_err());
+    assert!(world.entry.enter(request, began).is_err());
 }
 
 /// It costs the server more, and is useless if nobody waits for an answer.
@@ -427,7 +427,7 @@ fn a_hold_is_in_doubt_until_it_is_settled() {
     let mut world = World::new(1);
     let (granted, _) = world.take();
     assert!(!world.entry.is_in_doubt(granted.hold));
-    world.entry.ask_all(world.now);
+    world.entry.doubt_all(world.now);
     assert!(world.entry.is_in_doubt(granted.hold));
     let [settle] = &world.sends()[..] else { panic!("it is due") };
     world.entry.conclude(settle, Ok(&Reply::Done), Spread::default(), world.at());

@@ -139,7 +139,7 @@ fn branches_of_an_owner_are_proven_while_it_holds_or_asks_and_no_longer() {
         world.answers(holder);
         assert_eq!(world.guards.len(), 1);
         let next = Waiter::new(900, owner, true, world.now);
-        assert_eq!(world.entry.enter(next).is_err(), holds, "it may be nested, or a branch");
+        assert_eq!(world.entry.enter_alone(next).is_err(), holds, "it may be nested, or a branch");
     }
 }
 
@@ -160,5 +160,5 @@ fn an_owner_that_has_handed_its_hold_over_has_no_proven_branches_any_more() {
     world.answers(again);
     assert_eq!(world.guards.len(), 1);
     let nested = Waiter::new(900, owner, true, world.now);
-    assert!(world.entry.enter(nested).is_ok());
+    assert!(world.entry.enter_alone(nested).is_ok());
 }
