@@ -205,8 +205,10 @@ impl Run {
             drop(self.executor.take(|_| true));
         }
         self.all_end(patience).await;
-        // Beside a request that is not polled, `try_lock` finds the lock free only if it waits until that one is passed over.
-        let wait = if frozen.is_empty() { Duration::ZERO } else { 10 * self.plan.node_timeout };
+        // Beside a request that is not polled, `try_lock` finds the lock free only if it waits until that one is passed over. If such
+        // requests stand in the fair line, the lock is kept for each of them for a term of a second.
+        let frozen_ones = u32::try_from(frozen.len()).unwrap();
+        let wait = (10 * self.plan.node_timeout).min(frozen_ones * SECOND) + frozen_ones * SECOND;
         self.are_free(patience, wait).await;
         self.executor.put_back(frozen);
         self.all_end(patience).await;
