@@ -251,7 +251,8 @@ impl LockEntry {
             }
             action @ (Action::Release { .. } | Action::Keep { .. }) => {
                 let count = if let Action::Release { count } = action { count } else { 0 };
-                hold.stands = count;
+                // It only lowers: of levels that were granted without a command, the masters count fewer than it asks for.
+                hold.stands = hold.stands.min(count);
                 if !hold.is_gone() {
                     // The rest of it is answered so too, though nobody may have noticed.
                     hold.failures = 0;

@@ -17,8 +17,15 @@ const SEEDS: u64 = 300;
 const STREAM_SEEDS: u64 = 100;
 
 /// Seeds that have found a fault of the crate, and their editions.
-const FOUND: [(u64, u32); 6] =
-    [(49276, 0), (3490, 3), (13022479, 7), (710000589, 10), (710001432, 10), (740011772, 10)];
+const FOUND: [(u64, u32); 7] = [
+    (49276, 0),
+    (3490, 3),
+    (13022479, 7),
+    (710000589, 10),
+    (710001432, 10),
+    (740011772, 10),
+    (940015902, 11),
+];
 
 /// Those that have found one of the checker.
 const MISTAKEN: [(u64, u32); 27] = [

@@ -111,6 +111,25 @@ fn a_level_that_is_asked_for_brings_the_count_up_to_date() {
     world.rest();
 }
 
+/// 1. Two levels nest without a command, so the masters count one. 2. A master lacks the hold. 3. A level is released, which is asked
+/// for, since it is not in sync. The masters count one still, and the master that lacks the hold is given no higher count.
+#[test]
+fn a_release_of_a_level_that_the_masters_do_not_count_raises_no_count() {
+    let (mut world, mut owner) = World::one_nests();
+    for _ in 0..2 {
+        owner = owner.child();
+        world.asks(&owner, false);
+    }
+    assert_eq!((world.hold_now().count(), world.hold_now().stands), (3, 1));
+    let id = world.hold_now().id;
+    world.entry.hold(id).unwrap().copies.set_lacking(MasterSet::one(0));
+    world.release_by(2, true);
+    let sent: Vec<_> = world.flight.iter().map(|pending| pending.call.action).collect();
+    assert_eq!(sent, [Action::Release { count: 2 }]);
+    world.all_arrive();
+    assert_eq!((world.hold_now().count(), world.hold_now().stands), (2, 1));
+}
+
 /// 1. A bare request yields, and is not polled again. 2. A sibling asks after it. Woken by its waker alone it would never be late.
 #[test]
 fn a_nested_request_that_yields_and_is_not_polled_is_passed_over() {
