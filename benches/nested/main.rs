@@ -31,7 +31,7 @@ use crate::spread::Spread;
 use crate::stats::Stats;
 
 const ROUNDS: usize = 21;
-/// Of each way, in each round; and in a row.
+/// How many samples are taken of each way in each round, and how many of them in a row.
 const SAMPLES: usize = 500;
 const TURN: usize = 25;
 /// How deep the recursion goes, and how often in each round.

@@ -12,7 +12,7 @@ use redis::aio::MultiplexedConnection;
 use crate::catalogue::Catalogue;
 use crate::server::{Result, connection_to, url};
 
-/// Of the list, so that a round takes a moment only.
+/// How many orders of the list a round takes, so that it lasts for a moment only.
 const ORDERS: usize = 60;
 
 type Boxed<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;

@@ -144,7 +144,7 @@ impl LineKeys {
     }
 }
 
-/// The place of the lock's entry in the table, as far as it is known, so that a handle looks it up by name only once.
+/// The slot of the lock's entry in the table, as far as it is known, so that a handle looks it up by name only once.
 #[derive(Debug)]
 pub(crate) struct Slot(AtomicUsize);
 
@@ -155,7 +155,7 @@ impl Slot {
         self.0.load(Relaxed)
     }
 
-    /// Sets the place. Called while the table is locked.
+    /// Sets the slot. Called while the table is locked.
     pub(crate) fn set(&self, slot: usize) {
         self.0.store(slot, Relaxed);
     }

@@ -23,8 +23,8 @@
 //!   free: whoever waits knows an earlier, longer TTL. It is sent again at the end of each short TTL that is answered to
 //!   it or to a release that is sent again, and if it is lost with its connection.
 //!   With [`tells`](LineModel::tells) nobody sends `pass`: a hand-over tells the second of the line to ask at the end of
-//!   the short time, and where the first one leaves, the next is told when the key ends. Who is told while it asks, asks
-//!   once more; a message for a field that nobody has any more is for whoever waits in its process.
+//!   the short time, and if the first one leaves, the next is notified when the key ends. A request that is notified while it asks, asks
+//!   once more; a message for a field that nobody has any more is for all that wait in its process.
 //! - The entry names its process's connection for messages by a **generation**, which only grows.
 //! - Other programs' clients release with a `0` to the lock's channel. Who finds itself alone in the line, or has waited
 //!   for the short time without news, subscribes to it, and sends `pass` then and at each `0`.
@@ -55,7 +55,7 @@
 //! - **Fencing tokens** are only whether one was made for a hold.
 //! - **Two failures at once**: if both who handed the lock on and who was handed it are gone, the others wait for their
 //!   own timers. So the lock may be free for longer there.
-//! - **Several names.** Whoever waits for one of them has none of the others and stands in one line alone. To each lock
+//! - **Several names.** A request that waits for one of them has none of the others and stands in one line alone. To each lock
 //!   it is a request that is dropped, and later a new one.
 //! - **A queue in the process.** Whichever request is its head asks with the field that stands in the line.
 //! - **Other programs' clients that wait**, and when the lock is left to them. Here they take it whenever it is free.
@@ -207,7 +207,7 @@ pub enum Design {
     NobodyListens,
     /// A hand-over does not tell the second of the line when to ask.
     SecondNotTold,
-    /// A request that is told when to ask, while it asks, sleeps on the answer.
+    /// A request that is notified when to ask, while it asks, sleeps on the answer.
     TimeForgotten,
 }
 
@@ -220,7 +220,7 @@ pub struct LineModel {
     pub entering: Entering,
     /// An entry names the connection that its process had, and a message goes to that one alone.
     pub generations: bool,
-    /// Who is the second behind a hand-over, and who becomes the first, is told when to ask. Nobody sends `pass`.
+    /// The second of the line after a hand-over, and each one that becomes the first, are notified when to ask. Nobody sends `pass`.
     pub tells: bool,
     /// By process.
     pub requests: [u8; 3],

@@ -312,7 +312,7 @@ impl State {
         }
     }
 
-    /// A message says when the lock may be free. It is for whoever waits here, also if its field is another one now.
+    /// A message says when the lock may be free. It is for all that wait here, even if their field is another one now.
     fn asks_in(&mut self, model: &LineModel, at: usize, ticks: u8) {
         let Some(request) = &mut self.processes[at].request else { return };
         match &mut request.phase {

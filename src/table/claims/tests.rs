@@ -146,7 +146,7 @@ fn a_move_without_an_answer_is_undone_on_each_master_that_it_was_sent_to() {
     let missing = Spread { missing: MasterSet::first(3), ..Spread::default() };
     world.entry.conclude(end, Ok(&Reply::Gone), missing, world.at);
     world.at.now += std::time::Duration::from_secs(2);
-    let [again] = &world.due()[..] else { panic!("single_attempt more") };
+    let [again] = &world.due()[..] else { panic!("once more") };
     assert!(again.is_end());
 }
 

@@ -400,7 +400,7 @@ fn what_had_no_answer_on_a_master_is_ended_there_twice() {
         if straggles {
             world.entry.straggled(&end, 2, LateAnswer::Missing, at.now);
         }
-        assert!(world.entry.check(at, true, MasterSet::NONE, &mut || 99).is_empty(), "not at single_attempt");
+        assert!(world.entry.check(at, true, MasterSet::NONE, &mut || 99).is_empty(), "not at once");
         world.now += 2 * world.timing.retry;
         let commands = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99);
         let [again] = &commands[..] else { panic!("{commands:?}") };
@@ -446,10 +446,7 @@ fn what_was_given_up_on_a_master_before_the_verdict_is_ended_there_twice() {
         };
         assert_eq!(end.call.action, Action::END, "{verdict:?}");
         world.entry.conclude(&end, Ok(&Reply::Done), missing, world.at());
-        assert!(
-            world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99).is_empty(),
-            "not at single_attempt"
-        );
+        assert!(world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99).is_empty(), "not at once");
         world.now += 2 * world.timing.retry;
         let commands = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99);
         let [again] = &commands[..] else { panic!("{verdict:?}: {commands:?}") };
@@ -490,7 +487,7 @@ fn what_was_given_up_on_a_master_and_repaired_there_is_ended_there_twice() {
 impl World {
     /// Checks that the end is sent to the third master alone, not before the pause of a retry.
     fn ends_at_third(&mut self) -> Pending {
-        assert!(self.sends().is_empty(), "not at single_attempt");
+        assert!(self.sends().is_empty(), "not at once");
         self.now += 4 * self.timing.retry;
         let mut sent = self.sends();
         assert_eq!(sent.len(), 1, "{sent:?}");

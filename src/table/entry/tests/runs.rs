@@ -246,7 +246,7 @@ fn what_happens_while_a_hold_is_settled_is_asked_for_again() {
     };
     world.entry.doubt_all(at.now);
     for again in [true, false] {
-        let [settle] = &settles(&mut world)[..] else { panic!("it is asked for at single_attempt") };
+        let [settle] = &settles(&mut world)[..] else { panic!("it is asked for at once") };
         if again {
             world.entry.doubt_all(at.now);
         }
@@ -293,7 +293,7 @@ fn who_has_sent_a_command_in_vain_decides_when_it_is_sent_again() {
             world.entry.check(world.at(), true, MasterSet::NONE, &mut || numbers.next().unwrap())
         };
         world.entry.doubt_all(world.now);
-        let [settle] = &check(&mut world)[..] else { panic!("it is asked for at single_attempt") };
+        let [settle] = &check(&mut world)[..] else { panic!("it is asked for at once") };
         world.entry.conclude(settle, Err(outcome), Spread::default(), world.at());
         assert!(check(&mut world).is_empty(), "without a pause");
         world.now += world.timing.retry;
@@ -304,7 +304,7 @@ fn who_has_sent_a_command_in_vain_decides_when_it_is_sent_again() {
             panic!("it is held")
         };
         world.entry.conclude(&end, Err(outcome), Spread::default(), world.at());
-        let [end] = &check(&mut world)[..] else { panic!("not at single_attempt") };
+        let [end] = &check(&mut world)[..] else { panic!("not at once") };
         assert!(end.is_end());
         world.entry.conclude(end, Ok(&Reply::Done), Spread::default(), world.at());
         assert_eq!(signal.released(), Some(Ok(())), "the guard may wait for it");

@@ -235,7 +235,7 @@ fn a_release_that_had_no_answer_twice_holds_nobody_back() {
     world.wake();
     assert!(!world.is_woken(stranger));
     world.poll(world.asker(stranger));
-    assert!(!asks(&world), "behind the release, which is sent single_attempt more");
+    assert!(!asks(&world), "behind the release, which is sent once more");
     let sent = world.sends();
     let [again] = &sent[..] else { panic!("{sent:?}") };
     world.entry.conclude(again, Err(Outcome::Unknown), Spread::default(), world.at());
@@ -415,7 +415,7 @@ fn whoever_may_sleep_on_the_answer_asks_for_the_holder_as_well() {
     world.is_taken();
     let names = |world: &World| world.askers[0].asking.as_ref().map(|pending| pending.call.report_holder);
     let first = world.asks(&Owner::new(), true);
-    assert_eq!(names(&world), Some(false), "it asks again, single_attempt it is subscribed");
+    assert_eq!(names(&world), Some(false), "it asks again, once it is subscribed");
     world.answers(first);
     world.confirm();
     world.poll(0);
