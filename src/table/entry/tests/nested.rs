@@ -111,8 +111,8 @@ fn a_level_that_is_asked_for_brings_the_count_up_to_date() {
     world.rest();
 }
 
-/// 1. Two levels nest without a command, so the masters count one. 2. A master lacks the hold. 3. A level is released, which is asked
-/// for, since it is not in sync. The masters count one still, and the master that lacks the hold is given no higher count.
+/// Two levels nest without a command, so the masters count one. A master lacks the hold. Then a level is released by a command, since
+/// the hold is not in sync. The masters count one still, and the master that lacks the hold is given no higher count.
 #[test]
 fn a_release_of_a_level_that_the_masters_do_not_count_raises_no_count() {
     let (mut world, mut owner) = World::one_nests();
