@@ -25,6 +25,15 @@ impl<T> Lockable for shuttle::sync::Mutex<T> {
     }
 }
 
+/// A reference to an `Arc` is one to its mutex wherever the type of the argument is known; here it is generic.
+impl<M: Lockable> Lockable for std::sync::Arc<M> {
+    type Value = M::Value;
+
+    fn locked(&self) -> impl DerefMut<Target = M::Value> {
+        (**self).locked()
+    }
+}
+
 pub(crate) fn lock<M: Lockable>(mutex: &M) -> impl DerefMut<Target = M::Value> {
     mutex.locked()
 }
