@@ -238,7 +238,6 @@ pub mod guide {
     /// [cluster]: crate::guide::failover#what-a-cluster-changes
     /// [which]: crate::guide::failover#which-cluster-it-is
     /// [owners]: crate::guide::owners
-    /// [order]: crate::guide::several#the-order-of-locks
     /// [hand-off]: crate::guide::leases#hand-off-inside-a-process
     /// [line]: crate::guide::leases#first-come-first-served
     /// [masters]: crate::guide::deployments#several-masters

@@ -381,23 +381,6 @@ pub(crate) fn self_wait(name: &str, asks: &dyn Debug, holds: &dyn Debug) {
     );
 }
 
-/// Two locks were requested in both orders. `outer` is held at the place where `inner` is requested. `before` has the two places of
-/// the other time: where `inner` was held, and where `outer` was requested.
-pub(crate) fn lock_order(outer: (&str, Place), inner: (&str, Place), before: (Place, Place)) {
-    let (held, asked) = (shown(outer.0), shown(inner.0));
-    let (held_at, asked_at, before_held_at, before_asked_at) = (outer.1, inner.1, before.0, before.1);
-    warn!(
-        %held,
-        %held_at,
-        %asked,
-        %asked_at,
-        %before_held_at,
-        %before_asked_at,
-        "a lock is requested while another is held, and earlier it was the other way round: two callers that do so at once wait for each other; take \
-         them in one order, or together by `mutexes`"
-    );
-}
-
 /// The effect of a command with unknown outcome was corrected on the server.
 pub(crate) fn settled(name: &str, field: &str) {
     debug!(name = %shown(name), field, "hold settled with the server");

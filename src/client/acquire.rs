@@ -181,7 +181,7 @@ impl From<Error> for NotGranted {
 /// [`acquire`].
 pub(super) fn grant_here(options: &AcquireOptions, cx: &mut Context<'_>) -> Option<Guard> {
     let AcquireOptions { handle, keys, call, part: None } = options else { return None };
-    let CallOptions { owner: Some(owner), bare: false, fenced, times, location, .. } = call else {
+    let CallOptions { owner: Some(owner), bare: false, fenced, times, .. } = call else {
         return None;
     };
     let is_simple = times.are_default() && !handle.config.confirm_reentry && !telemetry::has_spans();
@@ -191,13 +191,7 @@ pub(super) fn grant_here(options: &AcquireOptions, cx: &mut Context<'_>) -> Opti
     let granted = handle.nest(keys, owner, *fenced)?;
     // Takes part of the budget, so that a loop of nested runs lets other tasks run. Some budget is left, so this is ready at once.
     let _ready = pin!(consume_budget()).poll(cx);
-    let level = granted.level;
-    let mut guard = Guard::new(handle.clone(), keys.clone(), granted);
-    // This request has not waited, so the order in which it asks does not matter; that of requests below it does.
-    if let Some(tree) = handle.holds_in_order(level, owner, &keys.name, location) {
-        guard.set_in_order(tree);
-    }
-    Some(guard)
+    Some(Guard::new(handle.clone(), keys.clone(), granted))
 }
 
 /// Begins a request, which asks until the lock is granted or its time is over. Called in the first poll.
@@ -379,23 +373,7 @@ impl Acquire {
         if meter::ON {
             meter::begin(Some(&self.options.keys.name), session.config.grouping.as_ref());
         }
-        if session.watches_order() {
-            self.asks_in_order();
-        }
         Ok(())
-    }
-
-    /// Reports the request to the watch of lock order. If it has no owner yet, it gets the current one.
-    #[cold]
-    fn asks_in_order(&mut self) {
-        let began = self.options.began();
-        let AcquireOptions { handle, keys, call: CallOptions { owner, location, .. }, .. } =
-            &mut self.options;
-        let owner = owner.get_or_insert_with(Owner::current);
-        // A request that does not wait is in nobody's way.
-        if !self.single_attempt {
-            handle.asks_in_order(owner, &keys.name, location, began);
-        }
     }
 
     async fn until_granted(&mut self) -> Result<Guard, NotGranted> {
@@ -765,14 +743,7 @@ impl Acquire {
         if self.backoff.is_some() {
             telemetry::acquired_after_waiting(&keys.name, &granted.field, self.began.elapsed());
         }
-        let (handle, level) = (&self.options.handle, granted.level);
-        let mut guard = Guard::new(handle.clone(), keys.clone(), granted);
-        if let (true, Some(owner)) = (handle.watches_order(), &self.options.call.owner)
-            && let Some(tree) = handle.holds_in_order(level, owner, &keys.name, self.options.call.location)
-        {
-            guard.set_in_order(tree);
-        }
-        guard
+        Guard::new(self.options.handle.clone(), keys.clone(), granted)
     }
 
     /// Returns whether it may take over a hold of this process: only if it asks for one that is renewed and has no token.

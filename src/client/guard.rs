@@ -15,7 +15,7 @@ use crate::client::claim::Claim;
 use crate::client::hold::Held;
 use crate::client::kind::{Fenced, Kind, Plain};
 use crate::error::{Error, ErrorKind, Loss, Result};
-use crate::owner::{Owner, Tree};
+use crate::owner::Owner;
 use crate::session::Handle;
 use crate::table::{Grant, HandOver, LockEntry, Meaning, ReleaseStep};
 use crate::wire::keys::Keys;
@@ -51,24 +51,16 @@ struct OwnLevel {
     depth: u32,
     /// Whether it has been removed from the hold, so that the drop has nothing left to do.
     released: bool,
-    /// `None` if nothing is noted. Boxed, since a guard is moved more often than its notes are read.
-    notes: Option<Box<Notes>>,
-}
-
-/// What a guard notes outside the table.
-#[derive(Default)]
-struct Notes {
-    /// The span of the hold, at its outermost level and if somebody records it.
-    span: Option<HeldSpan>,
-    /// The tree of the owner that asked, until the level has been removed. `None` if the order of locks is not watched.
-    in_order: Option<Tree>,
+    /// The span of the hold, at its outermost level and if somebody records it. Boxed, since a guard is moved more often than its span
+    /// is used.
+    span: Option<Box<HeldSpan>>,
 }
 
 impl Guard {
     pub(super) fn new(handle: Handle, keys: Arc<Keys>, granted: Grant) -> Guard {
         let Grant { hold: id, level, depth, token, field, signal } = granted;
         let held = Held { handle, keys, field, signal, id, level, token };
-        Guard { level: OwnLevel { held, depth, released: false, notes: None }, kind: PhantomData }
+        Guard { level: OwnLevel { held, depth, released: false, span: None }, kind: PhantomData }
     }
 }
 
@@ -86,23 +78,14 @@ impl<K: Kind> Guard<K> {
     /// Begins the span of the outermost level: a hold has a span, its nested levels do not.
     #[cold]
     pub(super) fn begin_span(&mut self) {
-        let OwnLevel { held, depth, notes, .. } = &mut self.level;
+        let OwnLevel { held, depth, span, .. } = &mut self.level;
         if *depth == 1 {
-            let span = HeldSpan::begin(&held.keys.name, &held.field, || held.handle.system());
-            if span.is_some() {
-                notes.get_or_insert_default().span = span;
-            }
+            *span = HeldSpan::begin(&held.keys.name, &held.field, || held.handle.system()).map(Box::new);
         }
     }
 
     pub(super) fn span(&self) -> Option<&HeldSpan> {
-        self.level.span()
-    }
-
-    /// Notes that the watch of lock order has the level under `tree`.
-    #[cold]
-    pub(super) fn set_in_order(&mut self, tree: Tree) {
-        self.level.notes.get_or_insert_default().in_order = Some(tree);
+        self.level.span.as_deref()
     }
 
     /// Releases a nested level, if nothing has to be sent or awaited for it. Returns whether it did.
@@ -148,9 +131,6 @@ impl<K: Kind> Guard<K> {
             self.level.released = true;
             (entry.leave(self.level.held.id, self.level.held.level, Some(number()), at), at.by_tokio())
         });
-        if self.level.notes.is_some() {
-            self.level.leaves_order();
-        }
         let lost = |loss| Err(Error::lost(loss).on(&self.level.held.keys.name));
         // Matched by reference: if the command were moved out, each task that releases a lock would need room for it twice.
         match &step {
@@ -488,34 +468,10 @@ impl From<Guard<Fenced>> for Guard {
 }
 
 impl OwnLevel {
-    fn span(&self) -> Option<&HeldSpan> {
-        self.notes.as_ref()?.span.as_ref()
-    }
-
-    /// Notes that its level has been removed: requests from now on are not nested in it.
-    #[cold]
-    fn leaves_order(&mut self) {
-        let tree = self.notes.as_mut().and_then(|notes| notes.in_order.take());
-        if let Some(tree) = tree {
-            self.held.handle.leaves_order(tree, self.held.level);
-        }
-    }
-
-    #[cold]
-    fn end_notes(&mut self) {
-        self.leaves_order();
-        if let (Some(span), Some(loss)) = (self.span(), self.held.signal.loss()) {
-            span.lost(loss);
-        }
-    }
-
     /// Releases a nested level, if nothing has to be sent or awaited for it. Returns whether it did.
     fn ends_here(&mut self) -> bool {
         let Held { handle, keys, id, level, .. } = &self.held;
         self.released = self.depth > 1 && handle.unnest(keys, *id, *level);
-        if self.released && self.notes.is_some() {
-            self.leaves_order();
-        }
         self.released
     }
 }
@@ -526,8 +482,10 @@ impl Drop for OwnLevel {
             // The level is removed at once. The release is sent here or by the background.
             self.held.handle.let_go(&self.held.keys, self.held.id, self.held.level);
         }
-        if self.notes.is_some() {
-            self.end_notes();
+        if let Some(span) = &self.span
+            && let Some(loss) = self.held.signal.loss()
+        {
+            span.lost(loss);
         }
     }
 }

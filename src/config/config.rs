@@ -60,7 +60,6 @@ const LOCAL_HANDOFF: Duration = Duration::from_millis(10);
 ///     // .metric_label(|name| …), none by default
 ///     // .credentials(|| …), none by default
 ///     // .address_map(|host, port| …), none by default, for a `cluster` or a `sentinel`
-///     .warn_lock_order(cfg!(debug_assertions))
 ///     .connect()
 ///     .await?;
 /// locks.mutex("stock:42").run(async |_| {}).await?; // its key is `app:stock:42`
@@ -88,7 +87,6 @@ pub struct Builder {
     holder_name: Option<String>,
     warn_after: Option<Duration>,
     grouping: Option<Grouping>,
-    warn_lock_order: bool,
     fair: bool,
     provider: Option<Provider>,
     address_map: AddressMap,
@@ -155,8 +153,6 @@ pub(crate) struct Config {
     pub(crate) warn_after: Option<WarnAfter>,
     /// Which locks are counted together. `None` means all.
     pub(crate) grouping: Option<Grouping>,
-    /// Whether locks that are taken in two orders are reported.
-    pub(crate) warn_lock_order: bool,
     /// Whether processes wait in a line that the server keeps.
     fair: bool,
     /// The provider that is asked for credentials. `None` if they are in the URLs.
@@ -187,7 +183,6 @@ impl Builder {
             holder_name: None,
             warn_after: None,
             grouping: None,
-            warn_lock_order: cfg!(debug_assertions),
             fair: true,
             provider: None,
             address_map: AddressMap::NONE,
@@ -576,31 +571,6 @@ impl Builder {
         self
     }
 
-    /// Sets whether a `tracing` warning reports two locks that this process takes in both orders. Default: in builds with debug
-    /// assertions.
-    ///
-    /// If one task holds A and asks for B, and another holds B and asks for A, they wait for each other until a `within` or a lease
-    /// ends it. The warning comes before that happens, as soon as both orders were seen, once for each pair, and has the four
-    /// places in the code. Names are compared by their [`metric_label`](Builder::metric_label), if one is set, and locks of one
-    /// group have no order. [The guide](crate::guide::several#the-order-of-locks) describes what is seen, and what is not.
-    ///
-    /// Each request costs a look at the holds of its owner, and the pairs that were seen take memory, at most 2048 of them.
-    /// Requests of an owner that has more than 32 guards and runs are not compared.
-    ///
-    /// ```
-    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
-    /// use nestlock::{Locks, Memory};
-    /// let locks = Locks::builder(Memory::new()).warn_lock_order(true).connect().await?;
-    /// let (stock, order) = (locks.mutex("stock:42"), locks.mutex("order:7"));
-    /// stock.run(|_| order.run(async |_| {})).await??;
-    /// order.run(|_| stock.run(async |_| {})).await??; // a warning: `stock:42` is asked for while `order:7` is held
-    /// # Ok(()) }
-    /// ```
-    pub fn warn_lock_order(mut self, on: bool) -> Self {
-        self.warn_lock_order = on;
-        self
-    }
-
     pub(crate) fn check(self) -> Result<Config> {
         let drift = limits::drift(self.drift)?;
         let lease = Lease::new("lease", self.lease, drift)?;
@@ -640,7 +610,6 @@ impl Builder {
             holder_name,
             warn_after,
             grouping: self.grouping,
-            warn_lock_order: self.warn_lock_order,
             fair: self.fair,
             provider: self.provider,
             address_map,
@@ -740,7 +709,6 @@ impl Config {
             holder_name: None,
             warn_after: Some(WarnAfter { first: Duration::from_secs(5), again: Lease::DEFAULT.duration() }),
             grouping: None,
-            warn_lock_order: cfg!(debug_assertions),
             fair: true,
             provider: None,
             address_map: AddressMap::NONE,

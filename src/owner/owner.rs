@@ -226,19 +226,6 @@ impl Owner {
         at.clone()
     }
 
-    /// Returns the owner itself or, if its last scope has ended, its nearest live ancestor.
-    pub(crate) fn living(&self) -> &Owner {
-        let mut at = self;
-        while let Kind::Made(node) = &at.0 {
-            match &node.parent {
-                Some(parent) if !lock(&node.scopes).is_live() => at = parent,
-                // A root that has ended keeps its holds, since it has no heir.
-                _ => break,
-            }
-        }
-        at
-    }
-
     /// Undoes one [`settle_at`](Owner::settle_at).
     pub(crate) fn forget(&self, position: &Position) {
         if let Kind::Made(node) = &self.0 {

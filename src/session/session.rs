@@ -12,19 +12,15 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::base::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
 use crate::base::meter::{self, Sample};
-use crate::base::telemetry::Place;
 use crate::base::{Events, Moment, Mutex, after, lock, telemetry};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
-use crate::owner::{Owner, OwnerEnds, Tree};
+use crate::owner::{Owner, OwnerEnds};
 use crate::quorum::Quorum;
 use crate::session::clock::Clock;
 use crate::session::hints::Hints;
 use crate::session::pulse::Pulse;
-use crate::table::{
-    Grant, HEAD_PATIENCE, Inversion, LockEntry, LockOrder, LockTable, LogEvent, Named, Timing, VisitEffects,
-    retry_pause,
-};
+use crate::table::{Grant, HEAD_PATIENCE, LockEntry, LockTable, LogEvent, Timing, VisitEffects, retry_pause};
 use crate::wire::Pending;
 use crate::wire::keys::Keys;
 
@@ -44,8 +40,6 @@ pub(crate) struct Session {
     /// Notified whenever the background has done something; `close` waits on it.
     pub(crate) progress: Notify,
     pub(super) table: Mutex<LockTable>,
-    /// `None` if nobody watches the order.
-    order: Option<Mutex<LockOrder>>,
     pub(crate) hints: Hints,
     clock: Clock,
     stage: AtomicU8,
@@ -98,7 +92,6 @@ impl Session {
         let hints = Hints::new(&config.prefix, &uuid, line);
         let takeover = quorum.is_portable().then_some(TAKEOVER);
         let runtime = runtime::Handle::try_current().ok().filter(|_| !quorum.is_portable());
-        let order = config.warn_lock_order.then(Mutex::default);
         let pulse = Pulse::new(config.stands_in());
         Arc::new_cyclic(|me| Session {
             config,
@@ -108,7 +101,6 @@ impl Session {
             nudge: Notify::new(),
             progress: Notify::new(),
             table: Mutex::new(LockTable::new(timing, takeover)),
-            order,
             hints,
             clock,
             stage: AtomicU8::new(Stage::Open as u8),
@@ -426,51 +418,6 @@ impl Session {
     /// Returns the error of a request that would wait in the child of a fork, where nobody ends its wait.
     pub(crate) fn check_process(&self) -> Result<(), Error> {
         self.quorum.check_process()
-    }
-
-    /// Returns whether the order in which owners take locks is watched.
-    pub(crate) fn watches_order(&self) -> bool {
-        self.order.is_some()
-    }
-
-    fn named(&self, name: &Arc<str>, location: Place) -> Named {
-        let group = match &self.config.grouping {
-            Some(grouping) => grouping.group_of(name).into(),
-            None => name.clone(),
-        };
-        Named { name: name.clone(), group, location }
-    }
-
-    /// Notes that an owner requests a lock and waits for it if it is held. Reports locks that are taken in both orders. `began`: see
-    /// [`LockOrder::asks`].
-    pub(crate) fn asks_in_order(&self, owner: &Owner, name: &Arc<str>, location: Place, began: u64) {
-        let Some(order) = &self.order else { return };
-        let asked = self.named(name, location);
-        let inversions = lock(order).asks(owner, &asked, began);
-        for Inversion { outer, inner, before } in inversions {
-            telemetry::lock_order((&outer.0, outer.1), (&inner.0, inner.1), before);
-        }
-    }
-
-    /// Notes that a level was granted to this owner. The result is for [`leaves_order`](Session::leaves_order).
-    pub(crate) fn holds_in_order(
-        &self,
-        level: u64,
-        owner: &Owner,
-        name: &Arc<str>,
-        location: Place,
-    ) -> Option<Tree> {
-        let order = self.order.as_ref()?;
-        let named = self.named(name, location);
-        Some(lock(order).holds(level, owner.clone(), named))
-    }
-
-    /// Notes that the guard of the level is gone.
-    pub(crate) fn leaves_order(&self, tree: Tree, level: u64) {
-        if let Some(order) = &self.order {
-            // Dropped while nothing is locked: it may be the last reference to its owner.
-            let _gone = lock(order).leaves(tree, level);
-        }
     }
 
     /// Returns the system that keeps the locks, by OpenTelemetry's name, or `None` if this process does.

@@ -4,7 +4,6 @@ mod checks;
 mod drops;
 mod leases;
 mod losses;
-mod order;
 mod polls;
 mod replies;
 mod runtimes;
