@@ -2,6 +2,7 @@
 //! order in which a request goes through them: it waits for its turn, sends its acquire, and acts on the answer.
 
 use std::future::{Future, poll_fn};
+use std::ops::ControlFlow;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -16,7 +17,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::backend::why_late;
 use crate::base::meter::{self, Sample, Waiting};
 use crate::base::telemetry::{self, AcquireSpan};
-use crate::base::{Failure, Lease, LossSignal, Moment, Outcome, Spread, after, limit};
+use crate::base::{Failure, Lease, Moment, Outcome, Spread, after, limit};
 use crate::client::call::CallOptions;
 use crate::client::guard::Guard;
 use crate::client::hold_times::Times;
@@ -27,8 +28,8 @@ use crate::holder::Shown;
 use crate::owner::Owner;
 use crate::session::{Handle, Session, clock};
 use crate::table::{
-    AcquireParams, Admission, Ambiguous, Grant, LockEntry, Meaning, NewLevel, NotHeld, Owned, Pause, Polled,
-    Waiter,
+    AcquireParams, Admission, Ambiguous, Grant, Grantee, LockEntry, Meaning, NewLevel, NotHeld, Owned, Pause,
+    Polled, Waiter,
 };
 use crate::wire::keys::{self, Keys};
 use crate::wire::{Fence, Pending, Reply, Token};
@@ -250,16 +251,12 @@ struct Acquire {
     behind_since: Option<Instant>,
 }
 
-/// What a request finds when it checks whether it is its turn.
-enum Look {
-    /// It is its turn: send this command.
+/// What a request does when it is its turn.
+enum Turn {
+    /// It sends this command.
     Ask(Pending),
-    /// It is its turn, and it has taken over the hold of another owner of this process.
+    /// It returns this guard: it has taken over the hold of another owner of this process, or has entered that of its tree.
     Granted(Guard),
-    /// It is not its turn, and its time is over.
-    Over,
-    /// It is not its turn: it waits until it is woken, or until this time.
-    Wait(Option<Instant>),
 }
 
 /// The results of a request's attempts so far. Boxed, since a request that waits in line has made none.
@@ -316,20 +313,6 @@ impl Drop for Sent {
     }
 }
 
-/// How a request's turn begins.
-enum Turn {
-    Ask(Pending),
-    Granted(Guard),
-}
-
-/// What became of one attempt.
-enum Attempt {
-    Granted(Guard),
-    Again,
-    /// The time for the request is over, and there is no answer yet.
-    Over,
-}
-
 /// How much longer than one node timeout a single attempt waits, so that the master's own error, which is more precise, comes
 /// first.
 const GRACE: Duration = Duration::from_millis(10);
@@ -378,19 +361,18 @@ impl Acquire {
 
     async fn until_granted(&mut self) -> Result<Guard, NotGranted> {
         loop {
-            // Boxed, since requests that wait in line have no attempt and need no room for one.
-            let attempt = match self.until_admitted().await? {
-                Some(Turn::Ask(pending)) => Box::pin(self.attempt(pending)),
-                Some(Turn::Granted(guard)) => return Ok(self.granted_to(guard)),
-                None => return Err(self.over(None)),
+            let granted = match self.until_admitted().await? {
+                // Boxed, since requests that wait in line have no attempt and need no room for one.
+                Turn::Ask(pending) => Box::pin(self.attempt(pending)).await?,
+                Turn::Granted(guard) => Some(guard),
             };
-            match attempt.await? {
-                Attempt::Granted(guard) => return Ok(self.granted_to(guard)),
-                Attempt::Over => return Err(self.over(Some(self.not_in_time()))),
-                Attempt::Again if !self.has_failed() && self.is_over() => {
-                    return Err(self.busy_too_long());
-                }
-                Attempt::Again => {}
+            if let Some(guard) = granted {
+                // The grant took the request out of its line.
+                self.id = None;
+                return Ok(guard);
+            }
+            if !self.has_failed() && self.is_over() {
+                return Err(self.busy_too_long());
             }
         }
     }
@@ -411,14 +393,8 @@ impl Acquire {
         self.last_failure().or_else(|| if is_held { None } else { away() })
     }
 
-    /// Notes that the grant took the request out of its line.
-    fn granted_to(&mut self, guard: Guard) -> Guard {
-        self.id = None;
-        guard
-    }
-
-    /// Waits for this request's turn. Returns `None` if its time is over first.
-    async fn until_admitted(&mut self) -> Result<Option<Turn>> {
+    /// Waits for this request's turn.
+    async fn until_admitted(&mut self) -> Result<Turn, NotGranted> {
         // Most requests never sleep.
         let mut nap = pin!(None::<Sleep>);
         poll_fn(|cx| {
@@ -431,10 +407,8 @@ impl Acquire {
             }
             loop {
                 let until = match self.look(cx.waker(), accepts_handoff)? {
-                    Look::Ask(pending) => return Poll::Ready(Ok(Some(Turn::Ask(pending)))),
-                    Look::Granted(guard) => return Poll::Ready(Ok(Some(Turn::Granted(guard)))),
-                    Look::Over => return Poll::Ready(Ok(None)),
-                    Look::Wait(until) => until,
+                    ControlFlow::Break(turn) => return Poll::Ready(Ok(turn)),
+                    ControlFlow::Continue(until) => until,
                 };
                 let Some(until) = until else { return Poll::Pending };
                 match nap.as_mut().as_pin_mut() {
@@ -449,9 +423,13 @@ impl Acquire {
         .await
     }
 
-    /// Returns whether it is this request's turn and, if not, when to look again at the latest. The first look enters the line. With
+    /// Returns its turn or, if it has to wait, when to look again at the latest. The first look enters the line. With
     /// `accepts_handoff`, it may take over a hold that another owner of this process offers.
-    fn look(&mut self, waker: &Waker, accepts_handoff: bool) -> Result<Look> {
+    fn look(
+        &mut self,
+        waker: &Waker,
+        accepts_handoff: bool,
+    ) -> Result<ControlFlow<Turn, Option<Instant>>, NotGranted> {
         let session = &self.options.handle;
         session.check_open()?;
         let (uuid, counter) = (&*session.uuid, || self.options.fence());
@@ -524,8 +502,7 @@ impl Acquire {
                 let taken = match turn {
                     // A forked copy of the process takes nothing over; it would not send a command either.
                     Admission::Take(hold) => session.check_process().map(|()| {
-                        let (level, signal) = (number(), Arc::<LossSignal>::default());
-                        let new = self.new_level(level, signal, None);
+                        let new = self.new_level(number(), None);
                         entry.take(id, hold, &new, at)
                     }),
                     _ => Ok(None),
@@ -541,50 +518,67 @@ impl Acquire {
                 session.visit(&self.options.keys, |entry, _, _| entry.waits_in(id, context))
             }));
         }
-        let now = at.by_tokio();
-        let late = self.limit.is_some_and(|limit| limit <= now);
         let behind = matches!(turn, Admission::Wait { refused: false, .. });
-        self.behind_since = behind.then(|| self.behind_since.unwrap_or(now));
+        self.behind_since = behind.then(|| self.behind_since.unwrap_or_else(|| at.by_tokio()));
         if let Some((granted, _spent)) = taken? {
-            return Ok(Look::Granted(self.guard(granted)));
+            return Ok(ControlFlow::Break(Turn::Granted(self.guard(granted))));
         }
         match turn {
-            Admission::Ask(pending) => Ok(Look::Ask(pending)),
+            Admission::Ask(pending) => Ok(ControlFlow::Break(Turn::Ask(pending))),
             // The offer is gone: look again for what there is to do now.
-            Admission::Take(_) => Ok(Look::Wait(Some(now))),
-            Admission::Lost(loss) => Err(Error::lost(loss)),
-            Admission::Unfenced => Err(Error::new(ErrorKind::Misuse, UNFENCED)),
-            Admission::Ambiguous => Err(Error::new(ErrorKind::Ambiguous, AMBIGUOUS)),
-            Admission::Wait { refused: true, .. } if self.single_attempt || late => Ok(Look::Over),
-            Admission::Wait { refused: true, until } => {
-                session.check_process()?;
-                self.options.mark_waiting();
-                self.waiting.begin(&self.options.keys.name, session.config.grouping.as_ref());
-                // It sleeps in slices, like every wait for the end of a lease, since the machine may sleep past it.
-                let until = until.map(|until| at.nap(until));
-                let again = session.takeover_pause().map(|pause| after(now, 10 * pause));
-                Ok(Look::Wait(until.into_iter().chain(self.limit).chain(again).min()))
+            Admission::Take(_) => Ok(ControlFlow::Continue(Some(at.by_tokio()))),
+            Admission::Lost(loss) => Err(Error::lost(loss).into()),
+            Admission::Unfenced => Err(Error::new(ErrorKind::Misuse, UNFENCED).into()),
+            Admission::Ambiguous => Err(Error::new(ErrorKind::Ambiguous, AMBIGUOUS).into()),
+            Admission::Wait { until, refused: true } => {
+                self.wait_for_others(until, at).map(ControlFlow::Continue)
             }
-            Admission::Wait { refused: false, until } => {
-                session.check_process()?;
-                // It gives up even if the server answers: a full server may put off the command before this one for ever.
-                let patience = session.timing.patience.max(session.config.unavailable_after);
-                let stuck = self.behind_since.is_some_and(|since| after(since, patience) <= now);
-                if let Some(error) =
-                    session.outage_since(&self.options.keys, self.began).or_else(|| stuck.then(unanswered))
-                {
-                    return Err(error);
-                }
-                if late {
-                    return self.failure_at_end(Some(unanswered())).map_or(Ok(Look::Over), Err);
-                }
-                let until = until.map(|until| at.nap(until)).filter(|until| *until > now);
-                let node_timeout = session.config.node_timeout;
-                let again = session.takeover_pause().map_or(node_timeout, |pause| pause.min(node_timeout));
-                let again = after(now, again);
-                Ok(Look::Wait(until.into_iter().chain(self.limit).chain([again]).min()))
+            Admission::Wait { until, refused: false } => {
+                self.wait_for_command(until, at).map(ControlFlow::Continue)
             }
         }
+    }
+
+    /// Returns when a request that waits for others looks again. `until`: when it has to.
+    fn wait_for_others(&mut self, until: Option<Instant>, at: Moment) -> Result<Option<Instant>, NotGranted> {
+        let now = at.by_tokio();
+        if self.single_attempt || self.limit.is_some_and(|limit| limit <= now) {
+            return Err(self.over(None));
+        }
+        let session = &self.options.handle;
+        session.check_process()?;
+        self.options.mark_waiting();
+        self.waiting.begin(&self.options.keys.name, session.config.grouping.as_ref());
+        // It sleeps in slices, like every wait for the end of a lease, since the machine may sleep past it.
+        let until = until.map(|until| at.nap(until));
+        let again = session.takeover_pause().map(|pause| after(now, 10 * pause));
+        Ok(until.into_iter().chain(self.limit).chain(again).min())
+    }
+
+    /// Returns when a request that waits for a command of this process looks again. `until`: when it has to.
+    fn wait_for_command(
+        &mut self,
+        until: Option<Instant>,
+        at: Moment,
+    ) -> Result<Option<Instant>, NotGranted> {
+        let now = at.by_tokio();
+        let session = &self.options.handle;
+        session.check_process()?;
+        // It gives up even if the server answers: a full server may put off the command before this one for ever.
+        let patience = session.timing.patience.max(session.config.unavailable_after);
+        let stuck = self.behind_since.is_some_and(|since| after(since, patience) <= now);
+        if let Some(error) =
+            session.outage_since(&self.options.keys, self.began).or_else(|| stuck.then(unanswered))
+        {
+            return Err(error.into());
+        }
+        if self.limit.is_some_and(|limit| limit <= now) {
+            return Err(self.over(Some(unanswered())));
+        }
+        let until = until.map(|until| at.nap(until)).filter(|until| *until > now);
+        let node_timeout = session.config.node_timeout;
+        let again = session.takeover_pause().map_or(node_timeout, |pause| pause.min(node_timeout));
+        Ok(until.into_iter().chain(self.limit).chain([after(now, again)]).min())
     }
 
     /// Returns whether an attempt that is made now also asks who has the lock: if its answer may be the last one before the time is
@@ -600,8 +594,11 @@ impl Acquire {
         }
     }
 
-    /// Sends one acquire. Its undo is armed before it is sent, since a dropped future may leave the command running.
-    fn attempt(&mut self, pending: Pending) -> impl Future<Output = Result<Attempt>> + Send {
+    /// Sends one acquire, and returns the guard if it was granted. Its undo is armed before it is sent, since a dropped future may leave the command running.
+    fn attempt(
+        &mut self,
+        pending: Pending,
+    ) -> impl Future<Output = Result<Option<Guard>, NotGranted>> + Send {
         let mut sent = Sent { session: self.options.handle.clone(), pending, is_open: true };
         // Not an `async fn`, which would need room for the command twice.
         async move {
@@ -609,18 +606,20 @@ impl Acquire {
             let Some((verdict, _stragglers)) = self.answer_of(pin!(sent.session.ask(&sent.pending))).await
             else {
                 // The command is undone like that of a dropped request.
-                return Ok(Attempt::Over);
+                drop(sent);
+                return Err(self.over(Some(self.not_in_time())));
             };
             sent.is_open = false;
             let pending = &sent.pending;
             match verdict.result {
                 Ok(ref reply @ (Reply::Busy(left, _) | Reply::InLine(left, ..))) => {
                     self.busy(pending, (reply, left), verdict.spread, verdict.split);
-                    Ok(self.again())
+                    self.failures_end();
                 }
-                Ok(reply) => self.answered(pending, &reply, (verdict.spread, verdict.token)),
-                Err(failure) => self.failed(pending, failure, verdict.spread),
+                Ok(reply) => return Ok(self.answered(pending, &reply, (verdict.spread, verdict.token))?),
+                Err(failure) => self.failed(pending, failure, verdict.spread)?,
             }
+            Ok(None)
         }
     }
 
@@ -672,7 +671,7 @@ impl Acquire {
         pending: &Pending,
         reply: &Reply,
         (spread, token): (Spread, Option<Token>),
-    ) -> Result<Attempt> {
+    ) -> Result<Option<Guard>> {
         if let Some(foreign) = self.options.foreign(reply) {
             self.visit(|entry, _, at| entry.conclude(pending, Ok(reply), spread, at));
             return Err(foreign);
@@ -684,10 +683,10 @@ impl Acquire {
                     entry.asks_anew(self.id());
                     entry.conclude(pending, Ok(reply), spread, at)
                 });
-                match meaning {
-                    Meaning::Lost(loss) => Err(Error::lost(loss)),
-                    _ => Ok(self.again()),
+                if let Meaning::Lost(loss) = meaning {
+                    return Err(Error::lost(loss));
                 }
+                self.failures_end();
             }
             // Granted, maybe with a token.
             _ => {
@@ -699,37 +698,35 @@ impl Acquire {
                     });
                 })?;
                 match self.granted(pending, spread, token) {
-                    Ok(guard) => Ok(Attempt::Granted(guard)),
-                    Err(NotHeld::Taken) => Ok(self.again()),
+                    Ok(guard) => return Ok(Some(guard)),
+                    Err(NotHeld::Taken) => self.failures_end(),
                     // This attempt does not count as answered: 1. The masters take longer than the lease. 2. Each grant is over
                     // before its answer is read, and is undone. 3. The next one would be asked for at once, and so on for ever.
-                    Err(NotHeld::Late) => self.unsuccessful(pending, self.too_late(), true),
+                    Err(NotHeld::Late) => self.unsuccessful(pending, self.too_late(), true)?,
                 }
             }
         }
+        Ok(None)
     }
 
     fn granted(&mut self, pending: &Pending, spread: Spread, token: Option<Token>) -> Result<Guard, NotHeld> {
-        let signal = Arc::new(LossSignal::default());
         let granted = self.visit(|entry, number, at| {
-            let level = number();
-            let new = self.new_level(level, signal.clone(), token.map(|token| token.highest));
-            Ok((level, entry.granted(self.id(), pending, &new, spread, at)?))
+            let new = self.new_level(number(), token.map(|token| token.highest));
+            entry.granted(&Grantee::Waiter(self.id()), pending, &new, spread, at)
         });
-        let (level, (depth, token, _spent)) = granted?;
+        let (granted, _spent) = granted?;
         let polls_at = self.backoff.as_ref().and_then(|backoff| backoff.polls_at);
         if polls_at.is_some_and(|at| at <= pending.sent) {
             // 1. This process is subscribed at a node, which leaves the cluster. 2. The lock is released; no message arrives. 3. The
             // poll finds it free. So messages may not arrive there.
             self.options.handle.quorum.doubt_messages();
         }
-        let field = pending.call.field.clone();
-        Ok(self.guard(Grant { hold: pending.hold, level, depth, token, field, signal }))
+        Ok(self.guard(granted))
     }
 
-    fn new_level(&self, level: u64, signal: Arc<LossSignal>, token: Option<u64>) -> NewLevel {
+    fn new_level(&self, level: u64, token: Option<u64>) -> NewLevel {
         let Times { fixed_lease, max_hold, at_least } = self.options.call.times.get();
-        NewLevel { level, lease: self.lease, fixed: fixed_lease.is_some(), max_hold, at_least, signal, token }
+        NewLevel { level, lease: self.lease, fixed: fixed_lease.is_some(), max_hold, at_least, token }
     }
 
     fn guard(&self, granted: Grant) -> Guard {
@@ -793,7 +790,7 @@ impl Acquire {
         }
     }
 
-    fn failed(&mut self, pending: &Pending, failure: Failure, spread: Spread) -> Result<Attempt> {
+    fn failed(&mut self, pending: &Pending, failure: Failure, spread: Spread) -> Result<()> {
         let Failure { outcome, error } = failure;
         // Masters that have not answered yet may still grant it.
         self.visit(|entry, _, at| entry.conclude(pending, Err(outcome), spread, at));
@@ -803,7 +800,7 @@ impl Acquire {
 
     /// Handles a failed attempt: another one follows after a pause, unless the time for the request is over. `leaves_traces`: the
     /// attempt may have left something on a master, which is ended there.
-    fn unsuccessful(&mut self, pending: &Pending, error: Error, leaves_traces: bool) -> Result<Attempt> {
+    fn unsuccessful(&mut self, pending: &Pending, error: Error, leaves_traces: bool) -> Result<()> {
         let session = self.options.handle.clone();
         let now = Instant::now();
         // The lock's outage alone does not bound this: 1. A full server refuses a re-entry. 2. It answers the renewal of the hold.
@@ -835,15 +832,14 @@ impl Acquire {
         backoff.pauses_until(until);
         backoff.last_failure = Some(error);
         self.mark_waiting();
-        Ok(Attempt::Again)
+        Ok(())
     }
 
-    /// Goes on to the next attempt. This one was answered, so the failures before it no longer count.
-    fn again(&mut self) -> Attempt {
+    /// Called when an attempt was answered: failures before it no longer count.
+    fn failures_end(&mut self) {
         if let Some(backoff) = &mut self.backoff {
             (backoff.last_failure, backoff.failing_since) = (None, None);
         }
-        Attempt::Again
     }
 
     fn mark_waiting(&mut self) {

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use tokio::runtime;
 use tokio::task::yield_now;
 
-use crate::base::{LossSignal, Outcome, telemetry};
+use crate::base::{Outcome, telemetry};
 use crate::client::acquire::Sent;
 use crate::client::claim::Claim;
 use crate::client::guard::Guard;
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::Owner;
 use crate::session::Handle;
-use crate::table::{Grant, NewLevel};
+use crate::table::{Grantee, NewLevel};
 use crate::wire::Reply;
 use crate::wire::keys::{self, Keys};
 
@@ -54,19 +54,15 @@ pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Re
         .check_open()
         .inspect_err(|_| conclude(Err(Outcome::Unknown)))
         .map_err(|error| error.on(&keys.name))?;
-    let (owner, signal) = (Owner::current(), Arc::<LossSignal>::default());
+    let owner = Owner::current();
     let granted = handle.visit(&keys, |entry, number, at| {
-        let (level, signal) = (number(), signal.clone());
-        let (fixed, max_hold, at_least, token) = (false, None, None, None);
-        let new = NewLevel { level, lease, fixed, max_hold, at_least, signal, token };
-        entry.resumed(pending, &new, &owner, verdict.spread, at).then_some(level)
+        let new = NewLevel::renewed(number(), lease);
+        entry.granted(&Grantee::Resumes(&owner), pending, &new, verdict.spread, at)
     });
-    let Some(level) = granted else {
+    let Ok((granted, _spent)) = granted else {
         let message = "resumed, but the answer was read too late, so the hold was ended; take the lock again";
         return Err(Error::new(ErrorKind::Unavailable, message).on(&keys.name));
     };
-    let (hold, field) = (pending.hold, pending.call.field.clone());
-    let granted = Grant { hold, level, depth: 1, token: None, field, signal };
     let mut guard = Guard::new(handle.clone(), keys.clone(), granted);
     if telemetry::has_spans() {
         guard.begin_span();

@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::base::meter::Sample;
-use crate::base::{Lease, LossSignal, Moment, Spread, Stamp, after, limit};
+use crate::base::{Lease, Moment, after};
 use crate::error::Loss;
 use crate::owner::Owner;
 use crate::table::effects::LogEvent;
-use crate::table::entry::{LockEntry, is_of_tree, may_enter};
+use crate::table::entry::{LockEntry, is_of_tree};
 use crate::table::hold::{Hold, Sender};
-use crate::table::level::{Level, Polled};
+use crate::table::level::Level;
 use crate::table::queue::{Ambiguous, Waiter, WaiterState};
 use crate::wire::{self, Action, Fence, Line, Pending};
 
@@ -37,15 +36,6 @@ pub(crate) enum Admission {
     Unfenced,
     /// It may be nested in a level of its owner, or stand beside it in another branch.
     Ambiguous,
-}
-
-/// Why a grant is no hold.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum NotHeld {
-    /// Its lease was over before its answer was looked at.
-    Late,
-    /// It was given up before, or taken away.
-    Taken,
 }
 
 /// What [`LockEntry::admit`] needs from the request's options and the session.
@@ -78,53 +68,6 @@ pub(crate) enum Pause {
     Notified { until: Instant, soon: Instant },
     /// Until then.
     Polling(Instant),
-}
-
-/// The level that a grant makes.
-pub(crate) struct NewLevel {
-    pub(crate) level: u64,
-    pub(crate) lease: Lease,
-    pub(crate) fixed: bool,
-    pub(crate) max_hold: Option<Duration>,
-    /// Nobody else may get the lock for this long.
-    pub(crate) at_least: Option<Duration>,
-    pub(crate) signal: Arc<LossSignal>,
-    /// The token that the masters gave with the grant.
-    pub(crate) token: Option<u64>,
-}
-
-impl NewLevel {
-    /// Makes a watched level without a request.
-    pub(super) fn level_of(&self, owner: Owner) -> Level {
-        let (until, max_hold, bare, branch, watched) = (None, None, true, false, true);
-        let polled = Polled::default();
-        Level {
-            id: self.level,
-            owner,
-            bare,
-            polled,
-            branch,
-            watched,
-            until,
-            max_hold,
-            signal: self.signal.clone(),
-        }
-    }
-
-    /// Makes the level of this request. `ends`: when a fixed lease is over. `from`: the start of its time.
-    pub(super) fn level(&self, request: &Waiter, ends: Instant, from: Instant) -> Level {
-        Level {
-            id: self.level,
-            owner: request.owner.clone(),
-            bare: request.bare,
-            polled: request.through,
-            branch: request.branch,
-            watched: !self.fixed,
-            until: self.fixed.then(|| ends.into()),
-            max_hold: self.max_hold.and_then(|longest| limit(from, longest)).map(Stamp::from),
-            signal: self.signal.clone(),
-        }
-    }
 }
 
 impl LockEntry {
@@ -377,106 +320,10 @@ impl LockEntry {
         self.set_phase(id, WaiterState::Waiting);
     }
 
-    /// Called when the acquire was granted. If nobody needs the grant any more, it is undone.
-    pub(crate) fn granted(
-        &mut self,
-        id: u64,
-        pending: &Pending,
-        new: &NewLevel,
-        spread: Spread,
-        at: Moment,
-    ) -> Result<(u32, Option<u64>, Waiter), NotHeld> {
-        self.end_late(pending.hold, at);
-        // A hold that was requested later, and lives: this grant was taken away before it was looked at.
-        let newer = |hold: &&Hold| hold.id > pending.hold && (hold.lives() || hold.is_offered());
-        let newer = self.holds.iter().find(newer).map(|hold| hold.id);
-        if let Some(hold) = self.hold(pending.hold) {
-            hold.may_be_made_late(pending, spread);
-        }
-        let under_way = |hold: &&mut Hold| hold.id == pending.hold && hold.under_way(pending.command_id);
-        let Some(hold) = self.holds.iter_mut().find(under_way) else {
-            self.made_late(pending, at.now);
-            self.asks_anew(id);
-            return Err(NotHeld::Taken);
-        };
-        let doubted = hold.finish(pending.command_id, at.now).is_some_and(|command| command.doubted);
-        hold.in_line = false;
-        let ends = new.lease.valid_until(pending.sent, hold.timing.drift);
-        let over = if hold.levels.is_empty() { ends } else { hold.end() };
-        let taken = hold.loss().is_some() || newer.is_some();
-        // 1. A child asks to re-enter. 2. Its last scope ends: the request is its parent's, and another branch of that one holds.
-        // Or 2. the level that it would be nested in ends.
-        let may_enter = |request: &Waiter| {
-            let above = hold.levels.is_empty() || hold.levels_of(&request.owner).next().is_some();
-            above && (hold.levels.is_empty() || may_enter(request, hold))
-        };
-        let entered = self.queue.get(id).is_some_and(may_enter);
-        let in_time = at.now < over && !taken;
-        let Some(request) = (in_time && entered).then(|| self.queue.leave(id)).flatten() else {
-            hold.granted_in_vain(new.lease, at.now);
-            let late = entered && !taken;
-            // 1. The newer hold is forced away. 2. This acquire runs, late. So the newer one is looked at.
-            self.doubt_hold(newer, at.now);
-            self.asks_anew(id);
-            return Err(if late { NotHeld::Late } else { NotHeld::Taken });
-        };
-        hold.confirmed(new.lease, pending.sent, at.slept);
-        let stands =
-            if let Action::Acquire { count, .. } = pending.call.action { count } else { hold.stands };
-        let level = new.level(&request, ends, pending.sent);
-        if hold.levels.is_empty() {
-            hold.offer.begin(at.now);
-            hold.since = at.now;
-            self.out.measure(Sample::Held);
-        }
-        if let Some(token) = new.token.filter(|_| hold.levels.is_empty()) {
-            hold.set_token(token);
-        }
-        hold.enter(level, stands);
-        // From now on, since the requester is notified of the grant no earlier.
-        new.at_least.into_iter().for_each(|longest| hold.keep_until(after(at.now, longest)));
-        if doubted {
-            // 1. It was granted. 2. The lock was forced away, or the server came back empty. 3. The grant is looked at.
-            hold.unsettle();
-            hold.retry_at = at.now;
-        }
-        hold.lacked_by(spread.lacking, at.now);
-        if let Action::Acquire { count: 1, .. } = pending.call.action {
-            hold.certainly_lacked_by(spread.absent);
-            self.contended = pending.call.line.is_some_and(|line| line.again);
-        }
-        let (depth, token) = (hold.count(), hold.token());
-        self.waits_no_more(id);
-        self.seen.clear(at.now);
-        self.outage.ends();
-        self.lose_others(pending.hold, at.now);
-        self.tree_asks_once_more();
-        self.wake_next(at.now);
-        Ok((depth, token, request))
-    }
-
     /// Keeps the lock of this hold from everybody else for this long from now.
     pub(crate) fn keep(&mut self, hold: u64, at_least: Duration, now: Instant) {
         if let Some(hold) = self.hold(hold) {
             hold.keep_until(after(now, at_least));
-        }
-    }
-
-    pub(super) fn doubt_hold(&mut self, id: Option<u64>, now: Instant) {
-        if let Some(hold) = self.holds.iter_mut().find(|hold| Some(hold.id) == id) {
-            hold.withdraw(now);
-            hold.doubt();
-            hold.unsettle();
-            hold.retry_at = now;
-        }
-    }
-
-    /// Marks holds as gone that were believed alive: a fresh grant shows that no other field is in the key.
-    pub(super) fn lose_others(&mut self, id: u64, now: Instant) {
-        let believed = |hold: &&Hold| hold.id != id && (hold.lives() || hold.is_offered());
-        let others = self.holds.iter().filter(believed).map(|hold| hold.id);
-        for other in others.collect::<Vec<_>>() {
-            self.lose(other, Loss::Gone, false, now);
         }
     }
 

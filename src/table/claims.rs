@@ -6,10 +6,8 @@ use std::task::Waker;
 use tokio::time::Instant;
 
 use crate::base::meter::Sample;
-use crate::base::{Lease, Moment, Spread};
+use crate::base::{Lease, Moment};
 use crate::error::Loss;
-use crate::owner::Owner;
-use crate::table::admission::NewLevel;
 use crate::table::entry::LockEntry;
 use crate::table::hold::Hold;
 use crate::wire::{self, Pending};
@@ -92,56 +90,6 @@ impl LockEntry {
             Hold::claimed(command_id, self.keys.clone(), fields, self.timing.clone(), lease, now);
         self.holds.push(hold);
         pending
-    }
-
-    /// Called when the claimed hold was moved to this process. If the answer came too late, the hold is ended. It does what
-    /// [`granted`](LockEntry::granted) does, for a caller that stands in no line.
-    pub(crate) fn resumed(
-        &mut self,
-        pending: &Pending,
-        new: &NewLevel,
-        owner: &Owner,
-        spread: Spread,
-        at: Moment,
-    ) -> bool {
-        let newer = |hold: &&Hold| hold.id > pending.hold && (hold.lives() || hold.is_offered());
-        let newer = self.holds.iter().find(newer).map(|hold| hold.id);
-        let position = self.position.clone();
-        if let Some(hold) = self.hold(pending.hold) {
-            hold.may_be_made_late(pending, spread);
-        }
-        let under_way = |hold: &&mut Hold| hold.id == pending.hold && hold.under_way(pending.command_id);
-        let Some(hold) = self.holds.iter_mut().find(under_way) else {
-            self.made_late(pending, at.now);
-            return false;
-        };
-        let doubted = hold.finish(pending.command_id, at.now).is_some_and(|command| command.doubted);
-        let ends = new.lease.valid_until(pending.sent, hold.timing.drift);
-        if at.now >= ends || hold.loss().is_some() || newer.is_some() {
-            hold.granted_in_vain(new.lease, at.now);
-            self.doubt_hold(newer, at.now);
-            self.sweep(at.now);
-            return false;
-        }
-        hold.confirmed(new.lease, pending.sent, at.slept);
-        let mut level = new.level_of(owner.settle_at(&position));
-        // 1. A branch of a task asks, and is refused. 2. Another branch of it resumes. 3. The first one would look nested in
-        // that.
-        level.branch = self.queue.prove_beside(&level.owner);
-        hold.enter(level, 1);
-        hold.offer.begin(at.now);
-        hold.since = at.now;
-        self.out.measure(Sample::Held);
-        if doubted {
-            hold.unsettle();
-            hold.retry_at = at.now;
-        }
-        hold.lacked_by(spread.lacking, at.now);
-        self.seen.clear(at.now);
-        self.lose_others(pending.hold, at.now);
-        self.tree_asks_once_more();
-        self.wake_next(at.now);
-        true
     }
 }
 

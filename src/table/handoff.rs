@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::base::meter::Sample;
-use crate::base::{Moment, after};
-use crate::table::admission::{AcquireParams, NewLevel};
-use crate::table::entry::{LockEntry, may_enter};
+use crate::base::after;
+use crate::table::admission::AcquireParams;
+use crate::table::entry::LockEntry;
 use crate::table::hold::{Hold, State};
-use crate::table::level::Grant;
 use crate::table::queue::{HEAD_PATIENCE, Waiter, WaiterState};
 use crate::wire::{Pending, Reply};
 
@@ -50,32 +48,6 @@ impl LockEntry {
         }
         self.withdraw(now);
         None
-    }
-
-    /// Has a request take over the hold that was offered to it, or enter the hold of its tree. Drop the returned request once
-    /// nothing is locked.
-    pub(crate) fn take(&mut self, id: u64, hold: u64, new: &NewLevel, at: Moment) -> Option<(Grant, Waiter)> {
-        let request = self.queue.get(id)?;
-        let enters = |one: &Hold| one.is_offered() || one.lives() && may_enter(request, one);
-        let hold = self.holds.iter_mut().find(|one| one.id == hold && enters(one))?;
-        let request = self.queue.leave(id)?;
-        // The masters have counted nothing.
-        let (first, stands) = (hold.levels.is_empty(), hold.stands);
-        // The level ends no later than the hold.
-        let ends = new.lease.valid_until(at.now, hold.timing.drift);
-        hold.enter(new.level(&request, ends, at.now), stands);
-        new.at_least.into_iter().for_each(|longest| hold.keep_until(after(at.now, longest)));
-        if first {
-            hold.offer.take();
-            hold.since = at.now;
-        }
-        let sample = if first { Sample::Held } else { Sample::Nested };
-        self.out.measure(sample);
-        let granted = hold.granted(new.level, new.signal.clone());
-        self.waits_no_more(id);
-        self.tree_asks_once_more();
-        self.wake_next(at.now);
-        Some((granted, request))
     }
 
     /// Ends an offered hold: it may be gone, or nobody is to take it.

@@ -425,18 +425,15 @@ impl Hold {
         }
     }
 
-    /// Adds a level that was granted. `stands`: the count that was requested. It may be more than is held now: a guard can be
-    /// dropped while a nested acquire is under way, and its release is sent after that one.
-    pub(super) fn enter(&mut self, level: Level, stands: u32) {
+    /// Adds a level that was granted, and returns what its guard needs. `stands`: the count that was requested. It may be more than is
+    /// held now: a guard can be dropped while a nested acquire is under way, and its release is sent after that one.
+    pub(super) fn enter(&mut self, level: Level, stands: u32) -> Grant {
         self.limited |= level.max_hold.is_some();
+        let (id, signal) = (level.id, level.signal.clone());
         self.levels.push(level);
         self.stands = stands;
-    }
-
-    /// Returns the parts of the guard of its innermost level, which was granted just now.
-    pub(super) fn granted(&self, level: u64, signal: Arc<LossSignal>) -> Grant {
         let (depth, token, field) = (self.count(), self.token(), self.field.clone());
-        Grant { hold: self.id, level, depth, token, field, signal }
+        Grant { hold: self.id, level: id, depth, token, field, signal }
     }
 
     /// Called when the outermost level was granted with this token.

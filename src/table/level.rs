@@ -107,7 +107,7 @@ pub(crate) struct Grant {
 
 impl Level {
     /// Makes the renewed level of a `run`.
-    pub(super) fn nested(id: u64, owner: Owner, signal: Arc<LossSignal>) -> Level {
+    pub(super) fn nested(id: u64, owner: Owner) -> Level {
         let (bare, branch, watched) = (false, false, true);
         Level {
             id,
@@ -118,7 +118,7 @@ impl Level {
             watched,
             until: None,
             max_hold: None,
-            signal,
+            signal: Arc::default(),
         }
     }
 }

@@ -1,8 +1,6 @@
 //! A nested level from which nothing else follows: it is added and removed by a look at its hold, without a place in the line.
 
-use std::sync::Arc;
-
-use crate::base::{LossSignal, Moment};
+use crate::base::Moment;
 use crate::owner::Owner;
 use crate::table::entry::LockEntry;
 use crate::table::hold::Hold;
@@ -40,11 +38,9 @@ impl LockEntry {
             return None;
         }
         *number += 1;
-        let signal = Arc::<LossSignal>::default();
-        let owner = owner.settle_at(&self.position);
+        let level = Level::nested(*number, owner.settle_at(&self.position));
         // The masters have counted nothing.
-        hold.enter(Level::nested(*number, owner, signal.clone()), hold.stands);
-        Some(hold.granted(*number, signal))
+        Some(hold.enter(level, hold.stands))
     }
 
     /// Removes the innermost level, as [`leave`](LockEntry::leave) would, if that releases it and nothing else follows. Drop the

@@ -9,7 +9,7 @@ use super::*;
 use crate::backend::{Backend, BoxFuture};
 use crate::base::{Failure, Lease, LossSignal, MasterSet, Outcome, Spread, atomic};
 use crate::memory::Memory;
-use crate::table::{AcquireParams, Admission, NewLevel, Pause, ReleaseStep, Waiter};
+use crate::table::{AcquireParams, Admission, Grantee, NewLevel, Pause, ReleaseStep, Waiter};
 use crate::wire::{Action, Call, Pending, Reply};
 
 fn in_all_orders(test: fn()) {
@@ -99,10 +99,10 @@ impl Session {
     fn is_granted(&self, keys: &Arc<Keys>, id: u64, pending: &Pending) -> u64 {
         let lease = self.timing.lease;
         self.visit(keys, |entry, number, at| {
-            let (level, signal) = (number(), Arc::<LossSignal>::default());
-            let new =
-                NewLevel { level, lease, fixed: false, max_hold: None, at_least: None, signal, token: None };
-            assert!(entry.granted(id, pending, &new, Spread::default(), at).is_ok());
+            let level = number();
+            let new = NewLevel::renewed(level, lease);
+            let grantee = Grantee::Waiter(id);
+            assert!(entry.granted(&grantee, pending, &new, Spread::default(), at).is_ok());
             level
         })
     }

@@ -3,8 +3,10 @@
 use std::task::Waker;
 
 use super::*;
-use crate::base::{Drift, LossSignal, MasterSet, Outcome};
+use crate::base::{Drift, LossSignal, MasterSet, Outcome, Spread};
+use crate::owner::Owner;
 use crate::table::admission::{AcquireParams, Admission};
+use crate::table::grant::{Grantee, NewLevel};
 use crate::table::outcome::{LateAnswer, Meaning, ReleaseStep};
 use crate::table::queue::Waiter;
 use crate::table::timing::Timing;
@@ -65,11 +67,9 @@ impl World {
         spread: Spread,
     ) -> Option<(u64, Arc<LossSignal>)> {
         self.number += 1;
-        let (level, signal) = (self.number, Arc::<LossSignal>::default());
-        let (fixed, max_hold, at_least, token) = (false, None, None, None);
-        let new =
-            NewLevel { level, lease: self.lease, fixed, max_hold, at_least, signal: signal.clone(), token };
-        self.entry.resumed(pending, &new, owner, spread, self.at).then_some((level, signal))
+        let new = NewLevel::renewed(self.number, self.lease);
+        let granted = self.entry.granted(&Grantee::Resumes(owner), pending, &new, spread, self.at);
+        granted.ok().map(|(granted, _)| (granted.level, granted.signal))
     }
 
     fn due(&mut self) -> Vec<Pending> {

@@ -18,8 +18,9 @@ use crate::base::meter::Sample;
 use crate::base::{Drift, Lease, LossSignal, MasterSet, Moment, Outcome, Spread};
 use crate::error::Loss;
 use crate::owner::OwnerEnds;
-use crate::table::admission::{AcquireParams, Admission, NewLevel, NotHeld, Pause};
+use crate::table::admission::{AcquireParams, Admission, Pause};
 use crate::table::effects::{Effects, LogEvent};
+use crate::table::grant::{Grantee, NewLevel, NotHeld};
 use crate::table::level::Grant;
 use crate::table::outcome::{LateAnswer, Meaning, ReleaseStep};
 use crate::table::timing::{Timing, WarnAfter};
@@ -307,17 +308,17 @@ impl World {
     /// The hold of another owner is this one's.
     fn takes(&mut self, at: usize, hold: u64) {
         let (moment, level) = (self.at(), self.number());
-        let (asker, signal) = (self.askers.remove(at), Arc::<LossSignal>::default());
+        let asker = self.askers.remove(at);
         let new = NewLevel {
             level,
             lease: asker.lease,
             fixed: asker.fixed,
             max_hold: asker.limit,
             at_least: None,
-            signal: signal.clone(),
             token: None,
         };
-        let (_granted, spent) = self.entry.take(asker.id, hold, &new, moment).expect("it is offered");
+        let (Grant { signal, .. }, spent) =
+            self.entry.take(asker.id, hold, &new, moment).expect("it is offered");
         let branch_of = spent.branch.then(|| spent.owner.clone());
         self.guards.push(Kept { hold, level, signal, branch_of });
         (self.granted, self.taken) = (self.granted + 1, self.taken + 1);
@@ -396,18 +397,16 @@ impl World {
     fn grant(&mut self, at: usize, pending: &Pending) {
         let (moment, level) = (self.at(), self.number());
         let asker = &self.askers[at];
-        let signal = Arc::<LossSignal>::default();
         let new = NewLevel {
             level,
             lease: asker.lease,
             fixed: asker.fixed,
             max_hold: asker.limit,
             at_least: None,
-            signal: signal.clone(),
             token: None,
         };
-        match self.entry.granted(asker.id, pending, &new, Spread::default(), moment) {
-            Ok((_, _, request)) => {
+        match self.entry.granted(&Grantee::Waiter(asker.id), pending, &new, Spread::default(), moment) {
+            Ok((Grant { signal, .. }, request)) => {
                 self.askers.remove(at);
                 self.granted += 1;
                 let branch_of = request.branch.then_some(request.owner);

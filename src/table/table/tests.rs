@@ -1,9 +1,9 @@
 use super::*;
-use crate::base::LossSignal;
 use crate::base::Spread;
 use crate::base::{Drift, Lease, Moment};
 use crate::owner::Owner;
-use crate::table::admission::{AcquireParams, Admission, NewLevel};
+use crate::table::admission::{AcquireParams, Admission};
+use crate::table::grant::{Grantee, NewLevel};
 use crate::table::queue::Waiter;
 use crate::wire::Reply;
 
@@ -132,10 +132,8 @@ fn pairs_of_grants_and_releases_wake_the_background_once() {
         });
         let pending = pending.unwrap();
         visit(&mut |entry, _| {
-            let signal = Arc::<LossSignal>::default();
-            let new =
-                NewLevel { level, lease, fixed: false, max_hold: None, at_least: None, signal, token: None };
-            assert!(entry.granted(id, &pending, &new, Spread::default(), at).is_ok());
+            let new = NewLevel::renewed(level, lease);
+            assert!(entry.granted(&Grantee::Waiter(id), &pending, &new, Spread::default(), at).is_ok());
         });
         let mut release = None;
         visit(&mut |entry, number| release = Some(entry.leave(pending.hold, level, Some(number()), at)));
@@ -200,10 +198,8 @@ fn the_answer_to_a_renewal_mostly_leaves_its_entry_where_it_is_in_the_agenda() {
             line: None,
         };
         let Admission::Ask(asked) = entry.admit(id, number(), ask, at) else { panic!("nobody is before it") };
-        let (fixed, max_hold, at_least) = (false, None, None);
-        let new =
-            NewLevel { level: 1, lease, fixed, max_hold, at_least, signal: Arc::default(), token: None };
-        assert!(entry.granted(id, &asked, &new, Spread::default(), at).is_ok());
+        let new = NewLevel::renewed(1, lease);
+        assert!(entry.granted(&Grantee::Waiter(id), &asked, &new, Spread::default(), at).is_ok());
     });
     let mut renewals = Vec::new();
     for (round, answer) in [(1, true), (2, true), (3, false)] {

@@ -296,18 +296,11 @@ fn a_loss_is_a_suspension_where_the_machine_has_slept_since_the_last_answer() {
             } else {
                 let id = world.asks(&owner, false);
                 let pending = world.askers[0].asking.take().expect("nobody is before it");
-                let (lease, signal, at) =
-                    (world.timing.lease, Arc::default(), Moment { slept: before, ..world.at() });
-                let new = NewLevel {
-                    level: 90,
-                    lease,
-                    fixed: false,
-                    max_hold: None,
-                    at_least: None,
-                    signal,
-                    token: None,
-                };
-                assert!(world.entry.granted(id, &pending, &new, Spread::default(), at).is_ok());
+                let at = Moment { slept: before, ..world.at() };
+                let new = NewLevel::renewed(90, world.timing.lease);
+                assert!(
+                    world.entry.granted(&Grantee::Waiter(id), &pending, &new, Spread::default(), at).is_ok()
+                );
             }
             world.now += LEASE;
             let at = Moment { slept: after, ..world.at() };

@@ -547,18 +547,9 @@ fn an_end_that_failed_on_a_master_before_the_acquire_was_looked_at_is_not_one_of
         world.entry.conclude(&end, Ok(&Reply::Gone), spread, world.at());
         match how {
             "granted" => {
-                let (level, lease, signal) =
-                    (world.number(), world.timing.lease, Arc::<LossSignal>::default());
-                let new = NewLevel {
-                    level,
-                    lease,
-                    fixed: false,
-                    max_hold: None,
-                    at_least: None,
-                    signal,
-                    token: None,
-                };
-                let granted = world.entry.granted(first, &acquire, &new, given_up, world.at());
+                let new = NewLevel::renewed(world.number(), world.timing.lease);
+                let first = Grantee::Waiter(first);
+                let granted = world.entry.granted(&first, &acquire, &new, given_up, world.at());
                 assert!(granted.is_err());
             }
             "dropped" => {

@@ -412,10 +412,8 @@ fn a_grant_that_was_taken_away_is_no_hold_beside_an_offer() {
     world.entry.holds.insert(0, asked);
     world.entry.enter_alone(Waiter::new(id, owner, true, world.now)).unwrap();
     assert!(world.offers(true));
-    let (lease, signal, now) = (world.timing.lease, Arc::<LossSignal>::default(), world.at());
-    let new =
-        NewLevel { level: 5_000, lease, fixed: false, max_hold: None, at_least: None, signal, token: None };
-    let granted = world.entry.granted(id, &older, &new, Spread::default(), now);
+    let (new, now) = (NewLevel::renewed(5_000, world.timing.lease), world.at());
+    let granted = world.entry.granted(&Grantee::Waiter(id), &older, &new, Spread::default(), now);
     assert_eq!(granted.err(), Some(NotHeld::Taken));
     assert!(world.entry.holds.iter().all(|hold| !hold.is_offered()), "which of them stands is not known");
 }
@@ -459,9 +457,7 @@ fn what_is_offered_ends_at_once_where_its_state_is_in_doubt() {
 #[test]
 fn nothing_is_taken_but_what_is_offered() {
     let (mut world, waiting) = one_holds(1);
-    let (lease, signal, at) = (world.timing.lease, Arc::<LossSignal>::default(), world.at());
-    let new =
-        NewLevel { level: 5_000, lease, fixed: false, max_hold: None, at_least: None, signal, token: None };
+    let (new, at) = (NewLevel::renewed(5_000, world.timing.lease), world.at());
     let hold = world.entry.holds[0].id;
     assert!(world.entry.take(waiting[0], hold, &new, at).is_none(), "it is held");
     assert!(world.offers(true));

@@ -224,11 +224,9 @@ impl World {
             panic!("nobody is before it")
         };
         happens(&mut self.entry);
-        let (level, signal) = (self.number(), Arc::<LossSignal>::default());
-        let new =
-            NewLevel { level, lease, fixed: false, max_hold: None, at_least: None, signal, token: None };
-        let moment = self.at();
-        assert!(self.entry.granted(id, &pending, &new, spread, moment).is_ok());
+        let level = self.number();
+        let (new, moment) = (NewLevel::renewed(level, lease), self.at());
+        assert!(self.entry.granted(&Grantee::Waiter(id), &pending, &new, spread, moment).is_ok());
         (pending, level)
     }
 }

@@ -105,10 +105,8 @@ fn nothing_of_a_hold_is_sent_while_a_command_of_it_is_under_way() {
         let (id, Admission::Ask(nested)) = enters(&mut world) else { panic!("it may enter") };
         if under_way != "a re-entry" {
             let (inner, lease, at) = (world.number(), world.timing.lease, world.at());
-            let (fixed, max_hold, signal, token) = (false, None, Arc::default(), None);
-            let at_least = None;
-            let new = NewLevel { level: inner, lease, fixed, max_hold, at_least, signal, token };
-            world.entry.granted(id, &nested, &new, Spread::default(), at).unwrap();
+            let new = NewLevel::renewed(inner, lease);
+            world.entry.granted(&Grantee::Waiter(id), &nested, &new, Spread::default(), at).unwrap();
             let sent = match under_way {
                 "a renewal" => {
                     world.now += LEASE / 3;
@@ -186,10 +184,9 @@ fn a_grant_whose_lease_is_over_is_undone() {
         let id = world.asks(&Owner::new(), true);
         let pending = world.askers[0].asking.take().unwrap();
         world.now += passed;
-        let (lease, signal) = (world.timing.lease, Arc::default());
-        let new =
-            NewLevel { level: 90, lease, fixed: false, max_hold: None, at_least: None, signal, token: None };
-        let granted = world.entry.granted(id, &pending, &new, Spread::default(), world.at());
+        let new = NewLevel::renewed(90, world.timing.lease);
+        let granted =
+            world.entry.granted(&Grantee::Waiter(id), &pending, &new, Spread::default(), world.at());
         assert_eq!(granted.err(), is_late.then_some(NotHeld::Late));
         let ends = world.sends().iter().filter(|sent| sent.is_end()).count();
         assert_eq!(ends, usize::from(is_late));
@@ -211,10 +208,8 @@ fn a_grant_is_undone_where_a_hold_that_was_asked_for_later_lives() {
     let later = world.entry.live().expect("it is granted").id;
     let at = world.asker(first);
     let pending = world.askers[at].asking.take().unwrap();
-    let (lease, signal) = (world.timing.lease, Arc::default());
-    let new =
-        NewLevel { level: 90, lease, fixed: false, max_hold: None, at_least: None, signal, token: None };
-    let granted = world.entry.granted(first, &pending, &new, Spread::default(), world.at());
+    let new = NewLevel::renewed(90, world.timing.lease);
+    let granted = world.entry.granted(&Grantee::Waiter(first), &pending, &new, Spread::default(), world.at());
     assert_eq!(granted.err(), Some(NotHeld::Taken));
     assert_eq!(world.entry.live().map(|live| live.id), Some(later));
     assert!(world.guards.iter().all(|guard| guard.signal.loss().is_none()));

@@ -1,0 +1,222 @@
+//! Where a level enters a hold, whatever granted it: an answer of the masters, an offer, or the hold of the requester's tree.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::base::meter::Sample;
+use crate::base::{Lease, Moment, Spread, Stamp, after, limit};
+use crate::error::Loss;
+use crate::owner::Owner;
+use crate::table::entry::{LockEntry, may_enter};
+use crate::table::hold::Hold;
+use crate::table::level::{Grant, Level};
+use crate::table::queue::Waiter;
+use crate::wire::{Action, Pending};
+
+/// Who is granted a hold.
+#[derive(Debug)]
+pub(crate) enum Grantee<'a> {
+    /// The request with this number, which stands in the line.
+    Waiter(u64),
+    /// The owner that resumes a claim, which stands in no line.
+    Resumes(&'a Owner),
+}
+
+/// The level that a grant makes.
+pub(crate) struct NewLevel {
+    pub(crate) level: u64,
+    pub(crate) lease: Lease,
+    pub(crate) fixed: bool,
+    pub(crate) max_hold: Option<Duration>,
+    /// Nobody else may get the lock for this long.
+    pub(crate) at_least: Option<Duration>,
+    /// The token that the masters gave with the grant.
+    pub(crate) token: Option<u64>,
+}
+
+impl NewLevel {
+    /// Returns a renewed level without further options.
+    pub(crate) fn renewed(level: u64, lease: Lease) -> NewLevel {
+        NewLevel { level, lease, fixed: false, max_hold: None, at_least: None, token: None }
+    }
+
+    /// Makes the level of this request. `ends`: when a fixed lease is over. `from`: the start of its time.
+    fn level(&self, request: &Waiter, ends: Instant, from: Instant) -> Level {
+        Level {
+            id: self.level,
+            owner: request.owner.clone(),
+            bare: request.bare,
+            polled: request.through,
+            branch: request.branch,
+            watched: !self.fixed,
+            until: self.fixed.then(|| ends.into()),
+            max_hold: self.max_hold.and_then(|longest| limit(from, longest)).map(Stamp::from),
+            signal: Arc::default(),
+        }
+    }
+}
+
+/// Why a grant is no hold.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NotHeld {
+    /// Its lease was over before its answer was looked at.
+    Late,
+    /// It was given up before, or taken away.
+    Taken,
+}
+
+impl LockEntry {
+    /// Called when the acquire, or the move of a claim, was granted. If nobody needs the grant any more, it is undone. Drop the
+    /// returned request once nothing is locked.
+    pub(crate) fn granted(
+        &mut self,
+        grantee: &Grantee,
+        pending: &Pending,
+        new: &NewLevel,
+        spread: Spread,
+        at: Moment,
+    ) -> Result<(Grant, Waiter), NotHeld> {
+        self.end_late(pending.hold, at);
+        // A hold that was requested later, and lives: this grant was taken away before it was looked at.
+        let newer = |hold: &&Hold| hold.id > pending.hold && (hold.lives() || hold.is_offered());
+        let newer = self.holds.iter().find(newer).map(|hold| hold.id);
+        if let Some(hold) = self.hold(pending.hold) {
+            hold.may_be_made_late(pending, spread);
+        }
+        let under_way = |hold: &&mut Hold| hold.id == pending.hold && hold.under_way(pending.command_id);
+        let Some(hold) = self.holds.iter_mut().find(under_way) else {
+            self.made_late(pending, at.now);
+            return Err(self.not_held(grantee, NotHeld::Taken));
+        };
+        let doubted = hold.finish(pending.command_id, at.now).is_some_and(|command| command.doubted);
+        hold.in_line = false;
+        let first = hold.levels.is_empty();
+        let ends = new.lease.valid_until(pending.sent, hold.timing.drift);
+        let over = if first { ends } else { hold.end() };
+        let taken = hold.loss().is_some() || newer.is_some();
+        // 1. A child asks to re-enter. 2. Its last scope ends: the request is its parent's, and another branch of that one holds.
+        // Or 2. the level that it would be nested in ends.
+        let may_enter = |request: &Waiter| {
+            first || hold.levels_of(&request.owner).next().is_some() && may_enter(request, hold)
+        };
+        let entered = match *grantee {
+            Grantee::Waiter(id) => self.queue.get(id).is_some_and(may_enter),
+            Grantee::Resumes(_) => true,
+        };
+        let in_time = at.now < over && !taken;
+        let request = match *grantee {
+            _ if !in_time || !entered => None,
+            Grantee::Waiter(id) => self.queue.leave(id),
+            Grantee::Resumes(owner) => {
+                let mut request = Waiter::new(0, owner.settle_at(&self.position), true, at.now);
+                // 1. A branch of a task asks, and is refused. 2. Another branch of it resumes. 3. The first one would look nested in
+                // that.
+                request.branch = self.queue.prove_beside(&request.owner);
+                Some(request)
+            }
+        };
+        let Some(request) = request else {
+            hold.granted_in_vain(new.lease, at.now);
+            let late = entered && !taken;
+            // 1. The newer hold is forced away. 2. This acquire runs, late. So the newer one is looked at.
+            self.doubt_hold(newer, at.now);
+            return Err(self.not_held(grantee, if late { NotHeld::Late } else { NotHeld::Taken }));
+        };
+        hold.confirmed(new.lease, pending.sent, at.slept);
+        let stands = match pending.call.action {
+            Action::Acquire { count, .. } => count,
+            _ => 1,
+        };
+        if first {
+            hold.offer.begin(at.now);
+            if let Some(token) = new.token {
+                hold.set_token(token);
+            }
+            self.out.measure(Sample::Held);
+        }
+        let granted = hold.grant(new, new.level(&request, ends, pending.sent), stands, at.now);
+        if doubted {
+            // 1. It was granted. 2. The lock was forced away, or the server came back empty. 3. The grant is looked at.
+            hold.unsettle();
+            hold.retry_at = at.now;
+        }
+        hold.lacked_by(spread.lacking, at.now);
+        if let Action::Acquire { count: 1, .. } = pending.call.action {
+            hold.certainly_lacked_by(spread.absent);
+            self.contended = pending.call.line.is_some_and(|line| line.again);
+        }
+        self.seen.clear(at.now);
+        self.outage.ends();
+        self.lose_others(pending.hold, at.now);
+        self.has_entered(&request, at.now);
+        Ok((granted, request))
+    }
+
+    /// Has a request take over the hold that was offered to it, or enter the hold of its tree. Drop the returned request once
+    /// nothing is locked.
+    pub(crate) fn take(&mut self, id: u64, hold: u64, new: &NewLevel, at: Moment) -> Option<(Grant, Waiter)> {
+        let request = self.queue.get(id)?;
+        let enters = |one: &Hold| one.is_offered() || one.lives() && may_enter(request, one);
+        let hold = self.holds.iter_mut().find(|one| one.id == hold && enters(one))?;
+        let request = self.queue.leave(id)?;
+        if hold.levels.is_empty() {
+            hold.offer.take();
+            self.out.measure(Sample::Held);
+        } else {
+            self.out.measure(Sample::Nested);
+        }
+        // The level ends no later than the hold.
+        let ends = new.lease.valid_until(at.now, hold.timing.drift);
+        // The masters have counted nothing.
+        let granted = hold.grant(new, new.level(&request, ends, at.now), hold.stands, at.now);
+        self.has_entered(&request, at.now);
+        Some((granted, request))
+    }
+
+    /// Called when this request has entered a hold.
+    fn has_entered(&mut self, request: &Waiter, now: Instant) {
+        self.waits_no_more(request.id);
+        self.tree_asks_once_more();
+        self.wake_next(now);
+    }
+
+    /// Called when the requester does not get what was granted: a request in line asks again.
+    fn not_held(&mut self, grantee: &Grantee, why: NotHeld) -> NotHeld {
+        if let Grantee::Waiter(id) = *grantee {
+            self.asks_anew(id);
+        }
+        why
+    }
+
+    pub(super) fn doubt_hold(&mut self, id: Option<u64>, now: Instant) {
+        if let Some(hold) = self.holds.iter_mut().find(|hold| Some(hold.id) == id) {
+            hold.withdraw(now);
+            hold.doubt();
+            hold.unsettle();
+            hold.retry_at = now;
+        }
+    }
+
+    /// Marks holds as gone that were believed alive: a fresh grant shows that no other field is in the key.
+    pub(super) fn lose_others(&mut self, id: u64, now: Instant) {
+        let believed = |hold: &&Hold| hold.id != id && (hold.lives() || hold.is_offered());
+        let others = self.holds.iter().filter(believed).map(|hold| hold.id);
+        for other in others.collect::<Vec<_>>() {
+            self.lose(other, Loss::Gone, false, now);
+        }
+    }
+}
+
+impl Hold {
+    /// Adds the level that a request was granted. `stands`: the count that was requested.
+    fn grant(&mut self, new: &NewLevel, level: Level, stands: u32, now: Instant) -> Grant {
+        if self.levels.is_empty() {
+            self.since = now;
+        }
+        // From now on, since the requester is notified of the grant no earlier.
+        new.at_least.into_iter().for_each(|longest| self.keep_until(after(now, longest)));
+        self.enter(level, stands)
+    }
+}
