@@ -447,13 +447,10 @@ impl Acquire {
         let is_local = !config.confirm_reentry && (!bare || config.bare_reentry == BareReentry::Local);
         let nests = is_local.then_some(&connected as &dyn Fn() -> bool);
         let refuses = config.bare_reentry == BareReentry::Refused;
-        let polled = if bare && self.id.is_none() { Polled::first(waker) } else { Polled::default() };
-        let (single_attempt, lease, fixed) =
-            (self.single_attempt, self.lease, self.options.call.times.fixed_lease().is_some());
         let ask = AcquireParams {
-            single_attempt,
-            lease,
-            fixed,
+            single_attempt: self.single_attempt,
+            lease: self.lease,
+            fixed: self.options.call.times.fixed_lease().is_some(),
             uuid,
             fence,
             accepts_handoff,
@@ -472,26 +469,18 @@ impl Acquire {
                 }
                 let id = match self.id {
                     Some(id) => id,
-                    None => {
-                        let (id, owner) =
-                            (number(), self.options.call.owner.clone().unwrap_or_else(Owner::current));
-                        let request = Waiter::new(id, owner, bare, at.now).polled_by(polled);
-                        let entered =
-                            entry.enter(request.taking(self.accepts_handoff()), self.options.began());
-                        entered.map_err(|Ambiguous| Error::new(ErrorKind::Ambiguous, AMBIGUOUS))?;
-                        id
-                    }
+                    None => self.enter(entry, number(), waker, at)?,
                 };
                 let spent = entry.polled(id, waker, at.now);
                 // Read in the visit: if hints begin after this, a later visit notes that a request that asks without a line now has
                 // to ask once more.
                 let line = session.hints.line(entry).filter(|_| in_line);
                 let turn = entry.admit(id, number(), AcquireParams { line, ..ask }, at);
-                if self.single_attempt && matches!(turn, Admission::Wait { refused: false, .. }) {
+                if self.single_attempt && matches!(turn, Admission::Wait(_)) {
                     // It may not be the head, and only the head is woken when the command that it waits for is answered.
                     entry.wake_when_idle(waker);
                 }
-                let refused = matches!(turn, Admission::Wait { refused: true, .. }) && !self.single_attempt;
+                let refused = matches!(turn, Admission::Refused(_)) && !self.single_attempt;
                 if refused {
                     entry.warn_of_self_wait(id, Owner::surrounds);
                 }
@@ -518,7 +507,7 @@ impl Acquire {
                 session.visit(&self.options.keys, |entry, _, _| entry.waits_in(id, context))
             }));
         }
-        let behind = matches!(turn, Admission::Wait { refused: false, .. });
+        let behind = matches!(turn, Admission::Wait(_));
         self.behind_since = behind.then(|| self.behind_since.unwrap_or_else(|| at.by_tokio()));
         if let Some((granted, _spent)) = taken? {
             return Ok(ControlFlow::Break(Turn::Granted(self.guard(granted))));
@@ -529,14 +518,20 @@ impl Acquire {
             Admission::Take(_) => Ok(ControlFlow::Continue(Some(at.by_tokio()))),
             Admission::Lost(loss) => Err(Error::lost(loss).into()),
             Admission::Unfenced => Err(Error::new(ErrorKind::Misuse, UNFENCED).into()),
-            Admission::Ambiguous => Err(Error::new(ErrorKind::Ambiguous, AMBIGUOUS).into()),
-            Admission::Wait { until, refused: true } => {
-                self.wait_for_others(until, at).map(ControlFlow::Continue)
-            }
-            Admission::Wait { until, refused: false } => {
-                self.wait_for_command(until, at).map(ControlFlow::Continue)
-            }
+            Admission::Ambiguous => Err(ambiguous().into()),
+            Admission::Refused(until) => Ok(ControlFlow::Continue(self.wait_for_others(until, at)?)),
+            Admission::Wait(until) => Ok(ControlFlow::Continue(self.wait_for_command(until, at)?)),
         }
+    }
+
+    /// Enters the line by this number, which it returns.
+    fn enter(&self, entry: &mut LockEntry, id: u64, waker: &Waker, at: Moment) -> Result<u64> {
+        let CallOptions { owner, bare, .. } = &self.options.call;
+        let request = Waiter::new(id, owner.clone().unwrap_or_else(Owner::current), *bare, at.now);
+        let polled = if *bare { Polled::first(waker) } else { Polled::default() };
+        let request = request.polled_by(polled).taking(self.accepts_handoff());
+        entry.enter(request, self.options.began()).map_err(|Ambiguous| ambiguous())?;
+        Ok(id)
     }
 
     /// Returns when a request that waits for others looks again. `until`: when it has to.
@@ -594,7 +589,8 @@ impl Acquire {
         }
     }
 
-    /// Sends one acquire, and returns the guard if it was granted. Its undo is armed before it is sent, since a dropped future may leave the command running.
+    /// Sends one acquire, and returns the guard if it was granted. Its undo is armed before it is sent, since a dropped future may
+    /// leave the command running.
     fn attempt(
         &mut self,
         pending: Pending,
@@ -930,8 +926,11 @@ fn unanswered() -> Error {
     Error::new(ErrorKind::Unavailable, message)
 }
 
-const AMBIGUOUS: &str = "this request may be nested in a hold of its owner, or stand beside it in another branch of the same \
-    task, and the two look the same; take the lock by `run`, or put each branch into a `scope`";
+fn ambiguous() -> Error {
+    let message = "this request may be nested in a hold of its owner, or stand beside it in another branch of the same task, and the two \
+                   look the same; take the lock by `run`, or put each branch into a `scope`";
+    Error::new(ErrorKind::Ambiguous, message)
+}
 
 #[cfg(test)]
 mod tests;

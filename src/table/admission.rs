@@ -23,13 +23,10 @@ pub(crate) enum Admission {
     Ask(Pending),
     /// Take this hold over, which is offered, or enter it, without a command.
     Take(u64),
-    /// Wait until woken, at most until then.
-    Wait {
-        until: Option<Instant>,
-        /// Whether others are before it: then a request that does not wait is refused. Otherwise it waits for a command of this
-        /// process, which is soon over.
-        refused: bool,
-    },
+    /// Others are before it: it waits until woken, at most until then. A request that makes a single attempt is over.
+    Refused(Option<Instant>),
+    /// A command of this process is before it, which is soon over: it waits until woken, at most until then.
+    Wait(Option<Instant>),
     /// The hold that it would enter is lost.
     Lost(Loss),
     /// The hold that it would enter has no fencing token.
@@ -144,7 +141,7 @@ impl LockEntry {
             self.end_overdue(at);
             self.pass_over_late(now, self.timing.patience);
         }
-        let Some(request) = self.queue.get(id) else { return Admission::Wait { until: None, refused: true } };
+        let Some(request) = self.queue.get(id) else { return Admission::Refused(None) };
         // A loss that was noted comes first: 1. A nested request waits. 2. The hold is lost. 3. The task that awaits its loss drops
         // the guard. 4. The request is polled: it would be granted the lock again, without learning of the loss.
         if let Some(loss) = request.lost.or_else(|| self.lost_above(request)) {
@@ -182,15 +179,15 @@ impl LockEntry {
         // After a failed attempt it pauses like any other request.
         let paused = self.queue.get(id).and_then(|request| request.sleeps_until(now));
         if let (Some(until), false) = (paused, ask.single_attempt) {
-            return Admission::Wait { until: Some(until), refused: true };
+            return Admission::Refused(Some(until));
         }
         if self.inner_front().is_none_or(|front| front.id != id) {
             self.no_longer_asleep(id);
-            return Admission::Wait { until: None, refused: true };
+            return Admission::Refused(None);
         }
         let renews = self.is_open;
-        let Some(request) = self.queue.get(id) else { return Admission::Wait { until: None, refused: true } };
-        let Some(hold) = self.live() else { return Admission::Wait { until: None, refused: true } };
+        let Some(request) = self.queue.get(id) else { return Admission::Refused(None) };
+        let Some(hold) = self.live() else { return Admission::Refused(None) };
         if ask.fence.is_some() && hold.fence.is_none() {
             return Admission::Unfenced;
         }
@@ -216,15 +213,15 @@ impl LockEntry {
             self.no_longer_asleep(id);
             let woken = self.queue.get_mut(id).and_then(|request| request.wake(now));
             self.out.wake(woken);
-            return Admission::Wait { until: None, refused: false };
+            return Admission::Wait(None);
         }
-        let Some(hold) = self.live_mut() else { return Admission::Wait { until: None, refused: true } };
+        let Some(hold) = self.live_mut() else { return Admission::Refused(None) };
         if !hold.is_idle(renews, now) {
             let until = hold.overdue();
             // Its pause is over. 1. It waits for a settle. 2. That is answered, which wakes nobody who sleeps. 3. It would look
             // again by the clock alone, and may meet a renewal each time.
             self.no_longer_asleep(id);
-            return Admission::Wait { until, refused: false };
+            return Admission::Wait(until);
         }
         let action = Action::Acquire { count: hold.count() + 1, lease: ask.lease };
         let pending = hold.begin(action, Sender::Request, command_id, now);
@@ -238,11 +235,11 @@ impl LockEntry {
             return Admission::Take(offered);
         }
         let (busy, front) = (self.live().is_some(), self.outer_front().map(|front| front.id));
-        let Some(request) = self.queue.get(id) else { return Admission::Wait { until: None, refused: true } };
+        let Some(request) = self.queue.get(id) else { return Admission::Refused(None) };
         // Checked before the ends: 1. The head waits for the end of a hold, and not for its own time. 2. That end is answered,
         // which does not wake a request that pauses. 3. Nothing wakes it for a node timeout.
         if let Some(until) = request.pauses_until(now).filter(|_| front == Some(id) && !ask.single_attempt) {
-            return Admission::Wait { until: Some(until), refused: true };
+            return Admission::Refused(Some(until));
         }
         // A release of this process goes first, or a request would meet its own past. It does so once: a release that the server
         // does not answer must not keep a request from asking itself.
@@ -252,26 +249,26 @@ impl LockEntry {
                 // The answer wakes it.
                 self.no_longer_asleep(id);
             }
-            return Admission::Wait { until, refused: false };
+            return Admission::Wait(until);
         }
         if front != Some(id) {
             let head = front.and_then(|front| self.queue.get(front));
             let moves = head.is_some_and(|head| head.phase == WaiterState::Asking || head.is_woken());
             if !ask.single_attempt || moves {
                 self.no_longer_asleep(id);
-                return Admission::Wait { until: None, refused: true };
+                return Admission::Refused(None);
             }
         } else if !ask.single_attempt {
             // While this process has a hold there is nothing to ask: its end wakes the head, and if its key is deleted unnoticed,
             // the hold's own renewal reveals that.
             let until = request.sleeps_until(now);
             if until.is_some() || (busy && request.phase == WaiterState::Waiting) {
-                return Admission::Wait { until, refused: true };
+                return Admission::Refused(until);
             }
         }
         if let Some(until) = self.is_left_until(now).filter(|_| !ask.single_attempt) {
             self.pauses(id, until);
-            return Admission::Wait { until: Some(until), refused: true };
+            return Admission::Refused(Some(until));
         }
         let fence = ask.fence.map(|fence| fence());
         if front == Some(id)

@@ -281,23 +281,21 @@ impl World {
             line: self.timing.line,
         };
         let turn = self.entry.admit(id, command_id, ask, moment);
-        if asker.single_attempt && matches!(turn, Admission::Wait { refused: false, .. }) {
+        if asker.single_attempt && matches!(turn, Admission::Wait(_)) {
             self.entry.wake_when_idle(&waker);
         }
         match turn {
             Admission::Ask(pending) => asker.asking = Some(pending),
             Admission::Take(hold) => self.takes(at, hold),
-            Admission::Wait { refused: true, .. } if asker.single_attempt => self.go(at),
-            Admission::Wait { until, refused } => {
-                if refused {
-                    self.entry.waits(id, Location::caller(), moment.now);
-                }
+            Admission::Refused(_) if asker.single_attempt => self.go(at),
+            Admission::Refused(until) => {
+                self.entry.waits(id, Location::caller(), moment.now);
+                asker.nap = until;
+                assert!(asker.nap.is_none_or(|nap| nap > moment.now), "a nap that is over would spin");
+            }
+            Admission::Wait(until) => {
                 let soon = moment.now + Duration::from_millis(500);
-                asker.nap = if refused {
-                    until
-                } else {
-                    Some(until.filter(|t| *t > moment.now).unwrap_or(soon).min(soon))
-                };
+                asker.nap = Some(until.filter(|t| *t > moment.now).unwrap_or(soon).min(soon));
                 assert!(asker.nap.is_none_or(|nap| nap > moment.now), "a nap that is over would spin");
             }
             Admission::Lost(_) | Admission::Unfenced | Admission::Ambiguous => self.go(at),

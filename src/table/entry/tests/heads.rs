@@ -30,7 +30,7 @@ impl World {
 
     fn is_refused(&mut self) -> bool {
         let turn = self.tries(&Owner::new());
-        assert!(matches!(turn, Admission::Ask(_) | Admission::Wait { refused: true, .. }), "{turn:?}");
+        assert!(matches!(turn, Admission::Ask(_) | Admission::Refused(_)), "{turn:?}");
         !matches!(turn, Admission::Ask(_))
     }
 

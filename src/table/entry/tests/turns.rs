@@ -130,7 +130,7 @@ fn nothing_of_a_hold_is_sent_while_a_command_of_it_is_under_way() {
             assert!(sent, "{under_way}");
         }
         let (_, turn) = enters(&mut world);
-        assert!(matches!(turn, Admission::Wait { .. }), "beside {under_way}: {turn:?}");
+        assert!(matches!(turn, Admission::Wait(_) | Admission::Refused(_)), "beside {under_way}: {turn:?}");
         let extension = world.entry.begin_extension((granted.hold, level), longer, 91, waker, world.now);
         assert!(extension.is_none(), "beside {under_way}");
         if is_doubted {
