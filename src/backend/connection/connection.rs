@@ -353,8 +353,6 @@ impl ConnectionSlot {
         } else if redis_error::is_logged_out(error) {
             // A proxy may end a login, where Redis would close the connection. The next connection logs in again.
             self.discard(link, "it is not logged in any more");
-        } else if error.is_io_error() {
-            self.discard(link, "broken");
         }
     }
 

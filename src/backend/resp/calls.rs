@@ -40,6 +40,8 @@ pub(super) struct Calls {
     ended: bool,
     /// Whether the server was told to send no more answers.
     silent: bool,
+    /// How many answers the server owed when the runtime of the connection ended.
+    owed: usize,
     /// How many calls were given up before they were given to the socket. Their bytes are removed together, with the next write at the
     /// latest: one by one, thousands of calls that time out at once would each move the bytes of all others.
     left: usize,
@@ -383,6 +385,19 @@ impl Calls {
         for at in std::mem::take(&mut self.order) {
             self.fail(at, why.clone(), woken);
         }
+    }
+
+    /// Like [`end`](Calls::end), for the end of the runtime: the connection may still be good. Returns how many answers the server owes.
+    pub(super) fn end_with_runtime(&mut self, why: &RedisError, woken: &mut Vec<Waker>) -> usize {
+        let is_sent = |at: &&usize| self.slots[**at].begin < self.given;
+        self.owed += self.order.iter().filter(is_sent).map(|at| self.slots[*at].missing).sum::<usize>();
+        self.end(why, woken);
+        self.owed
+    }
+
+    /// Returns whether something was [added last](Calls::add_last).
+    pub(super) fn is_silent(&self) -> bool {
+        self.silent
     }
 
     pub(super) fn is_ended(&self) -> bool {

@@ -13,6 +13,7 @@ use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use redis::{PushInfo, PushKind, RedisError, RedisResult, Value};
 use tokio::time::Instant;
@@ -21,6 +22,9 @@ use crate::backend::resp::calls::Calls;
 use crate::backend::resp::frame::Input;
 use crate::backend::resp::socket::{Reader, Writer, poll_read};
 use crate::base::{Mutex, gated, lock};
+
+/// How long the end of a runtime may wait for the answers of one server.
+const LONGEST_END: Duration = Duration::from_millis(100);
 
 /// A connection. Cheap to clone. When the last clone is dropped, it is closed.
 #[derive(Clone)]
@@ -101,7 +105,7 @@ impl Pipe {
         let bytes = {
             let mut calls = lock(&shared.calls);
             if !calls.is_ended() {
-                calls.end(&task_has_ended(), &mut woken);
+                calls.end_with_runtime(&task_has_ended(), &mut woken);
             }
             calls.add_last(encode);
             calls.begin_write()
@@ -224,10 +228,14 @@ impl Shared {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        let task = lock(&self.0.calls).close();
+        let (task, is_silent) = {
+            let mut calls = lock(&self.0.calls);
+            (calls.close(), calls.is_silent())
+        };
         task.into_iter().for_each(Waker::wake);
-        // The task may not be polled for a long time, and it has the other half.
-        if !self.0.is_copied() {
+        // The task may not be polled for a long time, and it has the other half. If its runtime ends, it may be about to write what was
+        // added last.
+        if !is_silent && !self.0.is_copied() {
             self.0.writer.shut_down();
         }
     }
@@ -287,6 +295,37 @@ impl Task {
         if let End::Lost(why) = end {
             (self.on_push)(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
             self.end(&why);
+        }
+    }
+
+    /// Waits for the answers to what was sent, for a short time. Otherwise:
+    ///
+    /// 1. A dropped guard has sent the end of its hold. The ends of others are [sent](Pipe::send_last) while that has no answer.
+    /// 2. The process ends. An answer that nobody has read, or that comes now, breaks the connection.
+    /// 3. The server drops what it has not read of it: the other ends.
+    fn receive_last(&mut self, mut owed: usize) {
+        let (mut bytes, until) = ([0; 4096], std::time::Instant::now() + LONGEST_END);
+        while owed > 0 {
+            match self.input.next() {
+                Ok(Some(Value::Push { kind, .. })) if !is_confirmation(&kind) => continue,
+                Ok(Some(_)) => {
+                    owed -= 1;
+                    continue;
+                }
+                Ok(None) => {}
+                Err(_) => return,
+            }
+            match self.shared.writer.try_read(&mut bytes) {
+                Ok(count) if count > 0 => {
+                    self.input.room(count).extend_from_slice(&bytes[..count]);
+                }
+                Err(error)
+                    if error.kind() == io::ErrorKind::WouldBlock && std::time::Instant::now() < until =>
+                {
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+                _ => return,
+            }
         }
     }
 
@@ -396,7 +435,19 @@ fn is_confirmation(kind: &PushKind) -> bool {
 /// the same runtime.
 impl Drop for Task {
     fn drop(&mut self) {
-        self.end(&task_has_ended());
+        let mut woken = Vec::new();
+        let (owed, bytes) = {
+            let mut calls = lock(&self.shared.calls);
+            let owed = calls.end_with_runtime(&task_has_ended(), &mut woken);
+            (owed, if calls.is_silent() { calls.begin_write() } else { None })
+        };
+        woken.into_iter().for_each(Waker::wake);
+        // In the child of a fork nothing was added, and the answers are the parent's.
+        if !self.shared.is_copied() {
+            // What was added last while this task wrote, and which it could not go on with.
+            let _task = bytes.and_then(|bytes| self.shared.write(bytes));
+            self.receive_last(owed);
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The two halves of a stream to a server.
 
 use std::future::Future;
-use std::io;
+use std::io::{self, Read};
 use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr};
 use std::pin::{Pin, pin};
@@ -51,37 +51,38 @@ impl Writer {
         }
     }
 
+    /// Reads what is there, on any thread and outside a runtime too. Fails over TLS.
+    pub(super) fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+            Writer::Sealed(_) => Err(io::ErrorKind::Unsupported.into()),
+            _ => (&*self.socket().ok_or(io::ErrorKind::Unsupported)?).read(bytes),
+        }
+    }
+
     /// Ends the connection for both sides, even if somebody still has a half of it.
     pub(super) fn shut_down(&self) {
         // It fails if the other side has ended the connection.
-        let _ = match self {
-            Writer::Tcp(half) => SockRef::from(half.as_ref()).shutdown(Shutdown::Both),
-            #[cfg(unix)]
-            Writer::Unix(half) => SockRef::from(half.as_ref()).shutdown(Shutdown::Both),
-            #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
-            Writer::Sealed(stream) => {
-                stream.socket().map_or(Ok(()), |socket| socket.shutdown(Shutdown::Both))
-            }
-            #[cfg(test)]
-            Writer::Simulated(_) => Ok(()),
-        };
+        let _ = self.socket().map(|socket| socket.shutdown(Shutdown::Both));
     }
 
     /// Returns whether bytes are in the socket that the task has not read.
     pub(super) fn is_unread(&self) -> bool {
-        let socket = match self {
-            Writer::Tcp(half) => SockRef::from(half.as_ref()),
+        let is_unread =
+            |socket: SockRef<'_>| socket.peek(&mut [MaybeUninit::uninit()]).is_ok_and(|count| count > 0);
+        self.socket().is_some_and(is_unread)
+    }
+
+    fn socket(&self) -> Option<SockRef<'_>> {
+        match self {
+            Writer::Tcp(half) => Some(SockRef::from(half.as_ref())),
             #[cfg(unix)]
-            Writer::Unix(half) => SockRef::from(half.as_ref()),
+            Writer::Unix(half) => Some(SockRef::from(half.as_ref())),
             #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
-            Writer::Sealed(stream) => match stream.socket() {
-                Some(socket) => socket,
-                None => return false,
-            },
+            Writer::Sealed(stream) => stream.socket(),
             #[cfg(test)]
-            Writer::Simulated(_) => return false,
-        };
-        socket.peek(&mut [MaybeUninit::uninit()]).is_ok_and(|count| count > 0)
+            Writer::Simulated(_) => None,
+        }
     }
 
     /// Returns whether a part of what it took waits for room, so that the task has to [flush](Writer::poll_flush) it.

@@ -110,6 +110,18 @@ async fn a_connection_is_current_while_the_one_that_it_is_paired_with_is() {
     assert_eq!((main.is_up(), main.id()), (false, None));
 }
 
+/// 1. The runtime ends, and with it the task of the connection. 2. A call fails by that. 3. The ends that are left are written to the
+/// socket, which is open.
+#[tokio::test]
+async fn a_call_that_fails_since_its_runtime_ends_does_not_end_the_connection() {
+    let (link, _theirs) = link(1, None).await;
+    let slot = slot(State::Up(link.clone()), None);
+    let ended: RedisError = std::io::Error::from(std::io::ErrorKind::BrokenPipe).into();
+    slot.decode(&link, &Call::of("stock", "", Action::Look), Err(ended)).unwrap_err();
+    slot.end_with_runtime("the runtime has ended", true);
+    assert!(slot.last_link().is_some());
+}
+
 /// If something was answered, the server is only slow, and the calls that wait for their answers would be lost.
 #[tokio::test]
 async fn a_connection_on_which_nothing_was_answered_meanwhile_is_replaced() {

@@ -1,3 +1,4 @@
+use std::io::{Read, Write};
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
@@ -111,9 +112,9 @@ async fn a_copy_behind_a_fork_does_not_end_the_connection_of_the_parent() {
     ours.set_nonblocking(true).unwrap();
     let (reader, writer) = tokio::net::TcpStream::from_std(ours).unwrap().into_split();
     drop(Pipe::copied((Box::pin(reader), Writer::Tcp(writer))));
-    std::io::Write::write_all(&mut parents, b"PING").unwrap();
+    parents.write_all(b"PING").unwrap();
     let (mut server, mut bytes) = (listener.accept().unwrap().0, [0; 4]);
-    std::io::Read::read_exact(&mut server, &mut bytes).unwrap();
+    server.read_exact(&mut bytes).unwrap();
     assert_eq!(&bytes, b"PING");
 }
 
@@ -187,10 +188,8 @@ async fn a_waker_may_own_another_call() {
     end.recv_timeout(Duration::from_secs(20)).expect("it waits for itself");
 }
 
-#[test]
-fn the_connection_is_closed_with_its_last_handle_though_its_task_is_not_polled() {
-    use std::io::Read;
-
+/// A pipe over TCP, the runtime that nobody drives in the meantime, and the server's end.
+fn pipe_over_tcp() -> (tokio::runtime::Runtime, Pipe, std::net::TcpStream) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
     let to = crate::config::Server::from(url).destination().unwrap();
@@ -199,10 +198,68 @@ fn the_connection_is_closed_with_its_last_handle_though_its_task_is_not_polled()
         let halves = crate::backend::resp::socket::open(&to).await.unwrap();
         Pipe::start(halves, Box::new(drop), 0, |_| ()).await.unwrap().0
     });
-    let mut server = listener.accept().unwrap().0;
+    let server = listener.accept().unwrap().0;
     server.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    (runtime, pipe, server)
+}
+
+#[test]
+fn the_connection_is_closed_with_its_last_handle_though_its_task_is_not_polled() {
+    let (_runtime, pipe, mut server) = pipe_over_tcp();
     drop(pipe);
     assert_eq!(server.read(&mut [0]).unwrap(), 0);
+}
+
+/// A process that ends while an answer is on its way breaks the connection: the server drops what it has not read.
+#[test]
+fn a_runtime_that_ends_waits_for_the_answers_to_what_was_sent() {
+    for added_before in [false, true] {
+        let (runtime, pipe, mut server) = pipe_over_tcp();
+        let asked = pipe.begin(Instant::now() + Duration::from_secs(20), &|bytes| bytes.extend(b"one "));
+        server.read_exact(&mut [0; 4]).unwrap();
+        server.write_all(b":1\r\n").unwrap();
+        while !pipe.is_unread() {
+            std::thread::yield_now();
+        }
+        if added_before {
+            pipe.send_last(command("last"));
+        }
+        drop(runtime);
+        assert!(!pipe.is_unread(), "{added_before}");
+        drop((asked, pipe));
+    }
+}
+
+/// 1. One thread writes. 2. The runtime ends, and another thread adds the last end. 3. The last handle goes.
+#[test]
+fn what_is_sent_last_while_another_thread_writes_is_written_by_that_one() {
+    for goes_on in [false, true] {
+        let (runtime, pipe, mut server) = pipe_over_tcp();
+        let shared = pipe.0.0.clone();
+        let bytes = {
+            let mut calls = lock(&shared.calls);
+            calls.enter(None, 1, command("one ")).unwrap();
+            calls.begin_write().unwrap()
+        };
+        pipe.send_last(command("last"));
+        drop(pipe);
+        if goes_on {
+            let _task = shared.write(bytes);
+        } else {
+            // As the task does if it is to be polled again, and is dropped with its runtime instead.
+            assert_eq!(shared.writer.try_write(&bytes).unwrap(), 4);
+            lock(&shared.calls).written(bytes, 4, false);
+            server.write_all(b":1\r\n").unwrap();
+            drop(runtime);
+        }
+        let mut received = [0; 64];
+        let mut length = 0;
+        while !received[..length].ends_with(b"last") {
+            let count = server.read(&mut received[length..]).unwrap();
+            assert!(count > 0, "{goes_on}: it was closed behind {length} bytes");
+            length += count;
+        }
+    }
 }
 
 /// The task sleeps at the second call, and its caller can write nothing.
