@@ -2,7 +2,8 @@
 -- hold or find the lock free are appended to it.
 --
 -- KEYS[2]  the lock's line: a sorted set. A member is what the channels of processes begin with, followed by a field that asks for the lock.
---          Without its last colon and number it is the channel of its process. Scores: see enter.lua.
+--          Without its last colon and number it is the channel of its process. Scores: see enter.lua. The number is negative if its process
+--          may not subscribe: it asks by itself, and so does who is refused since its field has the lock, as it may not publish either.
 --
 -- The parameters of the line are one argument, since each argument costs all those who never wait:
 -- `<how long the lock is kept for the field that it is handed to, in ms> <how long the line stays if nobody asks, in ms> <what the channels
@@ -22,10 +23,14 @@
 -- right is missing or the server is full, the lock is free, as without a line.
 
 local function serve(publish, wakes, term, wait, me, shared)
+  -- Returns how many got it, or true if the waiter asks by itself.
   local function send(member, when)
-    local channel, number = string.match(member, '^(.*):(%d+)$')
+    local channel, polls, number = string.match(member, '^(.*):(%-?)(%d+)$')
     if not channel or string.sub(member, 1, #wakes) ~= wakes then
       return 0
+    end
+    if polls ~= '' then
+      return true
     end
     -- A client that is subscribed to all channels by a pattern, such as a monitor, gets the message too, and would be counted. No
     -- pattern matches a sharded channel.
@@ -36,14 +41,19 @@ local function serve(publish, wakes, term, wait, me, shared)
     return redis.pcall(publish, channel, number .. ' ' .. when .. ' ' .. KEYS[1])
   end
 
-  -- Notifies the waiter at this place when to ask. A waiter that is gone is removed.
+  -- Notifies the waiter at this place when to ask. A waiter that is gone is removed. One that asks by itself may be gone too, so the next one
+  -- is notified in its place.
   local function tell(place, when)
     for _ = 1, 64 do
       local member = redis.pcall('ZRANGE', KEYS[2], place, place)
-      if member.err or not member[1] or send(member[1], when) ~= 0 then
+      local sent = member.err or not member[1] or send(member[1], when)
+      if member[1] and sent == true then
+        place = place + 1
+      elseif sent ~= 0 then
         return
+      else
+        redis.pcall('ZREM', KEYS[2], member[1])
       end
-      redis.pcall('ZREM', KEYS[2], member[1])
     end
   end
 
@@ -62,7 +72,8 @@ local function serve(publish, wakes, term, wait, me, shared)
     -- Done before the field is made, so that nothing has to be undone for waiters that are gone. It is not sent before the script ends.
     local sent = send(first[1], '-')
     if sent ~= 0 then
-      if type(sent) == 'number' and type(redis.pcall('HSET', KEYS[1], field, '0')) == 'number' then
+      -- Who is first asks by itself behind a process that may not publish, since that one has a negative number.
+      if (type(sent) ~= 'table' or string.find(ARGV[1], ':%-%d+$')) and type(redis.pcall('HSET', KEYS[1], field, '0')) == 'number' then
         if redis.pcall('PEXPIRE', KEYS[1], term) == 1 then
           served = field
         else
@@ -74,7 +85,8 @@ local function serve(publish, wakes, term, wait, me, shared)
   end
 
   if served and served ~= me then
-    wait = term
+    -- At once behind one that may not publish.
+    wait = string.find(served, ':%-%d+$') and 0 or term
   end
   -- Otherwise the next one would sleep for as long as an earlier holder had the lock, whatever happens to this one.
   if served or shared or not term then

@@ -168,6 +168,8 @@ impl fmt::Display for Shown {
 fn name_of(field: &str) -> Option<&str> {
     let (head, id) = field.rsplit_once(':')?;
     let (name, uuid) = head.rsplit_once(':')?;
+    // The id is negative if the process may not subscribe.
+    let id = id.strip_prefix('-').unwrap_or(id);
     let is_ours = is_number(id) && is_uuid(uuid) && !name.is_empty() && !name.contains(':');
     is_ours.then_some(name)
 }

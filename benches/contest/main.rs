@@ -1,6 +1,6 @@
 //! Processes that contend for one lock, with the line and without it: how many scripts a grant takes, how the grants are shared, and how long
 //! the longest wait is. `scripts/lab/bench --contest` runs it on a server of its own, and it prints a table. With `CLUSTER` it runs on the Cluster
-//! whose nodes are named there, apart by spaces.
+//! whose nodes are named there, apart by spaces. Of processes that may not subscribe, shares and longest wait stand apart.
 
 #[path = "../shared/server.rs"]
 mod server;
@@ -15,17 +15,23 @@ use redis::aio::MultiplexedConnection;
 
 use crate::server::{Result, connection_to, patient, patient_with, url};
 
-/// Processes, tasks of each, the work under the lock in µs, and that between two turns.
-const CONTESTS: [[u64; 4]; 8] = [
-    [2, 1, 1000, 0],
-    [8, 1, 1000, 0],
-    [32, 1, 1000, 0],
-    [64, 1, 1000, 0],
-    [8, 1, 0, 0],
-    [2, 1, 1000, 3000],
-    [8, 1, 1000, 3000],
-    [8, 10, 1000, 0],
+/// Processes, tasks of each, the work under the lock in µs, that between two turns, and how many processes there are beside these that may
+/// not subscribe.
+const CONTESTS: [[u64; 5]; 10] = [
+    [2, 1, 1000, 0, 0],
+    [8, 1, 1000, 0, 0],
+    [32, 1, 1000, 0, 0],
+    [64, 1, 1000, 0, 0],
+    [8, 1, 0, 0, 0],
+    [2, 1, 1000, 3000, 0],
+    [8, 1, 1000, 3000, 0],
+    [8, 10, 1000, 0, 0],
+    [8, 1, 1000, 0, 1],
+    [0, 1, 1000, 0, 8],
 ];
+
+/// A user that may not subscribe.
+const MUTE: &str = "bench-mute";
 
 /// Contests of processes for one lock, on the server in REDIS_URL.
 #[derive(Parser)]
@@ -33,10 +39,12 @@ struct Options {
     /// How long each of them lasts.
     #[arg(long, default_value_t = 6)]
     seconds: u64,
-    /// `PROCESSES,TASKS,WORK,BETWEEN`, the last two in µs; without it: those of the page.
+    /// `PROCESSES,TASKS,WORK,BETWEEN,MUTE`: the times in µs; the last one, which may be left out, is how many processes more there are that
+    /// may not subscribe. Without it: those of the page.
     contests: Vec<String>,
-    /// One of the processes: whether it is fair, its tasks, their work, what is between, when they begin and when they end.
-    #[arg(long, hide = true, num_args = 6)]
+    /// One of the processes: whether it is fair, its tasks, their work, what is between, when they begin and when they end, and whether it
+    /// may not subscribe.
+    #[arg(long, hide = true, num_args = 7)]
     process: Vec<u64>,
 }
 
@@ -50,8 +58,8 @@ struct Share {
 fn main() -> Result<()> {
     let options = Options::parse();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    if let [fair, tasks, work, between, begin, end] = options.process[..] {
-        let share = runtime.block_on(process(fair > 0, tasks, [work, between], [begin, end]))?;
+    if let [fair, tasks, work, between, begin, end, mute] = options.process[..] {
+        let share = runtime.block_on(process([fair > 0, mute > 0], tasks, [work, between], [begin, end]))?;
         println!("{} {}", share.grants, share.longest.as_micros());
         return Ok(());
     }
@@ -68,9 +76,12 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn numbers(text: &str) -> Result<[u64; 4]> {
-    let numbers = text.split(',').map(str::parse).collect::<std::result::Result<Vec<u64>, _>>()?;
-    Ok(numbers.try_into().map_err(|_| format!("{text} has not four numbers"))?)
+fn numbers(text: &str) -> Result<[u64; 5]> {
+    let mut numbers = text.split(',').map(str::parse).collect::<std::result::Result<Vec<u64>, _>>()?;
+    if numbers.len() == 4 {
+        numbers.push(0);
+    }
+    Ok(numbers.try_into().map_err(|_| format!("{text} has neither four numbers nor five"))?)
 }
 
 /// Milliseconds that all processes agree on.
@@ -103,19 +114,24 @@ async fn scripts_of(server: &mut MultiplexedConnection) -> Result<u64> {
 }
 
 /// One contest, as a row of the table.
-async fn contend(contest: [u64; 4], fair: bool, seconds: u64) -> Result<()> {
-    let [processes, tasks, work, between] = contest;
+async fn contend(contest: [u64; 5], fair: bool, seconds: u64) -> Result<()> {
+    let [processes, tasks, work, between, mute] = contest;
     let mut servers = Vec::new();
     for url in if nodes().is_empty() { vec![url()] } else { nodes() } {
-        servers.push(connection_to(&url).await?);
+        let mut server = connection_to(&url).await?;
+        let rules = ["on", "nopass", "~*", "+@all", "resetchannels"];
+        redis::cmd("ACL").arg("SETUSER").arg(MUTE).arg(&rules).exec_async(&mut server).await?;
+        servers.push(server);
     }
     let before = scripts(&mut servers).await?;
     // All have connected by then.
-    let begin = clock()? + 1500 + 20 * processes;
+    let begin = clock()? + 1500 + 20 * (processes + mute);
     let end = begin + 1000 * seconds;
-    let arguments = [u64::from(fair), tasks, work, between, begin, end].map(|number| number.to_string());
     let mut running = Vec::new();
-    for _ in 0..processes {
+    for number in 0..processes + mute {
+        let mute = u64::from(number >= processes);
+        let arguments =
+            [u64::from(fair), tasks, work, between, begin, end, mute].map(|number| number.to_string());
         let mut command = Command::new(std::env::current_exe()?);
         running.push(command.arg("--process").args(&arguments).stdout(Stdio::piped()).spawn()?);
     }
@@ -127,25 +143,46 @@ async fn contend(contest: [u64; 4], fair: bool, seconds: u64) -> Result<()> {
         shares.push(Share { grants: grants.parse()?, longest: Duration::from_micros(longest.parse()?) });
     }
     let scripts = scripts(&mut servers).await? - before;
-    let each = || shares.iter().map(|share| share.grants);
-    let (grants, least, most) = (each().sum::<u64>(), each().min().unwrap_or(0), each().max().unwrap_or(0));
-    let longest = shares.iter().map(|share| share.longest).max().unwrap_or_default();
+    let grants = shares.iter().map(|share| share.grants).sum::<u64>();
+    let (others, muted) = shares.split_at(processes as usize);
+    let all = [others, muted].into_iter().filter(|shares| !shares.is_empty()).map(spread);
+    let (shares, longest): (Vec<_>, Vec<_>) = all.unzip();
     let time = |micros: u64| if micros == 0 { "none".to_owned() } else { format!("{} ms", micros / 1000) };
+    let beside = if mute == 0 { String::new() } else { format!(" and {mute}") };
     println!(
-        "| {processes} × {tasks}, {}, {} | {} | {grants} | {:.2} | {least}–{most} | {} ms |",
+        "| {processes}{beside} × {tasks}, {}, {} | {} | {grants} | {:.2} | {} | {} |",
         time(work),
         time(between),
         if fair { "yes" } else { "no" },
         scripts as f64 / grants.max(1) as f64,
-        longest.as_millis(),
+        shares.join("; "),
+        longest.join("; "),
     );
     Ok(())
 }
 
+/// The least and the most grants of such processes, and their longest wait.
+fn spread(shares: &[Share]) -> (String, String) {
+    let each = || shares.iter().map(|share| share.grants);
+    let (least, most) = (each().min().unwrap_or(0), each().max().unwrap_or(0));
+    let longest = shares.iter().map(|share| share.longest).max().unwrap_or_default();
+    (format!("{least}–{most}"), format!("{} ms", longest.as_millis()))
+}
+
 /// The tasks of one process take the lock again and again.
-async fn process(fair: bool, tasks: u64, times: [u64; 2], [begin, end]: [u64; 2]) -> Result<Share> {
+async fn process(
+    [fair, mute]: [bool; 2],
+    tasks: u64,
+    times: [u64; 2],
+    [begin, end]: [u64; 2],
+) -> Result<Share> {
     let [work, between] = times.map(Duration::from_micros);
-    let options = if nodes().is_empty() { patient() } else { patient_with(Master::cluster(nodes())) };
+    let as_user = |url: String| if mute { url.replace("://", &format!("://{MUTE}:any@")) } else { url };
+    let options = match nodes() {
+        nodes if nodes.is_empty() && !mute => patient(),
+        nodes if nodes.is_empty() => patient_with(as_user(url())),
+        nodes => patient_with(Master::cluster(nodes.into_iter().map(as_user))),
+    };
     let locks = options.fair(fair).connect().await?;
     tokio::time::sleep(Duration::from_millis(begin.saturating_sub(clock()?))).await;
     let end = Instant::now() + Duration::from_millis(end.saturating_sub(clock()?));

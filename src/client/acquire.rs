@@ -763,7 +763,7 @@ impl Acquire {
             // 1. A majority refuses a request, which sleeps. 2. Another master grants it; that is ended, and the end is published.
             // 3. Woken by that, it would ask again at once, and so on, as fast as the masters answer.
             let split = entry.was_split() || split;
-            let is_hinted = in_line && session.hints.line(entry).is_some();
+            let is_hinted = in_line && session.hints.line(entry).is_some_and(|line| !line.polls);
             let (pause, subscribed) = (after(at.now, pause), entry.is_subscribed() || is_hinted);
             let poll = after(at.now, session.config.poll_interval);
             let latest = lease_end.min(poll);
@@ -774,9 +774,11 @@ impl Acquire {
                 (false, false) => Pause::Notified { until: soon, soon },
             };
             entry.conclude(pending, Ok(reply), spread, at);
+            let polls = entry.polls_after(pending, reply).map(|pause| after(at.now, pause).min(latest));
+            let nap = polls.map_or(nap, |until| Pause::Notified { until, soon: until });
             entry.refused(self.id(), nap);
             // After its first refusal the request is about to subscribe, and it is woken once it has.
-            let pauses = split || !subscribed && asked_before;
+            let pauses = split || !subscribed && asked_before && polls.is_none();
             ((subscribed && poll < lease_end).then_some(poll), pauses.then_some(pause))
         });
         let backoff = self.backoff.get_or_insert_default();

@@ -700,6 +700,7 @@ impl Config {
             term: Lease::rest(term),
             stays: Lease::rest(stays),
             again: false,
+            polls: false,
             sharded,
         })
     }

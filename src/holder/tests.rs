@@ -10,6 +10,7 @@ fn holder(field: String) -> Holder {
 fn a_name_is_what_stands_before_the_id_of_a_hold_and_nothing_else() {
     for name in ["billing@web-7", " ", "-", "ü", UUID] {
         assert_eq!(holder(format!("{name}:{UUID}:7")).name(), Some(name));
+        assert_eq!(holder(format!("{name}:{UUID}:-7")).name(), Some(name));
     }
     for field in [
         format!("{UUID}:7"),
@@ -17,7 +18,7 @@ fn a_name_is_what_stands_before_the_id_of_a_hold_and_nothing_else() {
         format!("a:b:{UUID}:7"),
         format!("{UUID}:7:write"),
         format!("a:{UUID}:"),
-        format!("a:{UUID}:-7"),
+        format!("a:{UUID}:--7"),
         format!("a:{}:7", &UUID[1..]),
         format!("a:{}:7", UUID.replace('-', "_")),
         format!("a:{}:7", UUID.replace('b', "g")),

@@ -419,21 +419,26 @@ impl Store {
                 self.tell(0, call, lease.duration(), now);
                 return Some(first);
             }
-            if self.hint(call, &first, None) {
+            if wire::polls(&first) || self.hint(call, &first, None) {
                 let until = after(now, line.term.duration());
                 self.put(&call.keys.key, StoredLock { field: first.clone(), count: 0, until }, now);
-                self.tell(0, call, line.term.duration(), now);
+                let wait = if wire::polls(&first) { Duration::ZERO } else { line.term.duration() };
+                self.tell(0, call, wait, now);
                 return Some(first);
             }
         }
         None
     }
 
-    /// Notifies the waiter at this place of the line when the lock may be free.
-    fn tell(&mut self, place: usize, call: &Call, wait: Duration, now: Instant) {
+    /// Notifies the waiter at this place of the line when the lock may be free, or the next one that gets messages.
+    fn tell(&mut self, mut place: usize, call: &Call, wait: Duration, now: Instant) {
         let line = &call.keys.line().line;
         for _ in 0..MOST_SERVED {
             let Some(field) = self.lines.get(line, place, now) else { return };
+            if wire::polls(&field) {
+                place += 1;
+                continue;
+            }
             if self.hint(call, &field, Some(wait)) {
                 return;
             }

@@ -24,14 +24,16 @@ pub(crate) struct Hints {
     wakes: String,
     wanted: AtomicBool,
     on: AtomicBool,
+    /// Whether the last attempt to subscribe was refused, or failed.
+    refused: AtomicBool,
 }
 
 impl Hints {
     pub(super) fn new(prefix: &str, uuid: &str, line: Option<Line>) -> Hints {
         let wakes = keys::wakes(prefix);
         let channel = [&wakes, uuid].concat().into();
-        let [wanted, on] = [false, false].map(AtomicBool::new);
-        Hints { line, channel, session: uuid.into(), wakes, wanted, on }
+        let [wanted, on, refused] = [false; 3].map(AtomicBool::new);
+        Hints { line, channel, session: uuid.into(), wakes, wanted, on, refused }
     }
 
     fn are_sharded(&self) -> bool {
@@ -49,6 +51,7 @@ impl Hints {
         let is_this = *self.channel == *channel;
         if is_this {
             self.on.store(on, SeqCst);
+            self.refused.store(!on, SeqCst);
         }
         is_this
     }
@@ -77,9 +80,16 @@ impl Hints {
         self.on.store(false, SeqCst);
     }
 
-    /// Returns what a request passes to the script to enter the line of this lock, or `None` if no hint would reach this process.
+    /// Returns what a request passes to the script to enter the line of this lock, or `None` if it is not known yet whether hints
+    /// will reach this process. If they don't, it polls in the line; but messages of releases alone make it one of those who know no
+    /// line, which have turns of their own.
     pub(crate) fn line(&self, entry: &LockEntry) -> Option<Line> {
-        self.line.filter(|line| if line.sharded { entry.gets_hints() } else { self.on.load(SeqCst) })
+        let line = self.line?;
+        let (on, refused) = match line.sharded {
+            true => (entry.gets_hints(), false),
+            false => (self.on.load(SeqCst), self.refused.load(SeqCst)),
+        };
+        (on || refused && !entry.is_subscribed()).then_some(Line { polls: !on, ..line })
     }
 
     /// Returns whether hints arrive on this channel.

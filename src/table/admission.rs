@@ -277,16 +277,19 @@ impl LockEntry {
             self.set_phase(id, WaiterState::Asking);
             return Admission::Ask(pending);
         }
-        let field = wire::field(ask.uuid, command_id);
-        let (keys, timing) = (self.keys.clone(), self.timing.clone());
-        let (mut hold, mut pending) = Hold::asked(command_id, keys, field, timing, ask.lease, fence, now);
         // A process has one place in the line.
         let has_place = |hold: &Hold| hold.in_line || hold.enters && hold.is_beginning();
         let enters = (self.contended || self.is_subscribed())
             && !ask.single_attempt
             && !self.holds.iter().any(has_place);
-        pending.call.line = ask.line.filter(|_| enters);
-        hold.enters = pending.call.line.is_some();
+        let line = ask.line.filter(|_| enters);
+        let field = match ask.line {
+            Some(Line { polls: true, .. }) => wire::polling_field(ask.uuid, command_id),
+            _ => wire::field(ask.uuid, command_id),
+        };
+        let (keys, timing) = (self.keys.clone(), self.timing.clone());
+        let (mut hold, mut pending) = Hold::asked(command_id, keys, field, timing, ask.lease, fence, now);
+        (pending.call.line, hold.enters) = (line, line.is_some());
         // It also asks if it may sleep on the answer. A request that is not subscribed asks again once it is.
         pending.call.report_holder = ask.report_holder || (self.is_subscribed() && !ask.single_attempt);
         self.holds.push(hold);

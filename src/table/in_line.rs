@@ -12,7 +12,7 @@ use crate::table::admission::AcquireParams;
 use crate::table::entry::LockEntry;
 use crate::table::hold::Hold;
 use crate::table::queue::WaiterState;
-use crate::wire::{Fence, Hint, Line, Pending};
+use crate::wire::{self, Fence, Hint, Line, Pending, Reply};
 
 /// A request that entered the line before messages of releases reached this process asks again by then: a client that does not know
 /// the line may have released the lock in between.
@@ -20,6 +20,10 @@ pub(super) const UNHEARD: Duration = Duration::from_millis(250);
 
 /// Allowed delay: a key counts as over this long after its time by the server's clock, or after twice its time if that is shorter.
 const BEHIND: Duration = Duration::from_millis(10);
+
+/// A request that gets no hint asks again after this part of the time for which it has been in the line. So the lock is idle for no
+/// longer than that when it is handed to it.
+const POLL_PART: u32 = 8;
 
 /// How much later than the first of the line a process asks that has left the lock to others.
 const AFTER_THE_FIRST: Duration = Duration::from_millis(2);
@@ -45,11 +49,31 @@ impl LockEntry {
     ) -> Option<Pending> {
         let stands = |hold: &&mut Hold| hold.in_line && hold.command.is_none();
         let hold = self.holds.iter_mut().find(stands).filter(|_| !ask.single_attempt)?;
+        if ask.line.is_some_and(|line| line.polls) && !wire::polls(&hold.field) {
+            // It entered while hints reached this process, and would be passed over as one that is gone.
+            hold.end_in_line(now);
+            return None;
+        }
         let line = hold.timing.line?;
         let mut pending = hold.asks_again(ask.lease, fence, command_id, now);
         pending.call.line = Some(Line { again: true, ..line });
         pending.call.report_holder = true;
         Some(pending)
+    }
+
+    /// Returns for how long a request in the line pauses to which nobody may send a hint: this process may not subscribe, or the one
+    /// that has the lock may not publish.
+    pub(crate) fn polls_after(&mut self, pending: &Pending, reply: &Reply) -> Option<Duration> {
+        let Reply::InLine(_, holder, _) = reply else { return None };
+        let hold = self.hold(pending.hold).filter(|hold| hold.in_line)?;
+        let longest = match wire::polls(&hold.field) {
+            // The lock is kept for it for a second or more.
+            true => UNHEARD,
+            false if wire::polls(holder.hold_id()) => Duration::MAX,
+            false => return None,
+        };
+        let waited = pending.sent.saturating_duration_since(hold.since);
+        Some((waited / POLL_PART).max(Duration::from_millis(1)).min(longest))
     }
 
     /// Called when the acquire was answered "busy", and its field stands in the line: the hold is kept, since the server may hand

@@ -13,6 +13,8 @@ pub(crate) struct Line {
     pub(crate) stays: Lease,
     /// Whether the field has asked before: it may be in the line, and a free lock goes to the first there. Only an acquire uses it.
     pub(crate) again: bool,
+    /// Whether no messages reach the process, since it may not subscribe. Then the field that enters has to say so.
+    pub(crate) polls: bool,
     /// Whether the messages are sharded, as on a Cluster. If so, a process has a channel for each lock.
     pub(crate) sharded: bool,
 }

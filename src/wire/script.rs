@@ -301,6 +301,17 @@ pub(crate) fn field(uuid: &str, no: u64) -> Arc<str> {
     field_within::<64>(uuid, no).unwrap_or_else(|| long_field(uuid, no))
 }
 
+/// Returns the field of a hold whose process gets no hints, and may not publish. Its number is negative, so that the lock is handed to it
+/// without a message, and from it too.
+pub(crate) fn polling_field(uuid: &str, no: u64) -> Arc<str> {
+    format!("{uuid}:-{no}").into()
+}
+
+/// Returns whether it is such a field.
+pub(crate) fn polls(field: &str) -> bool {
+    field.rsplit_once(':').is_some_and(|(_, number)| number.starts_with('-'))
+}
+
 /// Returns the field that takes the place of an ended hold while its lock is kept. No hold has the number 0.
 pub(crate) fn kept_field(field: &str) -> String {
     let session = field.rsplit_once(':').map_or(field, |(session, _)| session);

@@ -150,7 +150,8 @@ impl Program {
     fn patience_with_holders(&self) -> Duration {
         let Program { setup, callers, .. } = self;
         if self.is_calm() {
-            return self.network_time();
+            // Who polls asks every quarter of a second, and before it has been in the line for the first time it pauses as long.
+            return self.network_time() + if setup.polls { SECOND / 2 } else { Duration::ZERO };
         }
         let mut patience = 10 * SECOND + 10 * setup.node_timeout + self.network_time();
         if self.over_streams {

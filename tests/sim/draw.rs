@@ -9,7 +9,7 @@ use crate::sim::program::{
 };
 
 /// What is drawn grows: a seed of an earlier edition draws what it did then.
-pub(super) const EDITION: u32 = 11;
+pub(super) const EDITION: u32 = 12;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -28,6 +28,7 @@ impl Program {
             // Elsewhere there is no line.
             (setup.fair, setup.masters) = (true, 1);
             setup.others = edition >= 10 && Key::new(seed).with(17).one_in(3);
+            setup.polls = edition >= 12 && Key::new(seed).with(19).one_in(3);
         }
         let nests = Key::new(seed).with(17);
         if edition >= 10 {
@@ -168,6 +169,7 @@ impl Setup {
             portable: false,
             fair: false,
             others: false,
+            polls: false,
             handoff: Duration::ZERO,
             reentry: (BareReentry::Asked, true),
             fenced: [dice.one_in(2), dice.one_in(2), false],
@@ -512,7 +514,7 @@ impl Writer<'_> {
         let (process, master) = (dice.roll(processes), dice.roll(masters));
         let one_in = dice.pick(&[1, 2, 5]);
         let slow = dice.pick(&[node_timeout / 2, 2 * node_timeout, 5 * node_timeout]);
-        let sides = [20, 20, 24, 30, 35, 35, 35, 35, 35, 35, 35, 35][self.edition as usize];
+        let sides = [20, 20, 24, 30, 35, 35, 35, 35, 35, 35, 35, 35, 35][self.edition as usize];
         let kind = match dice.roll(sides) {
             20..22 => {
                 let late = dice.pick(&[self.setup.latency, slow, lease.min(MINUTE)]);

@@ -42,6 +42,7 @@ pub(super) struct Network {
     pub(super) masters: Vec<SimMaster>,
     pub(super) latency: Duration,
     pub(super) node_timeout: Duration,
+    polls: bool,
     faults: Vec<Fault>,
     pub(super) start: Instant,
     /// When the last command arrives that is on its way.
@@ -78,10 +79,16 @@ impl Network {
             masters: (0..setup.masters).map(|master| SimMaster::new(rate(master))).collect(),
             latency: setup.latency,
             node_timeout: setup.node_timeout,
+            polls: setup.polls,
             faults: program.faults.clone(),
             start: Instant::now(),
             last_arrival: Mutex::new(Instant::now()),
         }
+    }
+
+    /// Whether this process may not subscribe.
+    pub(super) fn polls(&self, process: usize) -> bool {
+        self.polls && process.is_multiple_of(3)
     }
 
     fn active(&self) -> impl Iterator<Item = &Fault> {

@@ -46,6 +46,8 @@ pub(super) struct Setup {
     pub(super) fair: bool,
     /// Each second process knows no line.
     pub(super) others: bool,
+    /// Each third process may not subscribe, and so it polls.
+    pub(super) polls: bool,
     /// How long after its grant a hold passes on inside a process.
     pub(super) handoff: Duration,
     /// How bare requests re-enter, and whether every level is asked for.

@@ -165,6 +165,7 @@ fn over_streams(
         portable: false,
         fair: false,
         others: false,
+        polls: false,
         handoff: Duration::ZERO,
         reentry: (BareReentry::Asked, true),
         fenced: [false; NAMES.len()],

@@ -78,6 +78,7 @@ enum Incoming {
     Connected { connection: u64, run: Run },
     Broken { connection: u64 },
     Subscribed { connection: u64, request: u64, channel: Arc<str> },
+    Refused { connection: u64, request: u64, channel: Arc<str> },
     Message { connection: u64, channel: Arc<str>, text: String },
 }
 
@@ -198,6 +199,11 @@ impl Link {
                 if connection == current && self.wants(&channel) == Some(request) =>
             {
                 events.subscribed(&channel);
+            }
+            Incoming::Refused { connection, request, channel }
+                if connection == current && self.wants(&channel) == Some(request) =>
+            {
+                events.not_subscribed(&channel);
             }
             Incoming::Message { connection, channel, text }
                 if connection == current && self.wants(&channel).is_some() =>

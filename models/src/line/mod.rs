@@ -26,6 +26,9 @@
 //!   the short time, and if the first one leaves, the next is notified when the key ends. A request that is notified while it asks, asks
 //!   once more; a message for a field that nobody has any more is for all that wait in its process.
 //! - The entry names its process's connection for messages by a **generation**, which only grows.
+//! - A process that may not subscribe **polls**: its entry has no generation, and the lock is handed to it all the same. With
+//!   [`tells`](LineModel::tells) it may not publish either. It hands the lock on without a message, and who is refused
+//!   while such a process has the lock polls, too.
 //! - Other programs' clients release with a `0` to the lock's channel. Who finds itself alone in the line, or has waited
 //!   for the short time without news, subscribes to it, and sends `pass` then and at each `0`.
 //!
@@ -169,6 +172,10 @@ pub enum Design {
     GenerationGoesBack,
     /// Whoever is the first is made the holder, though nobody can be told.
     ReceiversNotCounted,
+    /// Who polls is taken for one who is gone, since nobody can be told.
+    PollersAreGone,
+    /// Who is refused by a process that polls, which may not publish, sleeps as behind any other.
+    SleepsBehindSilent,
     /// Who hands over does not look again.
     NoPass,
     /// The time to send `pass` counts from the answer, not from what handed over.
@@ -309,6 +316,8 @@ pub enum Reply {
         ttl: u8,
         /// Nobody else is in the line.
         alone: bool,
+        /// The other one polls.
+        polls: bool,
     },
     /// The field is gone.
     Released {
@@ -376,6 +385,8 @@ pub struct State {
     order: Few<Field, 6>,
     passed_over: bool,
     old_token: bool,
+    /// The script that runs may not publish. It is off between two steps.
+    silent: bool,
     /// Quiet ticks for which the lock has been free beside a waiter.
     idle: u8,
     late_ran: bool,
@@ -541,7 +552,8 @@ impl LineModel {
     }
 
     fn polls(&self, at: usize) -> bool {
-        self.pollers & (1 << at) != 0
+        // `FOREIGN` belongs to no process.
+        at < 3 && self.pollers & (1 << at) != 0
     }
 }
 
@@ -826,6 +838,7 @@ impl Model for LineModel {
             order: Few::default(),
             passed_over: false,
             old_token: false,
+            silent: false,
             idle: 0,
             late_ran: false,
         };

@@ -198,7 +198,7 @@ impl State {
                 (request.phase, request.valid, request.short) = (Phase::Held, valid, false);
                 process.pass_in = None;
             }
-            Reply::Busy { field, ttl, alone } => {
+            Reply::Busy { field, ttl, alone, polls } => {
                 self.saw(model, at, ttl);
                 let process = &mut self.processes[at];
                 let Some(request) = process.request.as_mut().filter(|request| request.field == field) else {
@@ -207,7 +207,8 @@ impl State {
                 let Phase::Asking { hinted } = request.phase else { return };
                 request.phase = Phase::InLine;
                 let age = if model.design == Design::TimerFromAnswer { 0 } else { request.age };
-                let poll = if model.polls(at) { 1 } else { model.poll };
+                let behind = polls && model.design != Design::SleepsBehindSilent;
+                let poll = if model.polls(at) || behind { 1 } else { model.poll };
                 request.ask_in = ttl.min(poll).saturating_sub(age);
                 if hinted && model.design != Design::HintForgotten {
                     self.ask(model, at, true);

@@ -45,6 +45,9 @@ enum Served {
 impl State {
     /// `PUBLISH` to a connection: whether there is a receiver.
     fn publish(&mut self, model: &LineModel, to: Entry, message: Message) -> bool {
+        if self.silent {
+            return false;
+        }
         let at = owner(to.field);
         let process = &mut self.processes[at];
         let named = !model.generations || to.generation == process.generation;
@@ -67,6 +70,9 @@ impl State {
     /// `0` to the lock's channel.
     fn publish_free(&mut self, model: &LineModel) -> bool {
         let mut received = false;
+        if self.silent {
+            return received;
+        }
         for process in self.processes.iter_mut().filter(|process| process.heard && process.listens) {
             received |= !process.demoted;
             if process.life != Life::Crashed && !process.demoted {
@@ -76,10 +82,15 @@ impl State {
         received
     }
 
-    /// Tells the entry at this place to ask in so many ticks. Those who cannot be told are taken out.
-    fn tell(&mut self, model: &LineModel, place: usize, ticks: u8) {
-        while let Some(entry) = self.data.line.iter().nth(place).filter(|_| model.tells) {
-            if entry.generation == POLLS || self.publish(model, entry, Message::Later(entry.field, ticks)) {
+    /// Tells the entry at this place to ask in so many ticks. Those who cannot be told are taken out; behind one that polls the next one
+    /// is told.
+    fn tell(&mut self, model: &LineModel, mut place: usize, ticks: u8) {
+        while let Some(entry) = self.data.line.iter().nth(place).filter(|_| model.tells && !self.silent) {
+            if entry.generation == POLLS {
+                place += 1;
+                continue;
+            }
+            if self.publish(model, entry, Message::Later(entry.field, ticks)) {
                 return;
             }
             self.data.line.remove(|other| *other == entry);
@@ -92,7 +103,10 @@ impl State {
         let served = self.hand_on(model, asker);
         match served {
             Served::Asker => self.tell(model, 0, model.lease),
-            Served::Other if model.design != Design::SecondNotTold => self.tell(model, 0, model.short),
+            Served::Other if model.design != Design::SecondNotTold => {
+                let polls = self.data.lock.is_some_and(|lock| model.polls(owner(lock.field)));
+                self.tell(model, 0, if polls { 0 } else { model.short });
+            }
             _ => {}
         }
         served
@@ -105,14 +119,20 @@ impl State {
                 self.grant(model, first.field, model.lease);
                 return Served::Asker;
             }
-            if first.generation == POLLS {
+            if first.generation == POLLS && model.design != Design::PollersAreGone {
                 // One that polls: nobody can be told.
                 self.grant(model, first.field, model.short);
                 let crashed = self.processes[owner(first.field)].life != Life::Alive;
                 self.mark_unknown(crashed);
                 return Served::Other;
             }
-            if self.publish(model, first, Message::Yours(first.field))
+            if self.silent {
+                self.grant(model, first.field, model.short);
+                let there = self.is_connected(model, first);
+                self.mark_unknown(!there);
+                return Served::Other;
+            }
+            if first.generation != POLLS && self.publish(model, first, Message::Yours(first.field))
                 || model.design == Design::ReceiversNotCounted
             {
                 self.grant(model, first.field, model.short);
@@ -125,7 +145,9 @@ impl State {
                 self.mark_unknown(!there && (process.believed || process.heard));
                 return Served::Other;
             }
-            self.order.remove(|field| *field == first.field);
+            if first.generation != POLLS {
+                self.order.remove(|field| *field == first.field);
+            }
         }
         self.publish_free(model);
         Served::Nobody
@@ -170,8 +192,8 @@ impl State {
     fn waits_there(&self, model: &LineModel, field: Field) -> bool {
         let process = &self.processes[owner(field)];
         let placed = |request: Request| !model.generations || request.placed == process.generation;
-        let heard = process.life == Life::Alive && process.heard && !process.demoted;
-        heard && self.waits(field) && process.request.is_some_and(placed)
+        let heard = process.heard && !process.demoted && process.request.is_some_and(placed);
+        process.life == Life::Alive && self.waits(field) && (heard || model.polls(owner(field)))
     }
 
     /// A command runs. `late`: its process does not wait for the answer any more.
@@ -182,6 +204,13 @@ impl State {
         command: Command,
         late: bool,
     ) -> Option<Reply> {
+        self.silent = model.tells && model.polls(at);
+        let reply = self.runs(model, at, command, late);
+        self.silent = false;
+        reply
+    }
+
+    fn runs(&mut self, model: &LineModel, at: usize, command: Command, late: bool) -> Option<Reply> {
         match command {
             Command::Ask { field, generation, again } => {
                 let reply = self.acquire(model, field, generation, again);
@@ -248,7 +277,8 @@ impl State {
             Some(_) => self.enter(model, field, generation),
         }
         let ttl = self.data.lock.map_or(0, |lock| lock.ttl);
-        Reply::Busy { field, ttl, alone: self.data.line.iter().count() == 1 }
+        let polls = model.tells && self.data.lock.is_some_and(|lock| model.polls(owner(lock.field)));
+        Reply::Busy { field, ttl, alone: self.data.line.iter().count() == 1, polls }
     }
 
     /// Enters the line, or keeps its place. The generation only grows.

@@ -302,6 +302,30 @@ fn who_is_told_when_to_ask_while_it_asks_asks_once_more() {
 }
 
 #[test]
+fn one_that_polls_and_is_taken_for_gone_is_passed_over() {
+    let model = LineModel { design: Design::PollersAreGone, pollers: 0b100, idle: 1, ..told([1, 1, 1]) };
+    finds(&model, PASSED, 9);
+}
+
+#[test]
+fn who_is_refused_by_one_that_may_not_publish_polls_too() {
+    let model = LineModel { pollers: 0b100, idle: 2, lease: 4, poll: 4, ..told([1, 1, 1]) };
+    finds(&LineModel { design: Design::SleepsBehindSilent, ..model.clone() }, IDLE, 12);
+    is_sound(model, 12_127);
+}
+
+#[test]
+fn those_who_poll_beside_those_who_are_told_when_to_ask_are_sound() {
+    // A hand-over that is not used costs one more tick.
+    let polls = || LineModel { pollers: 0b100, idle: 2, ..told([1, 1, 1]) };
+    is_sound(LineModel { drops: 1, ..polls() }, 36_919);
+    is_sound(LineModel { crashes: 1, ..polls() }, 17_876);
+    is_sound(LineModel { freezes: 1, ..polls() }, 241_420);
+    is_sound(LineModel { crashes: 1, pollers: 0b110, ..polls() }, 7_891);
+    is_sound(LineModel { idle: 3, ..lossy(polls(), 1) }, 247_197);
+}
+
+#[test]
 fn those_who_are_told_when_to_ask_are_sound() {
     is_sound(LineModel { drops: 1, ..told([1, 1, 1]) }, 15_002);
     is_sound(LineModel { drops: 1, ..told([2, 1, 0]) }, 5_585);

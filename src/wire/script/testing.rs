@@ -32,7 +32,7 @@ fn lease(millis: &str) -> Option<Lease> {
 fn read_line(told: &str, again: bool) -> Option<Line> {
     let mut words = told.splitn(3, ' ');
     let mut time = || lease(words.next()?);
-    Some(Line { term: time()?, stays: time()?, again, sharded: false })
+    Some(Line { term: time()?, stays: time()?, again, polls: false, sharded: false })
 }
 
 impl Call {
@@ -238,7 +238,7 @@ fn each_call_is_read_as_it_was_written() {
                     || action == Action::END
                     || matches!(action, Action::Acquire { count: 1, .. }));
             let lines = [None, Some(false), Some(true)].map(|again| again.filter(|_| told));
-            let again = |again| Line { term: lease, stays: lease, again, sharded: false };
+            let again = |again| Line { term: lease, stays: lease, again, polls: false, sharded: false };
             let calls = lines.map(|line| Call { line: line.map(again), ..call.clone() });
             for command in calls.iter().flat_map(|call| [(call, call.evalsha()), (call, call.eval())]) {
                 let (call, command) = command;

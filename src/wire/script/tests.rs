@@ -140,7 +140,7 @@ fn what_is_told_of_a_line_stands_last() {
         let [term, stays] = [1000, 90_000].map(Duration::from_millis);
         let drift = Drift { factor: 0.0, slack: Duration::ZERO };
         let [term, stays] = [term, stays].map(|time| Lease::new("time", time, drift).unwrap());
-        Some(Line { term, stays, again, sharded: false })
+        Some(Line { term, stays, again, polls: false, sharded: false })
     };
     let ask = |action| Call { line: line(false), report_holder: true, ..Call::of("app:k", "f:1", action) };
     let (count, lease) = (1, lease());
@@ -181,7 +181,7 @@ fn what_is_told_of_a_line_stands_last() {
 fn that_a_field_is_in_the_line_is_answered_to_those_who_are_told_of_one() {
     let drift = Drift { factor: 0.0, slack: Duration::ZERO };
     let time = Lease::new("time", Duration::from_secs(1), drift).unwrap();
-    let line = Some(Line { term: time, stays: time, again: false, sharded: false });
+    let line = Some(Line { term: time, stays: time, again: false, polls: false, sharded: false });
     let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
     let list = |last| Value::Array(vec![Value::Int(7), bulk("f:7"), bulk("0"), Value::Int(last)]);
     let acquire = Call::of("k", "f:1", Action::Acquire { count: 1, lease: lease() });

@@ -1,6 +1,7 @@
 //! Others at the same lock: clients that know no line, and users without the rights for one.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::join_all;
@@ -152,6 +153,36 @@ async fn a_process_without_lines_has_its_turns_beside_busy_ones() {
 #[tokio::test]
 async fn one_who_knows_no_line_has_its_turns_beside_a_single_busy_process() {
     share(1, 0, 1).await;
+}
+
+/// Nor may it publish. So it polls in the line, and so do those who wait while it has the lock.
+#[tokio::test]
+async fn one_that_may_not_subscribe_has_its_turns_beside_busy_processes() {
+    const WANTED: usize = 12;
+    let server = Server::start().await;
+    let user = ["ACL", "SETUSER", "mute", "reset", "on", ">secret", "~*", "+@all", "resetchannels"];
+    server.ask::<()>(&user).await;
+    let url = server.url().replace("redis://", "redis://mute:secret@");
+    let mute = support::builder(&url).fair(true).poll_interval(Duration::MAX).connect().await.unwrap();
+    let mut all = Vec::new();
+    for _ in 0..4 {
+        all.push(
+            support::without_timers(support::builder(&server.url()).fair(true)).connect().await.unwrap(),
+        );
+    }
+    // It knows what it may not do once it has waited.
+    let holds = all[0].mutex("stock").lock().await.unwrap();
+    let waiter = waits(&mute);
+    stand(&server, 1).await;
+    holds.release().await.unwrap();
+    granted(waiter).await.release().await.unwrap();
+    all.push(mute);
+    let (inside, turns): (_, Vec<_>) = (Turns::new(0), all.iter().map(|_| Turns::new(0)).collect());
+    let playing = all.iter().zip(&turns).map(|(locks, turns)| takes_turns(locks, &inside, turns));
+    tokio::select! {
+        _ = join_all(playing) => {}
+        () = each_has_had(WANTED, &turns) => {}
+    }
 }
 
 /// 1. The lock is left to a client that does not take it. 2. The first of the line asks by itself.

@@ -15,6 +15,8 @@ const TOLD: &str = "40000 90000 nestlock_wake:";
 /// Fields of three processes besides that of `OURS`.
 const FIRST: &str = THEIRS;
 const SECOND: &str = "web@one:5be5fd9c-8a3d-4c17-9d0e-0d8f8f1c2b3a:7";
+/// Its process may not subscribe.
+const POLLS: &str = "7ce5fd9c-8a3d-4c17-9d0e-0d8f8f1c2b3a:-4";
 const THIRD: &str = "6ce5fd9c-8a3d-4c17-9d0e-0d8f8f1c2b3a:18446744073709551615";
 
 /// A channel whose message shows that no other message is under way.
@@ -185,6 +187,44 @@ async fn an_end_hands_the_lock_to_the_first_and_the_next_one_learns_when_to_ask(
         ["7 - order:1", &format!("{third} 40000 order:1"), &format!("{third} - order:1"), "released: 0"]
     );
     assert!(server.all_keys().await.is_empty());
+}
+
+/// Nobody can be notified that the lock was handed to it, so it asks by itself.
+#[tokio::test]
+async fn the_lock_is_handed_to_one_that_polls_and_the_next_one_asks_behind_it() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    let mut ears = Ears::of(&server, &[FIRST, SECOND]).await;
+    wire.held_before(&[POLLS, FIRST, SECOND]).await;
+    assert_eq!(wire.leave(OURS).await, ENDED);
+    assert_eq!(wire.fields().await, held(&[(POLLS, "0")]));
+    assert_eq!(wire.line().await, [FIRST, SECOND]);
+    // It finds out who has the lock, which is one that may not publish.
+    assert_eq!(ears.heard(&mut wire).await, ["3 0 order:1"]);
+    assert_eq!(in_line(&wire.again(FIRST).await), (POLLS, "0"));
+    assert_eq!(wire.again(POLLS).await, DONE);
+    // One that polls need not be notified when to ask. It may be gone, so the next one is.
+    wire.held_before(&[FIRST, POLLS, SECOND]).await;
+    assert_eq!(wire.leave(OURS).await, ENDED);
+    assert_eq!(ears.heard(&mut wire).await, ["3 - order:1", "7 40000 order:1"]);
+    assert_eq!(wire.line().await, [POLLS, SECOND]);
+}
+
+/// Whoever may not subscribe may not publish either, as a rule. Those who are refused by its field ask by themselves, so the lock is handed to them
+/// without a message.
+#[tokio::test]
+async fn one_that_may_not_publish_hands_the_lock_on_if_its_field_says_that_it_polls() {
+    let server = Server::start().await;
+    let mut admin = Wire::to(&server).await;
+    let mut wire = admin.login(&server, &["resetchannels", "+@all"]).await;
+    let _ears = Ears::of(&server, &[FIRST]).await;
+    for (holder, handed) in [(POLLS, held(&[(FIRST, "0")])), (OURS, held(&[]))] {
+        admin.clear().await;
+        assert_eq!(admin.enter(holder).await, DONE);
+        assert_eq!(in_line(&admin.enter(FIRST).await), (holder, "1"));
+        assert_eq!(wire.leave(holder).await, ENDED);
+        assert_eq!(admin.fields().await, handed, "{holder}");
+    }
 }
 
 #[tokio::test]

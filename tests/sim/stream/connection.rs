@@ -309,6 +309,9 @@ impl Connection {
     }
 
     fn subscribe(&self, channel: &str) -> String {
+        if self.network.polls(self.process) {
+            return "-NOPERM no permissions to access a channel\r\n".to_owned();
+        }
         let master = self.server.master();
         let known = lock(&self.state).message_end.as_ref().map(|(client, _)| *client);
         let client = known.unwrap_or_else(|| {

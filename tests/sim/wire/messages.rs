@@ -70,8 +70,13 @@ impl Link {
             return;
         }
         let client = state.client;
-        state.subscribed.insert(channel.clone());
         let at = self.message_arrives_at(&mut state, self.key(request).with(109).time(network.latency));
+        if network.polls(self.process) {
+            drop(state);
+            return self
+                .add(at, move |link| link.deliver(Incoming::Refused { connection, request, channel }));
+        }
+        state.subscribed.insert(channel.clone());
         drop(state);
         let now = master.now();
         master.memory.visit(|store| {

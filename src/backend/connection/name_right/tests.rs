@@ -28,7 +28,8 @@ fn a_name_that_is_denied_is_not_asked_for_until_one_is_read() {
 fn what_lines_need_is_tried_again_with_the_next_connection() {
     let drift = crate::base::Drift { factor: 0.0, slack: Duration::ZERO };
     let time = crate::base::Lease::new("time", Duration::from_secs(1), drift).unwrap();
-    let line = Some(crate::wire::Line { term: time, stays: time, again: false, sharded: false });
+    let line =
+        Some(crate::wire::Line { term: time, stays: time, again: false, polls: false, sharded: false });
     let right = NameRight::default();
     let says = |connection| {
         let mut call = Call { line, ..Call::of("stock", "f:1", Action::END) };

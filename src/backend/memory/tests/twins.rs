@@ -44,7 +44,8 @@ struct Op {
 
 fn field(at: u8) -> String {
     let session = if at == 1 { GONE } else { UUID };
-    format!("{session}:{}", at + 1)
+    // The last one polls.
+    format!("{session}:{}{}", if at == 2 { "-" } else { "" }, at + 1)
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -112,8 +113,13 @@ impl Op {
         let from = Some(field((self.field + 1) % 3).into()).filter(|_| matches!(action, Action::Move { .. }));
         let report_holder = self.stays > 1;
         let stays = Lease::new("line", STEP * (self.stays + 1), drift).unwrap();
-        let line =
-            (self.line > 0).then_some(Line { term: lease, stays, again: self.line > 1, sharded: false });
+        let line = (self.line > 0).then_some(Line {
+            term: lease,
+            stays,
+            again: self.line > 1,
+            polls: false,
+            sharded: false,
+        });
         let line = line.filter(|_| {
             matches!(action, Action::Acquire { count: 1, .. } | Action::Force) || action == Action::END
         });

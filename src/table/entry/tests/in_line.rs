@@ -11,7 +11,7 @@ impl World {
     fn fair() -> World {
         let mut world = World::new(1);
         let term = Lease::new("term", TERM, DRIFT).unwrap();
-        world.timing.line = Some(Line { term, stays: term, again: false, sharded: false });
+        world.timing.line = Some(Line { term, stays: term, again: false, polls: false, sharded: false });
         world.entry.timing = Arc::new(world.timing);
         world.entry.contended = true;
         world
@@ -49,6 +49,24 @@ impl World {
         pending.hold
     }
 
+    /// No hints reach this process from now on.
+    fn refuses_hints(&mut self) {
+        self.timing.line = self.timing.line.map(|line| Line { polls: true, ..line });
+    }
+
+    /// The request is answered that it stands in the line, and that this one has the lock. Returns when it asks again by itself.
+    fn polls_after(&mut self, id: u64, holder: &str) -> Option<Duration> {
+        let at = self.asker(id);
+        let pending = self.askers[at].asking.take().expect("it asks");
+        let reply = Reply::InLine(LEASE, Box::new(Holder::new(holder, 1, LEASE)), 1);
+        self.entry.conclude(&pending, Ok(&reply), Spread::default(), self.at());
+        let pause = self.entry.polls_after(&pending, &reply);
+        let until = self.now + pause.unwrap_or(LEASE);
+        self.entry.refused(id, Pause::Notified { until, soon: until });
+        self.poll(at);
+        pause
+    }
+
     fn hint(&mut self, number: u64, wait: Option<Duration>) {
         self.entry.hinted(Hint { number, wait, key: "stock" }, self.now);
         self.wake();
@@ -76,6 +94,49 @@ fn what_stands_in_the_line_is_asked_for_again_by_its_field() {
     assert_eq!(world.sent(id).call.line.map(|line| line.again), Some(true));
     world.answers(id);
     assert_eq!((world.granted, world.entry.is_in_line()), (1, false));
+}
+
+/// Nobody may send it a hint, so its field says that it polls: the lock is handed to it all the same. The lock is idle meanwhile, for an eighth of
+/// its wait at most.
+#[test]
+fn a_process_that_gets_no_hints_polls_in_the_line() {
+    let mut world = World::fair();
+    world.refuses_hints();
+    let id = world.asks(&Owner::new(), true);
+    let field = world.sent(id).call.field.clone();
+    assert_eq!(*field, *format!("me:-{}", world.sent(id).hold));
+    for (waited, pause) in [(0, 1), (80, 10), (3_920, 250)] {
+        world.now += Duration::from_millis(waited);
+        world.poll(world.asker(id));
+        assert_eq!(world.sent(id).call.field, field);
+        assert_eq!(world.polls_after(id, "another:1"), Some(Duration::from_millis(pause)));
+    }
+}
+
+/// Whoever has the lock may not publish, as it may not subscribe: nobody would send a hint at the end of that hold.
+#[test]
+fn who_is_refused_by_one_that_polls_polls_too() {
+    let mut world = World::fair();
+    let id = world.asks(&Owner::new(), true);
+    for (holder, pause) in [("another:-1", Some(1)), ("another:-1", Some(10_000)), ("another:1", None)] {
+        assert_eq!(world.polls_after(id, holder), pause.map(Duration::from_millis));
+        world.now += Duration::from_secs(80);
+        world.poll(world.asker(id));
+    }
+}
+
+/// As one that gets hints it would be passed over.
+#[test]
+fn who_gets_no_hints_any_more_enters_the_line_as_one_that_polls() {
+    let mut world = World::fair();
+    let id = world.asks(&Owner::new(), true);
+    let number = world.waits_in_line(id);
+    world.refuses_hints();
+    world.hint(number, None);
+    world.poll(world.asker(id));
+    assert_eq!(*world.sent(id).call.field, *format!("me:-{}", world.sent(id).hold));
+    let [end] = &world.background()[..] else { panic!("one end") };
+    assert_eq!((end.hold, end.call.action), (number, Action::END));
 }
 
 /// Those who never wait pay nothing for the line.

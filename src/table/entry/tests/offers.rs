@@ -201,7 +201,8 @@ fn nobody_goes_first_where_nobody_else_was_notified() {
                     world.entry.subscription = Subscription::by(MasterSet::one(0));
                 }
                 let end = &mut world.flight[0];
-                end.call.line = line.then_some(Line { term, stays: term, again: false, sharded: false });
+                end.call.line =
+                    line.then_some(Line { term, stays: term, again: false, polls: false, sharded: false });
                 world.ran.insert(end.command_id, reply.clone());
                 world.now += STEP;
                 world.arrives();
