@@ -322,7 +322,7 @@ impl Acquire {
         let (began, lease) = (Instant::now(), options.handle.config.lease);
         let single_attempt = options.call.within == Some(Duration::ZERO);
         let within = match single_attempt {
-            true => Some(options.handle.config.patience() / 2 + GRACE),
+            true => Some(options.handle.config.attempt_limit() + GRACE),
             false => options.call.within,
         };
         let limit = within.and_then(|within| limit(began, within));
@@ -859,7 +859,7 @@ impl Acquire {
             Some(within) if !self.single_attempt => format!("the {within:?} that `within` allows"),
             _ => match &self.options.handle.config {
                 config if config.replicas.is_some() => {
-                    let longest = config.patience() / 2;
+                    let longest = config.attempt_limit();
                     format!("the {longest:?} that `node_timeout` and `replicas` allow a single attempt")
                 }
                 Config { node_timeout, .. } => {

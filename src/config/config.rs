@@ -673,11 +673,12 @@ impl Config {
         Ok(())
     }
 
-    /// Returns an upper bound on the time that a request may be without an answer while it is polled.
-    pub(crate) fn patience(&self) -> Duration {
-        let once = self.node_timeout.saturating_mul(2);
+    /// Returns how long a single attempt to get a lock may take.
+    pub(crate) fn attempt_limit(&self) -> Duration {
+        let once = self.node_timeout;
         // An acquire has to wait for those that already wait for replicas.
-        self.replicas.map_or(once, |replicas| once.saturating_add(replicas.wait).saturating_mul(3))
+        let acknowledged = |wait| once.saturating_mul(2).saturating_add(wait).saturating_mul(3) / 2;
+        self.replicas.map_or(once, |replicas| acknowledged(replicas.wait))
     }
 
     /// Returns whether a thread stands in for a runtime that does not run. In unit tests none does: a simulation has one thread,

@@ -81,7 +81,8 @@ impl Session {
         // 1. An acquire is granted.
         // 2. It is given up before its answer is looked at, and undone.
         // 3. It is sent again, and so on for ever.
-        let patience = config.patience().max(HEAD_PATIENCE);
+        // A call of a pipeline may take a node timeout more than one that is sent alone.
+        let patience = config.attempt_limit().saturating_mul(2).max(HEAD_PATIENCE);
         let retry = retry_pause(config.lease);
         let (lease, drift) = (config.lease, config.drift);
         let epoch = clock.moment().now;

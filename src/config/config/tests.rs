@@ -270,7 +270,7 @@ fn replicas_are_waited_for_where_there_are_some_and_not_for_ever() {
     let wait = Duration::from_millis(7);
     let config = asked(2, 7).check().unwrap();
     assert_eq!(config.replicas, Some(Replicas { count: 2, wait }));
-    assert!(config.patience() > good().check().unwrap().patience() + 2 * wait);
+    assert!(config.attempt_limit() > good().check().unwrap().attempt_limit() + wait);
     rejects(asked(1, 0), &["replicas", "0 ns"]);
     rejects(one(Memory::new()).replicas(1, wait), &["replicas", "`Memory`"]);
     rejects(good().replicas(1, Duration::from_secs(30)), &["replicas", "wait of 30s", "lease of 30s"]);

@@ -41,7 +41,7 @@ fn any_options_are_taken_or_rejected() {
                 let now = tokio::time::Instant::now();
                 let until = config.lease.valid_until(now, config.drift);
                 assert!(until >= now && until <= after(now, config.lease.duration()));
-                after(now, config.patience());
+                after(now, config.attempt_limit());
                 after(now, config.poll_interval);
                 let _ = config.lease("lease", longest);
             }
