@@ -116,18 +116,17 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// Makes a hold whose acquire is about to be sent.
-    pub(super) fn asked(
-        command_id: u64,
+    /// Makes a hold that no command was sent for. Its key ends a lease from now, at the latest, whatever runs.
+    pub(super) fn new(
+        id: u64,
         keys: Arc<Keys>,
         field: Arc<str>,
         timing: impl Into<Arc<Timing>>,
         lease: Lease,
-        fence: Option<Arc<Fence>>,
         now: Instant,
-    ) -> (Hold, Pending) {
-        let mut hold = Hold {
-            id: command_id,
+    ) -> Hold {
+        Hold {
+            id,
             keys,
             field,
             timing: timing.into(),
@@ -147,13 +146,26 @@ impl Hold {
             slept: Duration::ZERO,
             pending_releases: PendingReleases::default(),
             copies: Copies::default(),
-            fence,
+            fence: None,
             in_line: false,
             enters: false,
             offer: Offer::default(),
             kept_until: None,
             since: now,
-        };
+        }
+    }
+
+    /// Makes a hold whose acquire is about to be sent.
+    pub(super) fn asked(
+        command_id: u64,
+        keys: Arc<Keys>,
+        field: Arc<str>,
+        timing: impl Into<Arc<Timing>>,
+        lease: Lease,
+        fence: Option<Arc<Fence>>,
+        now: Instant,
+    ) -> (Hold, Pending) {
+        let mut hold = Hold { fence, ..Hold::new(command_id, keys, field, timing, lease, now) };
         let pending = hold.begin(Action::Acquire { count: 1, lease }, Sender::Request, command_id, now);
         (hold, pending)
     }
@@ -180,7 +192,7 @@ impl Hold {
         lease: Lease,
         now: Instant,
     ) -> (Hold, Pending) {
-        let (mut hold, _) = Hold::asked(command_id, keys, field, timing, lease, None, now);
+        let mut hold = Hold::new(command_id, keys, field, timing, lease, now);
         let mut pending = hold.begin(Action::Move { lease }, Sender::Request, command_id, now);
         pending.call.from = Some(from);
         (hold, pending)

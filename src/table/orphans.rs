@@ -31,8 +31,7 @@ impl Hold {
     ) -> Hold {
         let lease = pending.call.action.lease().unwrap_or(timing.lease);
         let (keys, field) = (pending.call.keys.clone(), pending.call.field.clone());
-        let (mut hold, _) = Hold::asked(pending.hold, keys, field, timing, lease, None, now);
-        hold.finish(pending.hold, now);
+        let mut hold = Hold::new(pending.hold, keys, field, timing, lease, now);
         hold.mark_gone(true);
         hold.copies.change(|copies| copies.spread.remains = masters);
         hold
