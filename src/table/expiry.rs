@@ -81,8 +81,7 @@ impl LockEntry {
         for hold in &mut self.holds {
             hold.doubt();
             if hold.lives() {
-                hold.unsettle();
-                hold.retry_at = now;
+                hold.settle_at_once(now);
             }
         }
         for hold in self.holds.iter_mut().filter(|hold| hold.ends() || hold.is_gone()) {

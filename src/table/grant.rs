@@ -80,7 +80,7 @@ impl LockEntry {
     ) -> Result<(Grant, Waiter), NotHeld> {
         self.end_late(pending.hold, at);
         // A hold that was requested later, and lives: this grant was taken away before it was looked at.
-        let newer = |hold: &&Hold| hold.id > pending.hold && (hold.lives() || hold.is_offered());
+        let newer = |hold: &&Hold| hold.id > pending.hold && hold.has_lock();
         let newer = self.holds.iter().find(newer).map(|hold| hold.id);
         if let Some(hold) = self.hold(pending.hold) {
             hold.may_be_made_late(pending, spread);
@@ -139,8 +139,7 @@ impl LockEntry {
         let granted = hold.grant(new, new.level(&request, ends, pending.sent), stands, at.now);
         if doubted {
             // 1. It was granted. 2. The lock was forced away, or the server came back empty. 3. The grant is looked at.
-            hold.unsettle();
-            hold.retry_at = at.now;
+            hold.settle_at_once(at.now);
         }
         hold.lacked_by(spread.lacking, at.now);
         if let Action::Acquire { count: 1, .. } = pending.call.action {
@@ -194,14 +193,13 @@ impl LockEntry {
         if let Some(hold) = self.holds.iter_mut().find(|hold| Some(hold.id) == id) {
             hold.withdraw(now);
             hold.doubt();
-            hold.unsettle();
-            hold.retry_at = now;
+            hold.settle_at_once(now);
         }
     }
 
     /// Marks holds as gone that were believed alive: a fresh grant shows that no other field is in the key.
     pub(super) fn lose_others(&mut self, id: u64, now: Instant) {
-        let believed = |hold: &&Hold| hold.id != id && (hold.lives() || hold.is_offered());
+        let believed = |hold: &&Hold| hold.id != id && hold.has_lock();
         let others = self.holds.iter().filter(believed).map(|hold| hold.id);
         for other in others.collect::<Vec<_>>() {
             self.lose(other, Loss::Gone, false, now);

@@ -85,7 +85,7 @@ impl LockEntry {
     /// offers or ends a hold: the message was late then, and nothing is offered to a request that pauses.
     pub(super) fn lets_those_due_go_first(&mut self, now: Instant) -> bool {
         self.due = self.due.saturating_sub(1);
-        let stands = |hold: &Hold| hold.lives() || hold.is_offered() || hold.ends();
+        let stands = |hold: &Hold| hold.has_lock() || hold.ends();
         self.due > 0 && !self.holds.iter().any(stands) && self.front_pauses(DUE.saturating_mul(self.due), now)
     }
 

@@ -1,4 +1,15 @@
 //! `Hold`: one tree's hold of one lock, with its levels, its end, and the one command of it that may be under way.
+//!
+//! What is asked of a hold most, in the order of its life:
+//!
+//! | it | state | levels | what is open |
+//! | --- | --- | --- | --- |
+//! | `is_beginning` | stands | none | the answer to its first command |
+//! | `lives` | stands | some | |
+//! | `is_offered` | stands | none | whether the next request of this process takes it over |
+//! | `ends` | stands or lost | none, or a client that ends the key | whether the server confirms its end |
+//! | `is_orphan` | gone | none | its end on a minority of masters |
+//! | `is_over` | gone | none | nothing: it is removed |
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -203,6 +214,11 @@ impl Hold {
         matches!(self.state, State::Stands { .. }) && !self.levels.is_empty()
     }
 
+    /// Returns whether this process has the lock by it: it lives, or is offered to the next request.
+    pub(super) fn has_lock(&self) -> bool {
+        self.lives() || self.is_offered()
+    }
+
     pub(super) fn loss(&self) -> Option<Loss> {
         match self.state {
             State::Stands { .. } => None,
@@ -229,6 +245,12 @@ impl Hold {
         if let State::Stands { unsettled } = &mut self.state {
             *unsettled = true;
         }
+    }
+
+    /// Notes that the exact count, or the end, has to be sent at once.
+    pub(super) fn settle_at_once(&mut self, now: Instant) {
+        self.unsettle();
+        self.retry_at = now;
     }
 
     /// Called when a settle was answered. `again`: something may have happened since it was sent.

@@ -143,7 +143,7 @@ impl LockEntry {
             let at = hint.wait.map_or(now, |wait| after(now, past(wait)));
             return self.asks_by(at, now);
         };
-        let (waits, is_held) = (hold.in_line || hold.is_beginning(), hold.lives() || hold.is_offered());
+        let (waits, is_held) = (hold.in_line || hold.is_beginning(), hold.has_lock());
         match hint.wait {
             Some(wait) if waits => self.asks_by(after(now, past(wait)), now),
             None if waits => self.freed(now),

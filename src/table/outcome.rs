@@ -383,7 +383,7 @@ impl LockEntry {
             {
                 hold.remains_at(MasterSet::one(master), now);
             }
-            LateAnswer::Missing if (hold.lives() || hold.is_offered()) && shows => {
+            LateAnswer::Missing if hold.has_lock() && shows => {
                 let lacking = hold.copies.spread.lacking.union(MasterSet::one(master));
                 hold.lacked_by(lacking, now);
             }
