@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::backend::Backend;
 use crate::backend::cluster::gate::gate;
 use crate::backend::cluster::identity::Identity;
-use crate::backend::cluster::shard_reports::{Inbox, NodeReports};
+use crate::backend::cluster::shard_reports::{Inbox, ShardReports};
 use crate::backend::cluster::slots::{NodeAddress, Slots, slot};
 use crate::backend::cluster::topology::Topology;
 use crate::backend::cluster::usage::Usage;
@@ -170,7 +170,7 @@ impl Nodes {
         let (timeout, node_events) = (self.node_timeout, Arc::downgrade(&self.node_events));
         let reports = |server: &Weak<RedisServer>| -> Option<Arc<dyn Events>> {
             let inbox = self.inbox.clone()?;
-            Some(Arc::new(NodeReports::new(
+            Some(Arc::new(ShardReports::of_node(
                 inbox,
                 server.clone(),
                 node_address.clone(),

@@ -19,6 +19,7 @@ pub(super) enum Note {
 }
 
 /// Which subscriber reports.
+#[derive(Clone)]
 pub(super) enum Source {
     Node(Weak<RedisServer>),
     /// The subscriber for plain channels.
@@ -38,33 +39,43 @@ pub(super) enum Report {
 
 pub(super) type Inbox = mpsc::UnboundedSender<Note>;
 
-/// Passes on the reports of a node's subscriber.
-pub(super) struct NodeReports {
+/// Passes on the reports of one subscriber.
+pub(super) struct ShardReports {
     inbox: Inbox,
-    server: Weak<RedisServer>,
-    node_address: NodeAddress,
+    source: Source,
+    /// `None` for the subscriber for plain channels, whose refusals move nothing to another node.
+    node: Option<ReportingNode>,
+}
+
+struct ReportingNode {
+    address: NodeAddress,
     address_map: AddressMap,
     /// Whether it was logged that hints are denied, which is done once for all locks.
     logged: AtomicBool,
 }
 
-impl NodeReports {
-    pub(super) fn new(
+impl ShardReports {
+    pub(super) fn of_node(
         inbox: Inbox,
         server: Weak<RedisServer>,
-        node_address: NodeAddress,
+        address: NodeAddress,
         address_map: AddressMap,
-    ) -> NodeReports {
-        NodeReports { inbox, server, node_address, address_map, logged: AtomicBool::new(false) }
+    ) -> ShardReports {
+        let node = ReportingNode { address, address_map, logged: AtomicBool::new(false) };
+        ShardReports { inbox, source: Source::Node(server), node: Some(node) }
+    }
+
+    pub(super) fn of_plain(inbox: Inbox) -> ShardReports {
+        ShardReports { inbox, source: Source::Plain, node: None }
     }
 
     fn send(&self, report: Report) {
         // Fails once the task has ended, and all subscriptions with it.
-        let _ = self.inbox.send(Note::Report(Source::Node(self.server.clone()), report));
+        let _ = self.inbox.send(Note::Report(self.source.clone(), report));
     }
 }
 
-impl Events for NodeReports {
+impl Events for ShardReports {
     fn reconnected(&self) {}
 
     fn subscribed(&self, channel: &str) {
@@ -80,13 +91,14 @@ impl Events for NodeReports {
     }
 
     fn refused(&self, channel: &str, why: &str) -> bool {
+        let Some(node) = &self.node else { return false };
         let moved = why.strip_prefix("MOVED ").and_then(|rest| rest.split_once(' '));
         if let Some((number, address)) = moved {
             // With another slot it is the answer to another request: see `Requester`.
             let is_its_own = number.parse() == Ok(slot(channel));
-            let to = NodeAddress::of(address, &self.node_address).filter(|_| is_its_own);
+            let to = NodeAddress::of(address, &node.address).filter(|_| is_its_own);
             return to.is_some_and(|to| {
-                self.send(Report::Moved(channel.into(), to.mapped(&self.address_map)));
+                self.send(Report::Moved(channel.into(), to.mapped(&node.address_map)));
                 true
             });
         }
@@ -95,36 +107,7 @@ impl Events for NodeReports {
         if not_sharded {
             self.send(Report::NotSharded(channel.into()));
         }
-        not_sharded && !(denied && is_for_hints(channel) && !self.logged.swap(true, Relaxed))
-    }
-
-    fn subscriptions_lost(&self) {
-        self.send(Report::Lost);
-    }
-}
-
-/// Passes on the reports of the subscriber for plain channels.
-pub(super) struct PlainReports(pub(super) Inbox);
-
-impl PlainReports {
-    fn send(&self, report: Report) {
-        let _ = self.0.send(Note::Report(Source::Plain, report));
-    }
-}
-
-impl Events for PlainReports {
-    fn reconnected(&self) {}
-
-    fn subscribed(&self, channel: &str) {
-        self.send(Report::Subscribed(channel.into()));
-    }
-
-    fn message(&self, channel: &str, text: &str) {
-        self.send(Report::Message(channel.into(), text.into()));
-    }
-
-    fn not_subscribed(&self, channel: &str) {
-        self.send(Report::NotSubscribed(channel.into()));
+        not_sharded && !(denied && is_for_hints(channel) && !node.logged.swap(true, Relaxed))
     }
 
     fn subscriptions_lost(&self) {

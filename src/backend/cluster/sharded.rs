@@ -8,7 +8,7 @@ use tokio::task::AbortHandle;
 
 use crate::backend::Backend;
 use crate::backend::cluster::nodes::{Node, Nodes};
-use crate::backend::cluster::shard_reports::{Inbox, Note, PlainReports, Report, Source};
+use crate::backend::cluster::shard_reports::{Inbox, Note, Report, ShardReports, Source};
 use crate::backend::cluster::slots::slot;
 use crate::backend::connection::Subscriber;
 use crate::backend::server::RedisServer;
@@ -37,7 +37,7 @@ pub(super) struct ShardedSubscriber {
     wanted: watch::Receiver<bool>,
     plain: Arc<Subscriber>,
     /// Receives the reports of `plain`, which only references it weakly.
-    _plain_reports: Arc<PlainReports>,
+    _plain_reports: Arc<ShardReports>,
 }
 
 impl ShardedSubscriber {
@@ -48,7 +48,7 @@ impl ShardedSubscriber {
         (inbox, notes): (Inbox, mpsc::UnboundedReceiver<Note>),
         start_plain: impl FnOnce(Weak<dyn Events>) -> Subscriber,
     ) -> ShardedSubscriber {
-        let plain_reports = Arc::new(PlainReports(inbox.clone()));
+        let plain_reports = Arc::new(ShardReports::of_plain(inbox.clone()));
         let reports: Arc<dyn Events> = plain_reports.clone();
         let plain = Arc::new(start_plain(Arc::downgrade(&reports)));
         let wanted = watch::Sender::new(false);

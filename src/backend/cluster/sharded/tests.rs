@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::backend::cluster::Cluster;
-use crate::backend::cluster::shard_reports::{NodeReports, PlainReports};
+use crate::backend::cluster::shard_reports::ShardReports;
 use crate::backend::cluster::slots::NodeAddress;
 use crate::backend::connection::ChannelKind;
 use crate::backend::testing::{ALONE, Event, EventRecorder, TestServer, until};
@@ -130,7 +130,7 @@ fn driven() -> (Task, EventRecorder) {
     );
     let (target, state) = (watch::Sender::new(None).subscribe(), watch::Sender::new(false));
     // It reports to nobody: its reports are passed to the task by hand.
-    let (nobody, limit) = (Weak::<PlainReports>::new(), Duration::from_secs(1));
+    let (nobody, limit) = (Weak::<ShardReports>::new(), Duration::from_secs(1));
     let plain = Subscriber::start(ChannelKind::Plain, target, "none".into(), nobody, limit);
     (
         Task {
@@ -192,8 +192,12 @@ async fn a_redirection_is_followed_and_two_nodes_that_redirect_to_each_other_are
 #[tokio::test]
 async fn a_refusal_is_dealt_with_elsewhere_if_another_node_or_a_plain_channel_can_do_it() {
     let (inbox, mut notes) = mpsc::unbounded_channel();
-    let reports =
-        NodeReports::new(inbox, Weak::new(), NodeAddress { host: "asked".into(), port: 1 }, AddressMap::NONE);
+    let reports = ShardReports::of_node(
+        inbox,
+        Weak::new(),
+        NodeAddress { host: "asked".into(), port: 1 },
+        AddressMap::NONE,
+    );
     let own = slot(CHANNEL);
     for (why, elsewhere) in [
         (format!("MOVED {own} 10.0.0.1:7000"), true),
@@ -214,7 +218,8 @@ async fn a_refusal_is_dealt_with_elsewhere_if_another_node_or_a_plain_channel_ca
 async fn a_channel_that_has_moved_is_at_the_mapped_address() {
     let (inbox, mut notes) = mpsc::unbounded_channel();
     let map = AddressMap::new(|host, port| (format!("{host}.mapped"), port + 1));
-    let reports = NodeReports::new(inbox, Weak::new(), NodeAddress { host: "asked".into(), port: 1 }, map);
+    let reports =
+        ShardReports::of_node(inbox, Weak::new(), NodeAddress { host: "asked".into(), port: 1 }, map);
     for (reported, expected) in [("10.0.0.1:7000", "10.0.0.1.mapped:7001"), (":7000", "asked.mapped:7001")] {
         assert!(reports.refused(CHANNEL, &format!("MOVED {} {reported}", slot(CHANNEL))));
         let Ok(Note::Report(_, Report::Moved(_, to))) = notes.try_recv() else { panic!("no report") };
@@ -226,8 +231,8 @@ async fn a_channel_that_has_moved_is_at_the_mapped_address() {
 async fn what_a_subscriber_reports_is_brought_to_the_task_with_its_source() {
     let (inbox, mut notes) = mpsc::unbounded_channel();
     let address = NodeAddress { host: "asked".into(), port: 1 };
-    let of_node = NodeReports::new(inbox.clone(), Weak::new(), address, AddressMap::NONE);
-    for (reports, by_node) in [(&of_node as &dyn Events, true), (&PlainReports(inbox), false)] {
+    let of_node = ShardReports::of_node(inbox.clone(), Weak::new(), address, AddressMap::NONE);
+    for (reports, by_node) in [(&of_node as &dyn Events, true), (&ShardReports::of_plain(inbox), false)] {
         reports.subscribed("s");
         reports.message("m", "0");
         reports.not_subscribed("n");
