@@ -67,6 +67,8 @@ pub struct Hold {
     pub too_long: u8,
     /// A TTL of it was shortened, or may be.
     pub shortens: bool,
+    /// Ticks since the thread sent a renewal that has no answer.
+    pub stand_in: Option<u8>,
     /// Whether another hold was granted since this one was. The code does not have this.
     pub overtaken: bool,
 }
@@ -145,6 +147,11 @@ impl Hold {
             || self.command.is_some_and(|under| under.acknowledges)
     }
 
+    /// Models `Hold::stand_in`: whether the thread renews it.
+    pub(super) fn is_stood_in_for(&self) -> bool {
+        self.lives() && self.is_watched() && self.sure < LEASE && self.stand_in.is_none()
+    }
+
     /// Returns whether nobody holds it any more, and the masters have not confirmed that.
     pub(super) fn ends(&self) -> bool {
         match self.stage {
@@ -166,6 +173,7 @@ impl Hold {
         if let Some(under) = &mut self.command {
             under.age = (under.age + 1).min(LONGEST);
         }
+        self.stand_in = self.stand_in.map(|age| (age + 1).min(LEASE));
         if self.lives() && self.end() == 0 && design != Design::DeadlineIgnored {
             self.stage = Stage::Lost { ends_key: outlived };
             (self.sure, self.perhaps, self.unsettled, self.tried) = (0, 0, false, false);
@@ -267,6 +275,59 @@ impl State {
         self.begin(model, hold, Command::Acquire { count, lease, moves }, model.all());
     }
 
+    /// Models `Hold::is_certain`.
+    pub(super) fn is_certain(&self, model: &HoldModel, hold: usize) -> bool {
+        let record = &self.holds[hold];
+        let renews = |under: UnderWay| matches!(under.command, Command::Renew { .. }) && !under.doubted;
+        let next = self.next_action(model, hold);
+        record.lives()
+            && record.sure >= LEASE / 2
+            && record.command.is_none_or(renews)
+            && next.is_none_or(|next| matches!(next, Command::Renew { .. } | Command::Shorten { .. }))
+            && self.set(hold, LACKING) == 0
+            && !record.unsettled
+            && record.stands <= record.depth()
+    }
+
+    /// Models `LockEntry::nest`.
+    pub(super) fn nest_locally(&mut self, model: &HoldModel, hold: usize) {
+        let record = &mut self.holds[hold];
+        let depth = record.depth();
+        record.levels[usize::from(depth)] = WATCHED;
+        if model.design == Design::LocalCounts {
+            record.stands = depth + 1;
+        }
+        self.hand_out(model, hold, depth + 1);
+    }
+
+    /// Models `Hold::stand_in`.
+    pub(super) fn stand_in(&mut self, hold: usize) {
+        let record = &mut self.holds[hold];
+        record.stand_in = Some(0);
+        (record.perhaps, record.until) = (record.perhaps.max(LEASE), record.until.max(LEASE));
+    }
+
+    /// Models `Hold::stood_in`: the renewal runs, and a majority of answers moves the deadline.
+    pub(super) fn stood_in(&mut self, model: &HoldModel, hold: usize, answers: bool) {
+        let Some(age) = self.holds[hold].stand_in.take() else { return };
+        let (token, field, mut renewed) = (self.holds[hold].token, hold as u8 + 1, 0);
+        for at in 0..model.masters {
+            let master = &mut self.masters[at];
+            if master.former.0 == field {
+                master.former.1 = master.former.1.max(LEASE);
+                renewed += u32::from(model.design == Design::AnyServerConfirms);
+                continue;
+            }
+            let renewal = Command::Renew { lease: LEASE, moves: false };
+            let answer = master.run(hold, renewal, token, model.fenced, model.design);
+            renewed += u32::from(matches!(answer, Answer::Done { .. }));
+        }
+        let record = &mut self.holds[hold];
+        if answers && renewed >= model.majority() && record.lives() {
+            record.sure = record.sure.max(LEASE - age);
+        }
+    }
+
     /// `Hold::begin`: whether what asks for this lease gives a key another end.
     fn moves(&self, model: &HoldModel, hold: usize, lease: u8) -> bool {
         self.holds[hold].shortens && lease > LEASE && model.design != Design::EndNotMoved
@@ -313,7 +374,8 @@ impl State {
     pub(super) fn next_action(&self, model: &HoldModel, hold: usize) -> Option<Command> {
         let record = &self.holds[hold];
         let lacking = self.set(hold, LACKING) != 0;
-        let repair = Command::Repair { count: record.depth().max(1), lease: LEASE };
+        let count_of_others = record.stands.clamp(1, record.depth().max(1));
+        let repair = Command::Repair { count: count_of_others, lease: LEASE };
         if model.design == Design::RepairAfterEnd && lacking && !record.is_asked() {
             return Some(repair);
         }
@@ -329,7 +391,7 @@ impl State {
             Stage::Lost { ends_key } => ends_key.then_some(Command::END),
             Stage::Stands if lacking => {
                 let lease = if record.is_watched() { LEASE } else { record.end().max(1) };
-                Some(Command::Repair { count, lease })
+                Some(Command::Repair { count: count_of_others, lease })
             }
             Stage::Stands if record.unsettled => {
                 Some(Command::Settle { count, lease: if record.is_watched() { LEASE } else { 0 } })
@@ -465,7 +527,7 @@ impl State {
         for link in self.masters.iter_mut().map(|master| &mut master.links[hold]) {
             if link.answer == Answer::Waiting {
                 link.answer = Answer::Failed;
-                give_up(link, command, model.late);
+                give_up(link, command, model.late || model.streams);
             }
         }
     }
@@ -678,7 +740,7 @@ impl State {
     pub(super) fn lose_stragglers(&mut self, model: &HoldModel, hold: usize, at: usize) {
         let stragglers = self.stragglers(hold, at);
         for command in stragglers.iter() {
-            give_up(&mut self.masters[at].links[hold], command, model.late);
+            give_up(&mut self.masters[at].links[hold], command, model.late || model.streams);
             self.straggled(model, hold, at, command, false, true);
         }
     }
@@ -807,7 +869,10 @@ impl State {
                 self.forget_unused(model, hold);
             }
             let record = &self.holds[hold];
-            let idle = record.stage == Stage::Gone && record.depth() == 0 && record.command.is_none();
+            let idle = record.stage == Stage::Gone
+                && record.depth() == 0
+                && record.command.is_none()
+                && record.stand_in.is_none();
             let over = idle && self.set(hold, REMAINS | UNANSWERED) == 0;
             if over || record.stage == Stage::Crashed && self.is_traceless(hold) {
                 self.holds[hold] = Hold { token: record.token, ..Hold::default() };

@@ -199,6 +199,8 @@ pub struct Master {
     pub young: u8,
     /// The fencing counter.
     pub counter: u8,
+    /// The field on the server that was the master before, and the ticks until that is gone.
+    pub former: (u8, u8),
     /// The links, by hold.
     pub links: [Link; HOLDS],
 }
@@ -294,14 +296,21 @@ impl Master {
         (self.field, self.count, self.ttl, self.ends) = (0, 0, 0, 0);
     }
 
-    /// Models that the master comes back empty.
-    pub(super) fn restart(&mut self, longest: u8) {
+    /// Models that the master comes back empty. If `replaced`, its former server goes on.
+    pub(super) fn restart(&mut self, longest: u8, replaced: bool) {
+        if replaced {
+            self.former = (self.field, self.ttl);
+        }
         self.end();
         (self.young, self.counter) = (longest, 0);
     }
 
     pub(super) fn tick(&mut self) {
         self.young = self.young.saturating_sub(1);
+        self.former.1 = self.former.1.saturating_sub(1);
+        if self.former.1 == 0 {
+            self.former.0 = 0;
+        }
         if self.ttl != FAR {
             self.ttl = self.ttl.saturating_sub(1);
         }

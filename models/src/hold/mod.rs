@@ -27,6 +27,8 @@
 //! - **Masters and clients have no names**: of the states that differ only by them, the least one stands for all.
 //! - **Each failure has an unknown outcome.** If the code knows that a command did not run, it sends less.
 //! - **An answer after the verdict is looked at when it arrives.**
+//! - **The thread's renewals run on all masters in one step.** Where it renews, a master that restarts leaves its
+//!   former server behind, with what it had: the thread's connection still leads there.
 //! - **A line of one request for each client**, without children and branches: who may enter is decided in the
 //!   process. Forced releases, full servers, foreign keys, `max_hold` and suspended machines are not modelled.
 mod client;
@@ -82,6 +84,12 @@ pub enum Design {
     ShortenedBelowDeadline,
     /// What confirms a longer lease leaves the key the end that a late command names.
     EndNotMoved,
+    /// A level that no command asked for is taken to be counted on the masters.
+    LocalCounts,
+    /// An end goes by another connection than a command without an answer that makes a field.
+    EndOvertakes,
+    /// An answer to the second connection counts whichever server it comes from.
+    AnyServerConfirms,
 }
 
 /// What is checked, and within which bounds.
@@ -115,6 +123,12 @@ pub struct HoldModel {
     pub doubts: u8,
     /// How many clocks of masters may be set back.
     pub jumps: u8,
+    /// Whether levels are granted without a command.
+    pub local: bool,
+    /// Whether what was given up stays in its connection, where it runs once.
+    pub streams: bool,
+    /// Whether a thread renews beside the background, by a connection of its own.
+    pub thread: bool,
     /// Whether states that differ only by the names of clients and masters are one.
     pub symmetric: bool,
 }
@@ -144,6 +158,12 @@ pub enum Step {
     Ask(usize, u8),
     /// A holder re-enters, with this lease.
     Nest(usize, u8),
+    /// A holder re-enters without a command.
+    NestLocally(usize),
+    /// The thread sends a renewal.
+    StandIn(usize),
+    /// It runs, and its answer arrives, or is lost if `false`.
+    StoodIn(usize, bool),
     /// A guard is released: if `true` by a command of its own, otherwise by the background.
     Leave(usize, usize, bool),
     /// A guard extends its level, given as one more than its index, or 0 if it is watched.
@@ -177,7 +197,8 @@ pub enum Step {
 }
 
 impl HoldModel {
-    /// Everything that can go wrong, at once. This is too much to be explored to its end.
+    /// Everything that can go wrong, at once, but for levels without a command and the thread. This is too much to be
+    /// explored to its end.
     #[must_use]
     pub fn everything() -> HoldModel {
         HoldModel {
@@ -195,6 +216,9 @@ impl HoldModel {
             crashes: 1,
             doubts: 1,
             jumps: 1,
+            local: false,
+            streams: false,
+            thread: false,
             symmetric: true,
         }
     }
@@ -246,6 +270,18 @@ impl HoldModel {
     fn hold_steps(&self, state: &State, hold: usize, steps: &mut Vec<Step>) {
         let record = &state.holds[hold];
         let depth = record.depth();
+        if self.local && depth < self.depth && state.is_certain(self, hold) {
+            steps.push(Step::NestLocally(hold));
+        }
+        if self.thread && record.is_stood_in_for() {
+            steps.push(Step::StandIn(hold));
+        }
+        if record.stand_in.is_some() {
+            steps.push(Step::StoodIn(hold, true));
+            if state.faults > 0 {
+                steps.push(Step::StoodIn(hold, false));
+            }
+        }
         if record.lives() && state.is_idle(self, hold) {
             if depth < self.depth {
                 steps.extend(self.leases.iter().map(|lease| Step::Nest(hold, *lease)));
@@ -259,7 +295,10 @@ impl HoldModel {
             if record.levels[..level].contains(&record.levels[level]) {
                 continue;
             }
-            let sends = record.stage == Stage::Stands && record.command.is_none() && !record.unsettled;
+            // The end of a level that no command asked for takes none either.
+            let is_owed = record.stands >= depth;
+            let sends =
+                record.stage == Stage::Stands && record.command.is_none() && !record.unsettled && is_owed;
             if sends && state.set(hold, client::LACKING) != 0 {
                 steps.push(Step::Leave(hold, level, true));
             }
@@ -293,13 +332,18 @@ impl HoldModel {
                 after.run(hold, *command, state.holds[hold].token, self.fenced, self.design);
                 after != *master
             };
-            for command in link.flying.iter() {
+            // What was given up is before it in the connection, unless it goes by another one.
+            let overtakes =
+                |command: &Command| self.design == Design::EndOvertakes && *command == Command::END;
+            let is_next = |command: &Command| !self.streams || link.stray.is_empty() || overtakes(command);
+            for command in link.flying.iter().filter(is_next) {
                 steps.push(Step::Run(hold, at, command));
                 if state.faults > 0 && changes(&command) {
                     steps.push(Step::RunUnanswered(hold, at, command));
                 }
             }
-            steps.extend(link.stray.iter().filter(changes).map(|command| Step::RunLate(hold, at, command)));
+            let runs = |command: &Command| self.streams || changes(command);
+            steps.extend(link.stray.iter().filter(runs).map(|command| Step::RunLate(hold, at, command)));
             if state.faults > 0 && !state.stragglers(hold, at).is_empty() {
                 steps.push(Step::LoseStragglers(hold, at));
             }
@@ -317,7 +361,7 @@ impl State {
     /// Returns whether something is awaited.
     fn is_under_way(&self) -> bool {
         let links = || self.masters.iter().flat_map(|master| &master.links);
-        self.holds.iter().any(|hold| hold.command.is_some())
+        self.holds.iter().any(|hold| hold.command.is_some() || hold.stand_in.is_some())
             || !links().all(|link| link.flying.union(link.ran).is_empty())
     }
 
@@ -387,6 +431,12 @@ impl Model for HoldModel {
         match step {
             Step::Ask(hold, lease) => state.ask(self, hold, lease),
             Step::Nest(hold, lease) => state.nest(self, hold, lease),
+            Step::NestLocally(hold) => state.nest_locally(self, hold),
+            Step::StandIn(hold) => state.stand_in(hold),
+            Step::StoodIn(hold, answers) => {
+                state.faults -= u8::from(!answers);
+                state.stood_in(self, hold, answers);
+            }
             Step::Leave(hold, level, now) => state.leave(self, hold, level, now),
             Step::Extend(hold, level) => state.extend(self, hold, level),
             Step::Background(hold) => state.background(self, hold),
@@ -403,7 +453,12 @@ impl Model for HoldModel {
                     link.ran.insert(command);
                 }
             }
-            Step::RunLate(hold, at, command) => drop(state.run(self, hold, at, command)),
+            Step::RunLate(hold, at, command) => {
+                state.run(self, hold, at, command);
+                if self.streams {
+                    state.masters[at].links[hold].stray.remove(command);
+                }
+            }
             Step::Conclude(hold) => {
                 state.faults -= u8::from(state.is_awaited(hold));
                 state.conclude(self, hold);
@@ -431,7 +486,7 @@ impl Model for HoldModel {
             }
             Step::Restart(at) => {
                 state.restarts -= 1;
-                state.masters[at].restart(LONGEST);
+                state.masters[at].restart(LONGEST, self.thread);
             }
             Step::Jump(at) => {
                 state.jumps -= 1;
@@ -458,9 +513,10 @@ impl Model for HoldModel {
             }),
             Property::always("tokens increase over fresh grants", |_, state: &State| !state.token_fell),
             Property::always("no re-entry on a hold that was lost", |_, state: &State| !state.reentered_lost),
-            Property::always("the count at rest is the depth", |model: &HoldModel, state: &State| {
-                (0..HOLDS).all(|hold| model.count_is_right(state, hold))
-            }),
+            Property::always(
+                "the count at rest is that of the levels that were asked for",
+                |model: &HoldModel, state: &State| (0..HOLDS).all(|hold| model.count_is_right(state, hold)),
+            ),
             Property::always("what has ended leaves no field", |model: &HoldModel, state: &State| {
                 model.twice || (0..HOLDS).all(|hold| leaves_no_field(state, hold))
             }),
@@ -475,11 +531,11 @@ impl Model for HoldModel {
 impl HoldModel {
     fn count_is_right(&self, state: &State, hold: usize) -> bool {
         let record = &state.holds[hold];
-        let rests = record.lives() && state.is_idle(self, hold) && record.stands == record.depth();
+        let rests = record.lives() && state.is_idle(self, hold) && record.stands <= record.depth();
         let is_right = |master: &&Master| {
             let link = &master.links[hold];
             let unknown = link.sets & client::UNKNOWN != 0 || !link.is_quiet();
-            master.field != hold as u8 + 1 || master.count == record.depth() || unknown
+            master.field != hold as u8 + 1 || master.count == record.stands || unknown
         };
         !rests || state.masters.iter().take(self.masters).filter(is_right).count() > self.masters / 2
     }

@@ -18,13 +18,16 @@ fn small(design: Design) -> HoldModel {
         crashes: 0,
         doubts: 0,
         jumps: 0,
+        local: false,
+        streams: false,
+        thread: false,
         symmetric: false,
     }
 }
 
 const OVERLAP: &str = "holds of different clients never overlap";
 const FIELD: &str = "what has ended leaves no field";
-const COUNT: &str = "the count at rest is the depth";
+const COUNT: &str = "the count at rest is that of the levels that were asked for";
 const TOKEN: &str = "tokens increase over fresh grants";
 
 fn finds(model: HoldModel, property: &'static str, length: usize) {
@@ -138,6 +141,42 @@ fn one_master_whose_clock_is_set_back_twice_is_sound() {
 #[ignore = "takes a minute"]
 fn one_master_whose_clock_is_set_back_beside_re_entries_is_sound() {
     is_sound(HoldModel { depth: 2, leases: &[LEASE, LONGEST], ..set_back(Design::Sound) }, 3_469_474);
+}
+
+#[test]
+fn a_level_that_is_taken_to_be_counted_is_not_on_the_masters() {
+    finds(HoldModel { depth: 2, local: true, ..small(Design::LocalCounts) }, COUNT, 4);
+}
+
+#[test]
+fn an_end_that_overtakes_its_acquire_leaves_a_field() {
+    finds(HoldModel { faults: 1, streams: true, ..small(Design::EndOvertakes) }, FIELD, 6);
+}
+
+#[test]
+fn an_answer_of_a_former_master_keeps_a_hold_that_another_client_is_granted() {
+    finds(HoldModel { restarts: 1, thread: true, ..small(Design::AnyServerConfirms) }, OVERLAP, 19);
+}
+
+#[test]
+fn one_master_with_levels_that_no_command_asks_for_is_sound() {
+    is_sound(HoldModel { depth: 3, faults: 1, doubts: 1, local: true, ..small(Design::Sound) }, 43_589);
+}
+
+#[test]
+fn one_master_whose_connection_keeps_what_was_given_up_is_sound() {
+    is_sound(HoldModel { holds: 2, depth: 2, faults: 2, streams: true, ..small(Design::Sound) }, 243_824);
+}
+
+#[test]
+fn one_master_with_a_thread_that_renews_is_sound() {
+    let model = HoldModel { depth: 2, faults: 1, local: true, streams: true, ..small(Design::Sound) };
+    is_sound(HoldModel { thread: true, ..model }, 16_341);
+}
+
+#[test]
+fn a_thread_whose_connection_leads_to_a_former_master_is_sound() {
+    is_sound(HoldModel { restarts: 1, thread: true, ..small(Design::Sound) }, 20_733);
 }
 
 #[test]
