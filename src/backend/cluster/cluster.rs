@@ -11,7 +11,7 @@ use crate::backend::cluster::nodes::Nodes;
 use crate::backend::cluster::pubsub_node::PubsubNode;
 use crate::backend::cluster::shard_reports::{Inbox, Note};
 use crate::backend::cluster::sharded::{ShardedSubscriber, is_sharded};
-use crate::backend::cluster::slots::slot;
+use crate::backend::cluster::slots::{NodeAddress, slot};
 use crate::backend::cluster::topology_watch::watch_topology;
 use crate::backend::connection::{ChannelKind, NameRight, Subscriber};
 use crate::backend::server::{Role, Spare};
@@ -155,7 +155,13 @@ impl Backend for Cluster {
     }
 
     fn spare(&self, keys: &Keys) -> Option<Spare> {
-        self.nodes.standing(keys)?.server.spare(keys)
+        let (nodes, node) = (Arc::downgrade(&self.nodes), self.nodes.standing(keys)?);
+        let at = node.node_address;
+        let redirected = move |to: &str| {
+            let nodes = nodes.upgrade()?;
+            nodes.endpoint(&NodeAddress::of(to, &at)?.mapped(nodes.address_map())).ok()
+        };
+        Some(node.server.spare(keys)?.following(Arc::new(redirected)))
     }
 
     fn is_unused(&self, keys: &Keys) -> bool {

@@ -1,10 +1,11 @@
 //! A second connection to the server of a slot, which lives on another runtime: for the thread that stands in for a blocked one.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{RedisResult, Value};
+use redis::{RedisError, RedisResult, Value};
 use tokio::time::{Instant, timeout};
 
 use crate::backend::connection::{
@@ -32,7 +33,11 @@ pub(crate) struct Spare {
     limit: Duration,
     /// Whether one script may have the keys of several locks.
     renews_together: bool,
+    redirected: Option<Redirected>,
 }
+
+/// On a Cluster: how to connect to the node that another one redirects to.
+pub(crate) type Redirected = Arc<dyn Fn(&str) -> Option<Endpoint> + Send + Sync>;
 
 impl Spare {
     /// Returns `None` if there is no connection now, or it is unknown which server it leads to.
@@ -45,7 +50,11 @@ impl Spare {
     ) -> Option<Spare> {
         let link = slot.link_now().ok()?;
         let (slot, id, run_id, endpoint) = (slot.clone(), link.id, link.run_id.clone()?, endpoint?);
-        Some(Spare { slot, id, run_id, endpoint, sentinels, limit, renews_together })
+        Some(Spare { slot, id, run_id, endpoint, sentinels, limit, renews_together, redirected: None })
+    }
+
+    pub(crate) fn following(self, redirected: Redirected) -> Spare {
+        Spare { redirected: Some(redirected), ..self }
     }
 
     /// Returns whether a connection that was made for the other one is good for this one.
@@ -62,20 +71,24 @@ impl Spare {
     /// the runtime that is blocked.
     pub(crate) async fn connect(&self) -> Result<Link> {
         self.check_master().await?;
-        let to = self.endpoint.last_destination();
+        // A replica of a Cluster redirects to its master.
+        let purpose =
+            Purpose { may_be_replica: self.redirected.is_none(), needs_run_id: true, ..Purpose::default() };
+        let link = self.connect_to(&self.endpoint, purpose).await?;
+        if link.run_id.as_ref() != Some(&self.run_id) {
+            return Err(redis_error::not_sent(OTHER_SERVER, &self.endpoint.address).error);
+        }
+        Ok(link)
+    }
+
+    async fn connect_to(&self, endpoint: &Endpoint, purpose: Purpose) -> Result<Link> {
+        let (to, address) = (endpoint.last_destination(), &endpoint.address);
         let connect = async {
             let connection = Commands::connect(&to, Box::new(drop)).await;
-            let connection = connection.map_err(|error| self.endpoint.unreachable(error, true))?;
-            let (status, purpose) = (
-                Arc::new(LinkStatus::default()),
-                Purpose { may_be_replica: true, needs_run_id: true, ..Purpose::default() },
-            );
-            let address = &self.endpoint.address;
+            let connection = connection.map_err(|error| endpoint.unreachable(error, true))?;
+            let status = Arc::new(LinkStatus::default());
             let run_id = purpose.check(&connection, &self.slot, &DataWatch::default(), address).await?;
-            if run_id.as_ref() != Some(&self.run_id) {
-                return Err(redis_error::not_sent(OTHER_SERVER, address).error);
-            }
-            if let Some(gate) = &self.endpoint.gate {
+            if let Some(gate) = &endpoint.gate {
                 gate(connection.clone()).await?;
             }
             let (id, paired_with, logged_in) = (self.id, None, None);
@@ -83,10 +96,7 @@ impl Spare {
         };
         match timeout(self.limit, connect).await {
             Ok(link) => link,
-            Err(_) => {
-                let why = dial::too_long(self.limit, &self.endpoint.to);
-                Err(redis_error::not_sent(&why, &self.endpoint.address).error)
-            }
+            Err(_) => Err(redis_error::not_sent(&dial::too_long(self.limit, &endpoint.to), address).error),
         }
     }
 
@@ -101,7 +111,35 @@ impl Spare {
     }
 
     /// Sends renewals. Returns which of the holds were renewed for certain.
+    ///
+    /// On a Cluster, the server that confirmed a hold last may name another one that serves the slot now, which is believed if it is a
+    /// master of the same cluster, and has the hold: 1. The runtime is blocked. 2. A replica takes the place of its master. 3. Nobody
+    /// follows, and the hold ends.
     pub(crate) async fn renew(&self, link: &Link, calls: &[Call], deadline: Instant) -> Vec<bool> {
+        let answers = self.send(link, calls, deadline).await;
+        let mut moved: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (at, answer) in answers.iter().enumerate() {
+            let to = answer.as_ref().err().filter(|error| error.code() == Some("MOVED"));
+            if let Some((to, _)) = to.and_then(RedisError::redirect_node) {
+                moved.entry(to).or_default().push(at);
+            }
+        }
+        let mut renewed: Vec<bool> = answers.iter().map(Result::is_ok).collect();
+        for (to, part) in moved {
+            let Some(endpoint) = self.redirected.as_ref().and_then(|redirected| redirected(to)) else {
+                continue;
+            };
+            let purpose = Purpose { may_be_replica: true, ..Purpose::default() };
+            let Ok(link) = self.connect_to(&endpoint, purpose).await else { continue };
+            let calls: Vec<_> = part.iter().map(|at| calls[*at].clone()).collect();
+            let answers = self.send(&link, &calls, deadline).await;
+            part.into_iter().zip(answers).for_each(|(at, answer)| renewed[at] = answer.is_ok());
+        }
+        renewed
+    }
+
+    /// Returns for each call that it has renewed a hold, or why not.
+    async fn send(&self, link: &Link, calls: &[Call], deadline: Instant) -> Vec<RedisResult<()>> {
         let mut renewed = Vec::with_capacity(calls.len());
         for calls in calls.chunks(CHUNK) {
             let mut answers: Vec<Option<RedisResult<Value>>> = calls.iter().map(|_| None).collect();
@@ -109,14 +147,20 @@ impl Spare {
                 true => ask_together(link, calls, &mut answers, deadline).await,
                 false => ask_all(link, calls, |_| false, &mut answers, deadline).await,
             }
-            let is_renewed = |(call, answer): (&Call, Option<RedisResult<Value>>)| -> Option<()> {
-                let reply = answer?.and_then(Value::extract_error).and_then(|value| call.decode(value));
-                matches!(reply, Ok(Reply::Done | Reply::Longer(..))).then_some(())
-            };
-            renewed.extend(calls.iter().zip(answers).map(is_renewed).map(|renewed| renewed.is_some()));
+            renewed.extend(calls.iter().zip(answers).map(|(call, answer)| {
+                let answer = answer.unwrap_or_else(|| Err(unanswered()))?.extract_error()?;
+                match call.decode(answer)? {
+                    Reply::Done | Reply::Longer(..) => Ok(()),
+                    _ => Err(unanswered()),
+                }
+            }));
         }
         renewed
     }
+}
+
+fn unanswered() -> RedisError {
+    (redis::ErrorKind::Client, "not renewed").into()
 }
 
 impl fmt::Debug for Spare {

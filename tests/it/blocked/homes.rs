@@ -9,7 +9,7 @@ use super::{Blocked, LEASE, Runtime};
 use crate::support::cluster::Cluster;
 use crate::support::sentinel::{Group, Setup};
 use crate::support::server::Server;
-use crate::support::{builder, options, quorum};
+use crate::support::{builder, eventually, options, quorum};
 
 async fn strangers(builder: Builder) -> Locks {
     builder.lease(LEASE).connect().await.unwrap()
@@ -64,6 +64,21 @@ async fn on_a_cluster_too() {
     let cluster = Cluster::start().await;
     keeps_all(options(nestlock::Master::cluster(cluster.urls())), Runtime::Workers { all: 1, blocked: 1 })
         .await;
+}
+
+/// The replicas take the places of the masters, which the blocked runtime can't follow.
+#[tokio::test]
+async fn on_a_cluster_whose_replicas_take_over_too() {
+    let cluster = Cluster::start().await;
+    let builder = options(nestlock::Master::cluster(cluster.urls()));
+    let strangers = strangers(builder.clone()).await;
+    let blocked = Blocked::begin(builder.lease(LEASE), Runtime::OneThread).await;
+    let first = blocked.guards[0].valid_until();
+    eventually("a renewal", async || blocked.guards[0].valid_until() > first).await;
+    for replica in 3..6 {
+        cluster.fail_over(replica).await;
+    }
+    blocked.keeps_all(&strangers).await;
 }
 
 #[tokio::test]
