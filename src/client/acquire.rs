@@ -241,7 +241,7 @@ struct Acquire {
     /// Whether it makes a single attempt, and does not wait for others.
     single_attempt: bool,
     /// Whether it was refused: from then on the log reports it if it waits for long.
-    reported: bool,
+    was_refused: bool,
     waiting: Waiting,
     /// `None` until an attempt is refused or fails.
     backoff: Option<Box<Backoff>>,
@@ -287,7 +287,7 @@ impl Backoff {
     }
 
     /// Notes a pause that ends at `until`, on the timeline of holds, like the times at which attempts are sent.
-    fn pauses_until(&mut self, until: Instant) {
+    fn note_pause(&mut self, until: Instant) {
         self.pauses = self.pauses.saturating_add(1);
         self.paused_until = Some(until);
     }
@@ -297,12 +297,13 @@ impl Backoff {
 pub(super) struct Sent {
     pub(super) session: Handle,
     pub(super) pending: Pending,
-    pub(super) is_open: bool,
+    /// Until it is answered: its drop reports an unknown outcome.
+    pub(super) is_armed: bool,
 }
 
 impl Drop for Sent {
     fn drop(&mut self) {
-        if self.is_open {
+        if self.is_armed {
             let pending = &self.pending;
             self.session.visit(&pending.call.keys, |entry, _, at| {
                 // It may still be on its way to any master, over a connection that is replaced before the end is sent.
@@ -333,7 +334,7 @@ impl Acquire {
             began,
             limit,
             single_attempt,
-            reported: false,
+            was_refused: false,
             waiting: Waiting::default(),
             backoff: None,
             behind_since: None,
@@ -385,7 +386,7 @@ impl Acquire {
 
     /// Returns why it is not granted when its time is over, or `None` if somebody else holds the lock.
     fn failure_at_end(&self, unanswered: Option<Error>) -> Option<Error> {
-        let refused = self.reported || self.backoff.is_some();
+        let refused = self.was_refused || self.backoff.is_some();
         // If an owner of this process holds it, no master is needed to refuse this request, whatever else fails for that hold.
         let is_held = self.visit(|entry, _, _| entry.is_held_by_another(self.id()));
         // A request that waited behind others has not asked the masters itself: they may be away.
@@ -399,14 +400,14 @@ impl Acquire {
         let mut nap = pin!(None::<Sleep>);
         poll_fn(|cx| {
             // It takes nothing over in its first poll: see `answer_of`.
-            let accepts_handoff = self.id.is_some();
+            let polled_before = self.id.is_some();
             // A `run` may be granted in its first poll without a command. Without this, a loop of such runs would never let another
             // task run.
-            if !accepts_handoff && !self.options.call.bare {
+            if !polled_before && !self.options.call.bare {
                 ready!(pin!(consume_budget()).poll(cx));
             }
             loop {
-                let until = match self.look(cx.waker(), accepts_handoff)? {
+                let until = match self.look(cx.waker(), polled_before)? {
                     ControlFlow::Break(turn) => return Poll::Ready(Ok(turn)),
                     ControlFlow::Continue(until) => until,
                 };
@@ -423,12 +424,12 @@ impl Acquire {
         .await
     }
 
-    /// Returns its turn or, if it has to wait, when to look again at the latest. The first look enters the line. With
-    /// `accepts_handoff`, it may take over a hold that another owner of this process offers.
+    /// Returns its turn or, if it has to wait, when to look again at the latest. The first look enters the line.
+    /// `polled_before`: whether this is not its first poll. Only then it may take over a hold that another owner of this process offers.
     fn look(
         &mut self,
         waker: &Waker,
-        accepts_handoff: bool,
+        polled_before: bool,
     ) -> Result<ControlFlow<Turn, Option<Instant>>, NotGranted> {
         let session = &self.options.handle;
         session.check_open()?;
@@ -437,10 +438,10 @@ impl Acquire {
         // Read from both clocks, even for a new request: its acquire is dated by this moment, which must not be from before the
         // machine slept.
         let at = session.moment();
-        let report_holder = self.asks_for_name(at);
-        // If several names are requested, only the one that is waited for enters the line: the others would be handed over as well,
+        let report_holder = self.reports_holder(at);
+        // If several names are requested, only the one that is waited for enters the fair line: the others would be handed over as well,
         // and be held for nothing.
-        let in_line = self.options.part.as_ref().is_none_or(|part| part.is_waiting());
+        let may_enter_fair_line = self.options.part.as_ref().is_none_or(|part| part.is_waiting());
         // Each request of a `run` has an owner of its own and no branches.
         let (bare, config) = (self.options.call.bare, &session.config);
         let connected = || session.quorum.is_connected(&self.options.keys);
@@ -453,28 +454,31 @@ impl Acquire {
             fixed: self.options.call.times.fixed_lease().is_some(),
             uuid,
             fence,
-            accepts_handoff,
+            polled_before,
             nests,
             refuses,
             report_holder,
             line: None,
         };
-        let (patience, limit) = (session.timing.patience, session.config.unavailable_after);
+        let (patience, unavailable_after) = (session.timing.patience, session.config.unavailable_after);
         let (id, turn, taken, waits, _spent) = session
             .visit_at(at, &self.options.keys, |entry, number, at| {
                 // Ends every waiter in a lasting outage: otherwise they would notice it one after the other, each by an attempt of
                 // its own. With a limit of zero, each makes its one attempt.
-                if !limit.is_zero() && entry.outage.is_fresh(patience, at.by_tokio()) {
-                    entry.outage.outlasts(limit, self.began, at.by_tokio()).map_or(Ok(()), Err)?;
+                if !unavailable_after.is_zero() && entry.outage.is_fresh(patience, at.by_tokio()) {
+                    entry
+                        .outage
+                        .outlasts(unavailable_after, self.began, at.by_tokio())
+                        .map_or(Ok(()), Err)?;
                 }
                 let id = match self.id {
                     Some(id) => id,
                     None => self.enter(entry, number(), waker, at)?,
                 };
                 let spent = entry.polled(id, waker, at.now);
-                // Read in the visit: if hints begin after this, a later visit notes that a request that asks without a line now has
-                // to ask once more.
-                let line = session.hints.line(entry).filter(|_| in_line);
+                // Read in the visit: if hints begin after this, a later visit notes that a request that asks now without the fair
+                // line has to ask once more.
+                let line = session.hints.line(entry).filter(|_| may_enter_fair_line);
                 let turn = entry.admit(id, number(), AcquireParams { line, ..ask }, at);
                 if self.single_attempt && matches!(turn, Admission::Wait(_)) {
                     // It may not be the head, and only the head is woken when the command that it waits for is answered.
@@ -484,7 +488,7 @@ impl Acquire {
                 if refused {
                     entry.warn_of_self_wait(id, Owner::surrounds);
                 }
-                let waits = refused && !self.reported;
+                let waits = refused && !self.was_refused;
                 if waits {
                     entry.waits(id, self.options.call.location, at.now);
                 }
@@ -501,7 +505,7 @@ impl Acquire {
             .map_err(|error| self.last_failure().unwrap_or(error))?;
         self.id = Some(id);
         if waits {
-            self.reported = true;
+            self.was_refused = true;
             let context = telemetry::context().map(Arc::new);
             drop(context.and_then(|context| {
                 session.visit(&self.options.keys, |entry, _, _| entry.waits_in(id, context))
@@ -529,7 +533,7 @@ impl Acquire {
         let CallOptions { owner, bare, .. } = &self.options.call;
         let request = Waiter::new(id, owner.clone().unwrap_or_else(Owner::current), *bare, at.now);
         let polled = if *bare { Polled::first(waker) } else { Polled::default() };
-        let request = request.polled_by(polled).taking(self.accepts_handoff());
+        let request = request.first_polled(polled).taking(self.accepts_handoff());
         entry.enter(request, self.options.began()).map_err(|Ambiguous| ambiguous())?;
         Ok(id)
     }
@@ -540,13 +544,11 @@ impl Acquire {
         if self.single_attempt || self.limit.is_some_and(|limit| limit <= now) {
             return Err(self.over(None));
         }
-        let session = &self.options.handle;
-        session.check_process()?;
-        self.options.mark_waiting();
-        self.waiting.begin(&self.options.keys.name, session.config.grouping.as_ref());
+        self.options.handle.check_process()?;
+        self.mark_waiting();
         // It sleeps in slices, like every wait for the end of a lease, since the machine may sleep past it.
         let until = until.map(|until| at.nap(until));
-        let again = session.takeover_pause().map(|pause| after(now, 10 * pause));
+        let again = self.options.handle.takeover_pause().map(|pause| after(now, 10 * pause));
         Ok(until.into_iter().chain(self.limit).chain(again).min())
     }
 
@@ -579,7 +581,7 @@ impl Acquire {
     /// Returns whether an attempt that is made now also asks who has the lock: if its answer may be the last one before the time is
     /// over. Not every attempt does, since a server works twice as long on such an answer, and most requests end with a grant or
     /// with `None`.
-    fn asks_for_name(&self, at: Moment) -> bool {
+    fn reports_holder(&self, at: Moment) -> bool {
         const SOON: Duration = Duration::from_secs(1);
         let ends_soon = || self.limit.is_some_and(|limit| limit <= after(at.by_tokio(), SOON));
         if self.single_attempt {
@@ -595,7 +597,7 @@ impl Acquire {
         &mut self,
         pending: Pending,
     ) -> impl Future<Output = Result<Option<Guard>, NotGranted>> + Send {
-        let mut sent = Sent { session: self.options.handle.clone(), pending, is_open: true };
+        let mut sent = Sent { session: self.options.handle.clone(), pending, is_armed: true };
         // Not an `async fn`, which would need room for the command twice.
         async move {
             // Dropped last, after the entry was updated.
@@ -605,7 +607,7 @@ impl Acquire {
                 drop(sent);
                 return Err(self.over(Some(self.not_in_time())));
             };
-            sent.is_open = false;
+            sent.is_armed = false;
             let pending = &sent.pending;
             match verdict.result {
                 Ok(ref reply @ (Reply::Busy(left, _) | Reply::InLine(left, ..))) => {
@@ -676,7 +678,7 @@ impl Acquire {
             // This was a re-entry, and the hold above it is gone or was given up.
             Reply::Gone => {
                 let meaning = self.visit(|entry, _, at| {
-                    entry.asks_anew(self.id());
+                    entry.back_to_waiting(self.id());
                     entry.conclude(pending, Ok(reply), spread, at)
                 });
                 if let Meaning::Lost(loss) = meaning {
@@ -784,7 +786,7 @@ impl Acquire {
         let backoff = self.backoff.get_or_insert_default();
         backoff.polls_at = polls_at;
         if let Some(until) = paused {
-            backoff.pauses_until(until);
+            backoff.note_pause(until);
         }
     }
 
@@ -820,14 +822,14 @@ impl Acquire {
             match leaves_traces {
                 // The master publishes the end of whatever the attempt left. Woken by that message, the request would ask again at
                 // once, and so on.
-                true => entry.pauses(self.id(), until),
-                false => entry.sleeps(self.id(), until),
+                true => entry.pause_request(self.id(), until),
+                false => entry.put_to_sleep(self.id(), until),
             }
             until
         });
         telemetry::attempt_failed(&self.options.keys.name, &error);
         let backoff = self.backoff.get_or_insert_default();
-        backoff.pauses_until(until);
+        backoff.note_pause(until);
         backoff.last_failure = Some(error);
         self.mark_waiting();
         Ok(())

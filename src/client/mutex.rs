@@ -437,7 +437,7 @@ impl<K: Kind> Mutex<K> {
                 // If the hold was this process's, it is asked for at once. Waiters of this process are woken.
                 self.handle.visit_known(&self.keys.name, |entry, _, at| {
                     entry.doubt_all(at.now);
-                    entry.freed(at.now);
+                    entry.head_asks_once_more(at.now);
                 });
                 Ok(true)
             }

@@ -27,13 +27,13 @@ pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Re
         entry.begin_resume(number(), claim.shared_field().clone(), &handle.uuid, lease, at.now)
     });
     // Its undo is armed before it is sent.
-    let mut sent = Sent { session: handle.clone(), pending, is_open: true };
+    let mut sent = Sent { session: handle.clone(), pending, is_armed: true };
     // Dropped last, after the entry was updated.
     let (verdict, _stragglers) = handle.ask(&sent.pending).await;
     // Like a request for the lock, it is never ready in its first poll: otherwise branches of a task that begin in one poll would
     // look nested.
     yield_now().await;
-    sent.is_open = false;
+    sent.is_armed = false;
     let pending = &sent.pending;
     let conclude = |answer| {
         handle.visit(&keys, |entry, _, at| entry.conclude(pending, answer, verdict.spread, at));
@@ -56,8 +56,8 @@ pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Re
         .map_err(|error| error.on(&keys.name))?;
     let owner = Owner::current();
     let granted = handle.visit(&keys, |entry, number, at| {
-        let new = NewLevel::renewed(number(), lease);
-        entry.granted(&Grantee::Resumes(&owner), pending, &new, verdict.spread, at)
+        let new = NewLevel::watched(number(), lease);
+        entry.granted(&Grantee::Claimant(&owner), pending, &new, verdict.spread, at)
     });
     let Ok((granted, _spent)) = granted else {
         let message = "resumed, but the answer was read too late, so the hold was ended; take the lock again";

@@ -77,7 +77,7 @@ pin_project! {
     enum Doing<W, F: Future> {
         /// No part of it is made before the lock is held.
         Unmade { work: Option<W> },
-        ToDo { #[pin] work: F },
+        Running { #[pin] work: F },
         Done { output: Option<F::Output> },
     }
 }
@@ -178,9 +178,9 @@ impl<A: Answer, W: Work<A::Hold>> RunNow<'_, A, W> {
             let panicked = || Error::new(ErrorKind::Misuse, "polled after the work's closure panicked");
             let work = work.take().ok_or_else(panicked)?;
             let work = work.start(A::hold(guard)?);
-            self.doing.set(Doing::ToDo { work });
+            self.doing.set(Doing::Running { work });
         }
-        if let DoingNow::ToDo { work } = self.doing.as_mut().project()
+        if let DoingNow::Running { work } = self.doing.as_mut().project()
             && let Poll::Ready(output) = work.poll(cx)
         {
             // Kept until the release is over.
@@ -219,7 +219,7 @@ impl<A: Answer, W: Work<A::Hold>> RunNow<'_, A, W> {
         *self.stage = RunStage::Over;
         match self.doing.as_mut().project() {
             DoingNow::Done { output } => Poll::Ready(output.take().ok_or_else(polled_again)),
-            DoingNow::Unmade { .. } | DoingNow::ToDo { .. } => Poll::Ready(Err(polled_again())),
+            DoingNow::Unmade { .. } | DoingNow::Running { .. } => Poll::Ready(Err(polled_again())),
         }
     }
 

@@ -658,7 +658,8 @@ impl Config {
         max_hold: Option<Duration>,
     ) -> Result<()> {
         if max_hold.is_some_and(|longest| longest.is_zero()) {
-            let message = "max_hold is zero, which would end the hold at once; leave it out if nothing limits the hold";
+            let message =
+                "max_hold is zero, which would end the hold at once; leave it out if nothing limits the hold";
             return Err(rejected(message));
         }
         let Some(asked) = at_least.filter(|asked| !asked.is_zero()) else { return Ok(()) };

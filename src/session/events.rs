@@ -54,7 +54,8 @@ impl EventRelay {
     /// Announces, for each lock that this process waits for already, that it knows of lines. Called when hints begin to arrive.
     fn is_known(&self) {
         let Some(session) = self.0.get().and_then(Weak::upgrade) else { return };
-        session.table(|table, _| table.channels().for_each(|channel| session.is_known_beside(channel, true)));
+        session
+            .table(|table, _| table.channels().for_each(|channel| session.subscribe_beside(channel, true)));
     }
 
     fn hears_nothing(&self) {
@@ -88,7 +89,7 @@ impl Events for MasterEvents {
         self.relay.notify_all(|entry, at| {
             entry.doubt_all(at.now);
             entry.orphans.retry(self.master, at.now);
-            entry.freed(at.now);
+            entry.head_asks_once_more(at.now);
         });
     }
 

@@ -203,12 +203,12 @@ impl Session {
                     self.quorum.subscribe(hints, true);
                 }
                 if on {
-                    self.is_known_beside(keys.channel(), on);
+                    self.subscribe_beside(keys.channel(), on);
                     self.hints_of_lock(keys, on);
                 }
                 self.quorum.subscribe(keys.channel(), on);
                 if !on {
-                    self.is_known_beside(keys.channel(), on);
+                    self.subscribe_beside(keys.channel(), on);
                     self.hints_of_lock(keys, on);
                 }
             }
@@ -279,7 +279,7 @@ impl Session {
 
     /// Subscribes to the channel by which scripts see that this process knows of lines, or leaves it. Called while the table is
     /// locked.
-    pub(super) fn is_known_beside(&self, channel: &str, on: bool) {
+    pub(super) fn subscribe_beside(&self, channel: &str, on: bool) {
         if let Some(beside) = self.hints.beside(channel, on) {
             self.quorum.subscribe(&beside, on);
         }
@@ -375,7 +375,7 @@ impl Session {
         self.table(|table, _| table.closed = true);
         self.visit_all(|entry, at| {
             entry.withdraw(at.now);
-            entry.wake_all(at.now);
+            entry.wake_requests(at.now);
         });
         self.nudge.notify_waiters();
         self.progress.notify_waiters();

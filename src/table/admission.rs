@@ -21,7 +21,7 @@ use crate::wire::{self, Action, Fence, Line, Pending};
 pub(crate) enum Admission {
     /// Send this acquire.
     Ask(Pending),
-    /// Take this hold over, which is offered, or enter it, without a command.
+    /// Take over this hold, which is offered, or enter this hold of its tree, without a command.
     Take(u64),
     /// Others are before it: it waits until woken, at most until then. A request that makes a single attempt is over.
     Refused(Option<Instant>),
@@ -45,8 +45,9 @@ pub(crate) struct AcquireParams<'a> {
     /// What the grant requires of the fencing counter, if it shall have a token. Made only for an attempt, not for each look of a
     /// waiter.
     pub(crate) fence: Option<&'a dyn Fn() -> Arc<Fence>>,
-    /// Whether it may take over an offered hold, or enter a hold as a bare request: not in its first poll.
-    pub(crate) accepts_handoff: bool,
+    /// Whether it was polled before. In its first poll it neither takes over an offered hold nor, if it is bare, enters a hold without
+    /// a command: see `Acquire::answer_of`.
+    pub(crate) polled_before: bool,
     /// Whether it may enter the hold of its tree without a command, if this returns that the masters are connected. `None`: it may
     /// not.
     pub(crate) nests: Option<&'a dyn Fn() -> bool>,
@@ -54,7 +55,7 @@ pub(crate) struct AcquireParams<'a> {
     pub(crate) refuses: bool,
     /// Whether it asks who has the lock, if the lock is busy.
     pub(crate) report_holder: bool,
-    /// It enters this line on the server if the lock is busy.
+    /// The fair line that it enters if the lock is busy.
     pub(crate) line: Option<Line>,
 }
 
@@ -120,7 +121,7 @@ impl LockEntry {
         // 1. A message comes, and wakes the head. 2. It goes without having looked. 3. The next one, which may have asked and
         // gone to sleep when it was head before, would sleep on beside a free lock: so a new head always asks.
         if head {
-            self.freed(now)
+            self.head_asks_once_more(now)
         } else {
             self.wake_next(now)
         }
@@ -205,7 +206,7 @@ impl LockEntry {
             && hold.is_certain(now)
             && connected()
         {
-            if ask.accepts_handoff || !request.bare {
+            if ask.polled_before || !request.bare {
                 return Admission::Take(hold.id);
             }
             // It enters in its next poll. It is woken as others are: 1. It yields, and is not polled again for a while. 2. A
@@ -217,7 +218,7 @@ impl LockEntry {
         }
         let Some(hold) = self.live_mut() else { return Admission::Refused(None) };
         if !hold.is_idle(renews, now) {
-            let until = hold.overdue();
+            let until = hold.overdue_at();
             // Its pause is over. 1. It waits for a settle. 2. That is answered, which wakes nobody who sleeps. 3. It would look
             // again by the clock alone, and may meet a renewal each time.
             self.no_longer_asleep(id);
@@ -229,7 +230,7 @@ impl LockEntry {
         Admission::Ask(pending)
     }
 
-    /// Decides the turn of a stranger to the holder of the lock.
+    /// Decides the turn of a request that nests in no live hold: a stranger, or any request while no hold lives.
     fn admit_outermost(&mut self, id: u64, command_id: u64, ask: AcquireParams, now: Instant) -> Admission {
         if let Some(offered) = self.offered_to(id, &ask, now) {
             return Admission::Take(offered);
@@ -244,7 +245,7 @@ impl LockEntry {
         // A release of this process goes first, or a request would meet its own past. It does so once: a release that the server
         // does not answer must not keep a request from asking itself.
         if self.holds.iter().any(|hold| hold.ends() && hold.failures == 0) {
-            let until = self.holds.iter().filter_map(Hold::overdue).min();
+            let until = self.holds.iter().filter_map(Hold::overdue_at).min();
             if request.sleeps_until(now).is_none() {
                 // The answer wakes it.
                 self.no_longer_asleep(id);
@@ -266,18 +267,18 @@ impl LockEntry {
                 return Admission::Refused(until);
             }
         }
-        if let Some(until) = self.is_left_until(now).filter(|_| !ask.single_attempt) {
-            self.pauses(id, until);
+        if let Some(until) = self.left_to_others_until(now).filter(|_| !ask.single_attempt) {
+            self.pause_request(id, until);
             return Admission::Refused(Some(until));
         }
         let fence = ask.fence.map(|fence| fence());
         if front == Some(id)
-            && let Some(pending) = self.asks_in_line(&ask, fence.clone(), command_id, now)
+            && let Some(pending) = self.ask_again_in_line(&ask, fence.clone(), command_id, now)
         {
             self.set_phase(id, WaiterState::Asking);
             return Admission::Ask(pending);
         }
-        // A process has one place in the line.
+        // A process has one place in the fair line.
         let has_place = |hold: &Hold| hold.in_line || hold.enters && hold.is_beginning();
         let enters = (self.contended || self.is_subscribed())
             && !ask.single_attempt
@@ -316,7 +317,7 @@ impl LockEntry {
     /// Called when its command is over without success: it asks again as soon as it is its turn. Otherwise: 1. Its command is given
     /// up. 2. An earlier request that had been passed over comes back and is the front. 3. This one still seems to be asking, and
     /// waits for that one. 4. The front leaves, and nobody wakes a request that seems to be asking.
-    pub(crate) fn asks_anew(&mut self, id: u64) {
+    pub(crate) fn back_to_waiting(&mut self, id: u64) {
         self.set_phase(id, WaiterState::Waiting);
     }
 
@@ -329,11 +330,13 @@ impl LockEntry {
 
     /// Called when the acquire was answered "busy": the request sleeps until then, unless something happened in the meantime.
     pub(crate) fn refused(&mut self, id: u64, pause: Pause) {
-        let missed = self.subscription.sleeps();
+        let missed = self.subscription.take_missed();
         match pause {
             // Whoever settles a split vote publishes: all would ask again in step.
-            Pause::Polling(until) => self.pauses(id, until),
-            Pause::Notified { until, soon } => self.sleeps(id, if missed { until.min(soon) } else { until }),
+            Pause::Polling(until) => self.pause_request(id, until),
+            Pause::Notified { until, soon } => {
+                self.put_to_sleep(id, if missed { until.min(soon) } else { until })
+            }
         }
     }
 
@@ -343,7 +346,7 @@ impl LockEntry {
     }
 
     /// Makes the request ask again then, whatever messages come in between.
-    pub(crate) fn pauses(&mut self, id: u64, until: Instant) {
+    pub(crate) fn pause_request(&mut self, id: u64, until: Instant) {
         if let Some(request) = self.queue.get_mut(id) {
             request.again = false;
             request.phase = WaiterState::Pausing { until };
@@ -351,7 +354,7 @@ impl LockEntry {
     }
 
     /// Makes the request ask again then, or at once if something happened while it asked.
-    pub(crate) fn sleeps(&mut self, id: u64, until: Instant) {
+    pub(crate) fn put_to_sleep(&mut self, id: u64, until: Instant) {
         if let Some(request) = self.queue.get_mut(id) {
             let again = std::mem::take(&mut request.again);
             request.phase = if again { WaiterState::Waiting } else { WaiterState::Asleep { until } };

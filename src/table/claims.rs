@@ -60,7 +60,7 @@ impl LockEntry {
             _ => return answer,
         }
         let position = self.position.clone();
-        if let Some(left) = self.hold(id).and_then(|hold| hold.leave(level)) {
+        if let Some(left) = self.hold(id).and_then(|hold| hold.remove_level(level)) {
             left.level.owner.forget(&position);
         }
         let since = self.hold(id).map(|hold| hold.since);
@@ -70,8 +70,8 @@ impl LockEntry {
         self.handed_over.note(id);
         self.forget_proofs();
         // Requests that waited for its end here now have to wait for a stranger's.
-        self.freed(at.now);
-        self.wake_all(at.now);
+        self.head_asks_once_more(at.now);
+        self.wake_requests(at.now);
         answer
     }
 

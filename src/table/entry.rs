@@ -33,7 +33,7 @@ pub(crate) struct LockEntry {
     pub(super) subscription: Subscription,
     /// How many clients were notified of this process's last release, and have not had the lock since as far as it knows. Only after
     /// a release that lets others go first.
-    pub(super) due: u32,
+    pub(super) others_due: u32,
     /// Whether the last request that asked the server outside the line, or entered it, found the lock busy: then the next one
     /// enters at once. It is kept when nothing else is left, for a process that takes the lock again and again. Otherwise a request
     /// does not mention the line, which would cost all those who never wait: once it is refused and subscribed, it asks again. A
@@ -68,7 +68,7 @@ impl LockEntry {
             queue: Queue::default(),
             waits: Waits::default(),
             subscription: Subscription::default(),
-            due: 0,
+            others_due: 0,
             contended: false,
             left_until: None,
             seen: Seen::default(),
@@ -83,17 +83,17 @@ impl LockEntry {
 
     /// Resets the entry when nothing is left of it: whatever comes next finds it as new.
     pub(super) fn rest(&mut self) {
-        self.due = 0;
+        self.others_due = 0;
         self.seen = Seen::default();
         self.outage.ends();
         self.orphans.rest();
         self.queue.rest();
-        self.wake_idlers();
+        self.wake_command_waiters();
     }
 
     /// Called when another handle of the same lock uses it. While nothing else is left of it, the entry is kept for the newest
     /// handle.
-    pub(super) fn is_used_by(&mut self, keys: &Arc<Keys>) {
+    pub(super) fn switch_handle(&mut self, keys: &Arc<Keys>) {
         if self.idle {
             self.keys = keys.clone();
         }
@@ -161,7 +161,7 @@ impl LockEntry {
     /// now, since the holder may wait for it.
     pub(super) fn tree_asks_once_more(&mut self) {
         let Some(hold) = self.holds.iter().find(|hold| hold.lives()) else { return };
-        if hold.levels.first().is_some_and(|first| self.queue.may_have_kin(&first.owner)) {
+        if self.may_have_kin(hold) {
             self.queue
                 .iter_mut()
                 .filter(|request| is_of_tree(request, hold))
@@ -169,8 +169,9 @@ impl LockEntry {
         }
     }
 
-    /// Called when a hold of this process is over: the head asks at once, and need not wait for the server's message.
-    pub(crate) fn freed(&mut self, now: Instant) {
+    /// Makes the head of the strangers' line ask once more, and wakes the next request. Called if the lock may be free, if a message may
+    /// have been missed, and if there is a new head.
+    pub(crate) fn head_asks_once_more(&mut self, now: Instant) {
         if let Some(front) = self.outer_front().map(|front| front.id)
             && let Some(request) = self.queue.get_mut(front)
         {
@@ -182,13 +183,13 @@ impl LockEntry {
     /// Removes holds that are over, and lets the next request go.
     pub(super) fn sweep(&mut self, now: Instant) {
         // 1. A refused request leaves an orphan on one master. 2. Its end comes while the request asks again, which is refused.
-        // 3. Were that news, it would ask at once, leave the next orphan, and so on without a pause.
+        // 3. If this end woke the request, it would ask at once, leave the next orphan, and so on.
         let freed = self.holds.iter().any(|hold| hold.is_over() && !hold.frees_nobody());
         self.holds.retain(|hold| !hold.is_over());
         self.orphans.tidy();
         self.holds.extract_if(.., |hold| hold.is_orphan()).for_each(|hold| self.orphans.take_in(hold));
         self.forget_proofs();
-        if freed { self.freed(now) } else { self.wake_next(now) }
+        if freed { self.head_asks_once_more(now) } else { self.wake_next(now) }
     }
 
     /// Wakes this waker as soon as a command of this process for the lock is over, or a request leaves. It is for a request that
@@ -197,7 +198,7 @@ impl LockEntry {
         self.queue.wake_when_idle(waker.clone());
     }
 
-    pub(super) fn wake_idlers(&mut self) {
+    pub(super) fn wake_command_waiters(&mut self) {
         if let Some(command_waiters) = self.queue.command_waiters() {
             self.out.wake(command_waiters);
         }
@@ -205,7 +206,7 @@ impl LockEntry {
 
     /// Wakes the requests that can go on now.
     pub(super) fn wake_next(&mut self, now: Instant) {
-        self.wake_idlers();
+        self.wake_command_waiters();
         if self.timing.line.is_some() {
             self.leave_fair_line(now);
         }
@@ -230,7 +231,7 @@ impl LockEntry {
 pub(super) fn is_of_tree(request: &Waiter, hold: &Hold) -> bool {
     match request.branch {
         false => hold.is_entered_by(&request.owner),
-        true => hold.levels.iter().any(|level| is_above(request, level)),
+        true => hold.levels.iter().any(|level| is_below(request, level)),
     }
 }
 
@@ -238,11 +239,12 @@ pub(super) fn is_of_tree(request: &Waiter, hold: &Hold) -> bool {
 pub(super) fn may_enter(request: &Waiter, hold: &Hold) -> bool {
     match request.branch {
         false => hold.admits(&request.owner),
-        true => hold.levels.iter().all(|level| is_above(request, level)),
+        true => hold.levels.iter().all(|level| is_below(request, level)),
     }
 }
 
-fn is_above(request: &Waiter, level: &Level) -> bool {
+/// Returns whether the request's owner is that of the level or a descendant. Two branches of one owner are not below each other.
+fn is_below(request: &Waiter, level: &Level) -> bool {
     request.owner.is_within(&level.owner) && !(level.branch && level.owner == request.owner)
 }
 

@@ -37,19 +37,19 @@ impl LockEntry {
             self.out.measure(Sample::Lost { loss, fixed: fixed && loss == Loss::Expired });
         }
         self.out.resolve(signals);
-        self.freed(now);
+        self.head_asks_once_more(now);
     }
 
     /// Wakes every request: what they wait for will not come.
-    pub(crate) fn wake_all(&mut self, now: Instant) {
+    pub(crate) fn wake_requests(&mut self, now: Instant) {
         let woken = self.queue.iter_mut().filter_map(|request| request.wake(now));
         self.out.wake(woken);
     }
 
     /// Wakes all who wait for anything here, so that they look again and find out what has changed.
     pub(crate) fn wake_everyone(&mut self, now: Instant) {
-        self.wake_all(now);
-        self.wake_idlers();
+        self.wake_requests(now);
+        self.wake_command_waiters();
         let levels = self.holds.iter().flat_map(|hold| &hold.levels).map(|level| level.signal.clone());
         let leaving = self.holds.iter().flat_map(|hold| hold.pending_releases.iter().cloned());
         self.out.resolve(levels.chain(leaving));
@@ -138,6 +138,8 @@ impl LockEntry {
         ends
     }
 
+    /// Carries out what time alone decides: gives up commands that are without an answer for too long, ends offers, forgets what the
+    /// masters have dropped by now, and declares losses.
     pub(super) fn end_overdue(&mut self, at: Moment) {
         let waiting = self.queue.len();
         let mut ids = Vec::new();
@@ -161,7 +163,7 @@ impl LockEntry {
                 // The server has dropped it by now, confirmed or not.
                 hold.mark_gone(false);
                 hold.copies.set_spread(Spread::NONE);
-                self.out.resolve(hold.leave_with(Err(Loss::Expired)));
+                self.out.resolve(hold.resolve_pending_releases(Err(Loss::Expired)));
             }
         }
         for id in ids {
@@ -189,7 +191,7 @@ impl LockEntry {
         if !hold.lives() || at.now < hold.end() {
             return;
         }
-        let ends_key = hold.outlived(at.now);
+        let ends_key = hold.key_may_outlive(at.now);
         hold.retry_at = at.now;
         hold.failures = 0;
         let loss = hold.why_late(at);
@@ -220,7 +222,7 @@ impl LockEntry {
 
     /// The next request becomes the head, and gets what the late one was woken for. It may have asked and gone to sleep before.
     fn passed_over(&mut self, count: usize, now: Instant) {
-        self.freed(now);
+        self.head_asks_once_more(now);
         let ahead = self.queue.wake_ahead(count, now);
         self.out.wake(ahead);
     }
@@ -258,14 +260,14 @@ impl Hold {
     }
 
     /// Returns when the command has been without an answer for too long.
-    pub(super) fn overdue(&self) -> Option<Instant> {
+    pub(super) fn overdue_at(&self) -> Option<Instant> {
         let theirs = self.command.as_ref().filter(|command| !command.sender.is_background());
         theirs.map(|command| after(command.sent, self.timing.patience))
     }
 
     /// Returns when its command is given up, if it keeps somebody waiting. `open`: the session is not closed.
     fn gives_up_at(&self, waiting: usize, open: bool) -> Option<Instant> {
-        let overdue = self.overdue()?;
+        let overdue = self.overdue_at()?;
         // 1. The work of a `run` begins an extension of its hold, and keeps it unpolled. 2. The run ends. 3. The release would wait for
         // an answer that nobody reads.
         let orphaned = |command: &&UnderWay| {

@@ -21,7 +21,7 @@ pub(crate) enum Grantee<'a> {
     /// The request with this number, which stands in the line.
     Waiter(u64),
     /// The owner that resumes a claim, which stands in no line.
-    Resumes(&'a Owner),
+    Claimant(&'a Owner),
 }
 
 /// The level that a grant makes.
@@ -37,8 +37,8 @@ pub(crate) struct NewLevel {
 }
 
 impl NewLevel {
-    /// Returns a renewed level without further options.
-    pub(crate) fn renewed(level: u64, lease: Lease) -> NewLevel {
+    /// Returns a level that is renewed, without further options.
+    pub(crate) fn watched(level: u64, lease: Lease) -> NewLevel {
         NewLevel { level, lease, fixed: false, max_hold: None, at_least: None, token: None }
     }
 
@@ -58,7 +58,7 @@ impl NewLevel {
     }
 }
 
-/// Why a grant is no hold.
+/// Why a grant does not become a level.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NotHeld {
     /// Its lease was over before its answer was looked at.
@@ -103,13 +103,13 @@ impl LockEntry {
         };
         let entered = match *grantee {
             Grantee::Waiter(id) => self.queue.get(id).is_some_and(may_enter),
-            Grantee::Resumes(_) => true,
+            Grantee::Claimant(_) => true,
         };
         let in_time = at.now < over && !taken;
         let request = match *grantee {
             _ if !in_time || !entered => None,
             Grantee::Waiter(id) => self.queue.leave(id),
-            Grantee::Resumes(owner) => {
+            Grantee::Claimant(owner) => {
                 let mut request = Waiter::new(0, owner.settle_at(&self.position), true, at.now);
                 // 1. A branch of a task asks, and is refused. 2. Another branch of it resumes. 3. The first one would look nested in
                 // that.
@@ -184,7 +184,7 @@ impl LockEntry {
     /// Called when the requester does not get what was granted: a request in line asks again.
     fn not_held(&mut self, grantee: &Grantee, why: NotHeld) -> NotHeld {
         if let Grantee::Waiter(id) = *grantee {
-            self.asks_anew(id);
+            self.back_to_waiting(id);
         }
         why
     }
@@ -208,13 +208,14 @@ impl LockEntry {
 }
 
 impl Hold {
-    /// Adds the level that a request was granted. `stands`: the count that was requested.
+    /// Adds the level that a request was granted. `stands`: the count that the masters
+    /// have now: that of the acquire, or the old one if the level is granted without a command.
     fn grant(&mut self, new: &NewLevel, level: Level, stands: u32, now: Instant) -> Grant {
         if self.levels.is_empty() {
             self.since = now;
         }
         // From now on, since the requester is notified of the grant no earlier.
         new.at_least.into_iter().for_each(|longest| self.keep_until(after(now, longest)));
-        self.enter(level, stands)
+        self.add_level(level, stands)
     }
 }

@@ -43,7 +43,7 @@ impl LockEntry {
         let offered = self.holds.iter().find(|hold| hold.is_offered())?;
         let (hold, good) = (offered.id, offered.may_pass(now));
         let front_accepts = self.outer_front().filter(|front| front.id == id)?.accepts_handoff;
-        if good && ask.accepts_handoff && front_accepts && self.is_open {
+        if good && ask.polled_before && front_accepts && self.is_open {
             return Some(hold);
         }
         self.withdraw(now);
@@ -72,7 +72,7 @@ impl LockEntry {
             Reply::Ended(notified) if self.is_subscribed() => notified.checked_sub(1),
             _ => None,
         };
-        self.due = others.filter(|_| yields).unwrap_or_default().try_into().unwrap_or(u32::MAX);
+        self.others_due = others.filter(|_| yields).unwrap_or_default().try_into().unwrap_or(u32::MAX);
         if yields && (others != Some(0) || is_one_in_four(pending.hold)) {
             let round_trip = now.saturating_duration_since(pending.sent);
             self.front_pauses(2 * round_trip, now);
@@ -84,9 +84,11 @@ impl LockEntry {
     /// them in one order. Returns whether the next request of this process lets them go first. It does not if this process has,
     /// offers or ends a hold: the message was late then, and nothing is offered to a request that pauses.
     pub(super) fn lets_those_due_go_first(&mut self, now: Instant) -> bool {
-        self.due = self.due.saturating_sub(1);
+        self.others_due = self.others_due.saturating_sub(1);
         let stands = |hold: &Hold| hold.has_lock() || hold.ends();
-        self.due > 0 && !self.holds.iter().any(stands) && self.front_pauses(DUE.saturating_mul(self.due), now)
+        self.others_due > 0
+            && !self.holds.iter().any(stands)
+            && self.front_pauses(DUE.saturating_mul(self.others_due), now)
     }
 
     /// Makes the next request of this process ask no earlier than that, unless it asks already: then it is about to get an answer,
@@ -97,7 +99,7 @@ impl LockEntry {
         let Some(front) = self.outer_front().filter(comes).map(|front| front.id) else { return false };
         // 1. The end is sent, and the machine sleeps for hours, or the answer is looked at late. 2. Nothing wakes a request that
         // pauses.
-        self.pauses(front, after(now, pause.min(LONGEST_PAUSE)));
+        self.pause_request(front, after(now, pause.min(LONGEST_PAUSE)));
         // It has to set its timer.
         let woken = self.queue.get_mut(front).and_then(|request| request.wake(now));
         self.out.wake(woken);

@@ -181,8 +181,8 @@ impl Hold {
         (hold, pending)
     }
 
-    /// Asks again by the field in the line, for the request that is the head now.
-    pub(super) fn asks_again(
+    /// Begins another acquire of the field that stands in the fair line, for the request that is the head now.
+    pub(super) fn begin_again_in_line(
         &mut self,
         lease: Lease,
         fence: Option<Arc<Fence>>,
@@ -338,7 +338,7 @@ impl Hold {
             .filter(|level| level.signal.loss().is_none() && owner.is_within(&level.owner))
     }
 
-    /// Returns how long its owner has had it. A hold that was resumed was not granted to a request.
+    /// Returns how long ago it was granted to this process. To pass it on inside the process does not restart that time.
     pub(super) fn held_for(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.offer.granted().unwrap_or(self.since))
     }
@@ -364,7 +364,7 @@ impl Hold {
     }
 
     /// Returns whether the key may outlive the hold, and nobody renews it: then this client ends the key.
-    pub(super) fn outlived(&self, now: Instant) -> bool {
+    pub(super) fn key_may_outlive(&self, now: Instant) -> bool {
         if self.is_watched() {
             return false; // It ends when the server may drop it.
         }
@@ -461,7 +461,7 @@ impl Hold {
 
     /// Adds a level that was granted, and returns what its guard needs. `stands`: the count that was requested. It may be more than is
     /// held now: a guard can be dropped while a nested acquire is under way, and its release is sent after that one.
-    pub(super) fn enter(&mut self, level: Level, stands: u32) -> Grant {
+    pub(super) fn add_level(&mut self, level: Level, stands: u32) -> Grant {
         self.limited |= level.max_hold.is_some();
         let (id, signal) = (level.id, level.signal.clone());
         self.levels.push(level);
@@ -490,8 +490,7 @@ impl Hold {
             && self.stands <= self.count()
     }
 
-    /// Returns whether the server has it for certain: it was confirmed within half a lease, with no failed command since, and is
-    /// sure for half a lease more.
+    /// Returns whether the masters have it for certain, with the count that is right here: it is in sync, and was confirmed lately.
     pub(super) fn is_certain(&self, now: Instant) -> bool {
         self.is_in_sync() && self.was_confirmed_lately(now)
     }
@@ -503,8 +502,9 @@ impl Hold {
         now < self.certain_until.at() && after(now, half) <= self.valid_until
     }
 
-    /// Removes a level, as soon as its guard is dropped or released. The next [`next_action`](Hold::next_action) tells the server.
-    pub(super) fn leave(&mut self, id: u64) -> Option<Removed> {
+    /// Removes a level, as soon as its guard is dropped or released. The next command, from
+    /// [`next_action`](Hold::next_action), reports it to the masters.
+    pub(super) fn remove_level(&mut self, id: u64) -> Option<Removed> {
         let at = self.index_of(id)?;
         let in_order = at + 1 == self.levels.len();
         Some(Removed { level: self.levels.remove(at), in_order })
@@ -710,7 +710,7 @@ impl Hold {
     }
 }
 
-/// The result of [`Hold::leave`].
+/// The result of [`Hold::remove_level`].
 pub(super) struct Removed {
     pub(super) level: Level,
     pub(super) in_order: bool,

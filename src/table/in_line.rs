@@ -1,4 +1,4 @@
-//! The part of an entry that knows its place in the lock's line on the server, where the waiting processes stand in order. Whoever
+//! An entry's place in the fair line, where the processes that wait for a lock stand in order, on the server. Whoever
 //! ends a hold makes the first of them the holder for a time, and sends it a hint. That process enters after the answer to one more
 //! acquire of the same field.
 
@@ -34,13 +34,13 @@ fn past(time: Duration) -> Duration {
 }
 
 impl LockEntry {
-    /// Returns whether this process stands in the line.
+    /// Returns whether this process stands in the fair line.
     pub(super) fn is_in_line(&self) -> bool {
         self.holds.iter().any(|hold| hold.in_line)
     }
 
-    /// Has the head ask by the field that stands in the line, whichever request entered it.
-    pub(super) fn asks_in_line(
+    /// Has the head ask by the field that stands in the fair line, whichever request entered it.
+    pub(super) fn ask_again_in_line(
         &mut self,
         ask: &AcquireParams,
         fence: Option<Arc<Fence>>,
@@ -55,7 +55,7 @@ impl LockEntry {
             return None;
         }
         let line = hold.timing.line?;
-        let mut pending = hold.asks_again(ask.lease, fence, command_id, now);
+        let mut pending = hold.begin_again_in_line(ask.lease, fence, command_id, now);
         pending.call.line = Some(Line { again: true, ..line });
         pending.call.report_holder = true;
         Some(pending)
@@ -113,7 +113,7 @@ impl LockEntry {
     /// have missed a hint.
     pub(crate) fn hints_begin(&mut self, now: Instant) {
         if self.outer_front().is_some_and(|front| front.is_asleep() || front.phase == WaiterState::Asking) {
-            self.freed(now);
+            self.head_asks_once_more(now);
         }
     }
 
@@ -146,7 +146,7 @@ impl LockEntry {
         let (waits, is_held) = (hold.in_line || hold.is_beginning(), hold.has_lock());
         match hint.wait {
             Some(wait) if waits => self.asks_by(after(now, past(wait)), now),
-            None if waits => self.freed(now),
+            None if waits => self.head_asks_once_more(now),
             // The lock was freed by force, so this process asks whether it still has it. Or the hint came late: a request that
             // asked by itself was granted the hold that the hint reports.
             None if is_held => self.doubt_all(now),
@@ -165,7 +165,7 @@ impl LockEntry {
     }
 
     /// Returns until when a request of this process leaves the lock to others.
-    pub(super) fn is_left_until(&mut self, now: Instant) -> Option<Instant> {
+    pub(super) fn left_to_others_until(&mut self, now: Instant) -> Option<Instant> {
         self.left_until.take_if(|until| **until <= now);
         self.left_until.as_deref().copied().filter(|_| !self.is_in_line())
     }

@@ -52,7 +52,7 @@ impl LockEntry {
             if self.is_in_line() {
                 return self.asks_by(after(at.now, UNHEARD), at.now);
             }
-            self.freed(at.now);
+            self.head_asks_once_more(at.now);
         }
     }
 
@@ -64,7 +64,7 @@ impl LockEntry {
         if let Some(echoes) = asked.echoes.get_mut(master) {
             *echoes = 0;
         }
-        self.freed(at.now);
+        self.head_asks_once_more(at.now);
     }
 
     /// Called for a message on the lock's channel: somebody released the lock, or forced it open.
@@ -81,10 +81,10 @@ impl LockEntry {
         }
         asked.reported = MasterSet::one(master);
         if echo {
-            return self.freed(now);
+            return self.head_asks_once_more(now);
         }
         if self.is_in_line() || !self.lets_those_due_go_first(now) {
-            self.freed(now);
+            self.head_asks_once_more(now);
         }
         self.doubt_all(now);
         // The holder has released it.

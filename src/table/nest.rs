@@ -40,7 +40,7 @@ impl LockEntry {
         *number += 1;
         let level = Level::nested(*number, owner.settle_at(&self.position));
         // The masters have counted nothing.
-        Some(hold.enter(level, hold.stands))
+        Some(hold.add_level(level, hold.stands))
     }
 
     /// Removes the innermost level, as [`leave`](LockEntry::leave) would, if that releases it and nothing else follows. Drop the

@@ -1,4 +1,5 @@
-//! Commands for a hold that exists, and what their answers mean: releases, renewals, settles.
+//! What the results of commands mean: of releases, renewals and settles, and of acquires that were not granted. Also begins the
+//! commands of guards.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -50,13 +51,13 @@ pub(crate) enum LateAnswer {
 }
 
 impl LockEntry {
-    /// Called when a guard is dropped or released: from now on its level does not count. `no`: the number of the command that
-    /// releases it, if none is under way; otherwise the background releases it.
+    /// Called when a guard is dropped or released: from now on its level does not count. `command_id`: the number of the release, if the
+    /// caller sends it. Without one, or if another command goes first, the background sends it.
     pub(crate) fn leave(&mut self, id: u64, level: u64, command_id: Option<u64>, at: Moment) -> ReleaseStep {
         self.end_late(id, at);
         let Some(hold) = self.hold(id) else { return ReleaseStep::Released };
         let passes = hold.may_pass(at.now);
-        let Some(left) = hold.leave(level) else { return ReleaseStep::Released };
+        let Some(left) = hold.remove_level(level) else { return ReleaseStep::Released };
         left.level.owner.forget(&self.position);
         let Some(hold) = self.hold(id) else { return ReleaseStep::Released };
         let is_last = hold.levels.is_empty();
@@ -145,7 +146,8 @@ impl LockEntry {
         self.hold_of_guard(hold).is_none_or(Hold::is_unsettled)
     }
 
-    /// Called when the masters have answered a command, or have failed to: all results come in here, whoever sent the command.
+    /// Called when the masters have answered a command, or have failed to, whoever sent it. Only a grant goes to
+    /// [`granted`](LockEntry::granted), and an answer after the verdict to [`straggled`](LockEntry::straggled).
     /// `answer`: what the answers mean together, or an unknown outcome if the future that waited for them is dropped.
     pub(crate) fn conclude(
         &mut self,
@@ -205,7 +207,7 @@ impl LockEntry {
                 }
                 hold.unsettle();
                 hold.failed(at.now);
-                self.resolve_leaving(pending.hold, Ok(()));
+                self.resolve_pending_releases_of(pending.hold, Ok(()));
                 Meaning::Done
             }
             _ => {
@@ -227,7 +229,7 @@ impl LockEntry {
         }
         self.sweep(at.now);
         if pending.is_end() && !frees_nobody {
-            self.freed(at.now);
+            self.head_asks_once_more(at.now);
         }
         meaning
     }
@@ -254,7 +256,7 @@ impl LockEntry {
                 // It only lowers: of levels that were granted without a command, the masters count fewer than it asks for.
                 hold.stands = hold.stands.min(count);
                 if !hold.is_gone() {
-                    // The rest of it is answered so too, though nobody may have noticed.
+                    // The masters answer, so failures before this no longer count.
                     hold.failures = 0;
                 }
                 if count == 0 {
@@ -267,7 +269,7 @@ impl LockEntry {
         // A renewal without an answer is followed by a settle, which renews as well.
         let renews = settled && hold.is_watched() || matches!(pending.call.action, Action::Renew { .. });
         if hold.stands <= hold.count() {
-            self.resolve_leaving(pending.hold, Ok(()));
+            self.resolve_pending_releases_of(pending.hold, Ok(()));
         }
         if pending.is_end() {
             // If there was nothing to remove, nothing is published.
@@ -297,7 +299,7 @@ impl LockEntry {
         // The first of two releases may have run: then the second one gets this answer.
         let repeated = pending.is_end() && tried && at.now < hold.valid_until;
         if repeated {
-            self.resolve_leaving(pending.hold, Ok(()));
+            self.resolve_pending_releases_of(pending.hold, Ok(()));
             return Meaning::Done;
         }
         // Otherwise: 1. A release is sent shortly before the end of the lease. 2. It runs after the key has expired. 3. The hold
@@ -309,7 +311,7 @@ impl LockEntry {
         if found && hold.levels.is_empty() && hold.loss().is_none() {
             self.out.measure(Sample::Lost { loss, fixed: false });
         }
-        self.resolve_leaving(pending.hold, Err(loss));
+        self.resolve_pending_releases_of(pending.hold, Err(loss));
         self.lose(pending.hold, loss, false, at.now);
         Meaning::Lost(loss)
     }
@@ -360,7 +362,7 @@ impl LockEntry {
                     hold.remains_at(MasterSet::one(master), now);
                 }
             }
-            // The answer to a renewal does so too; it may show that the hold is gone.
+            // A command is under way: its answer shows whether it ran after this, and maybe that the hold is gone.
             _ if left && !hold.is_gone() && hold.command.is_some() => {
                 hold.copies.change(|copies| copies.late.insert(master))
             }
@@ -398,9 +400,9 @@ impl LockEntry {
         self.sweep(now);
     }
 
-    fn resolve_leaving(&mut self, id: u64, outcome: Result<(), Loss>) {
+    fn resolve_pending_releases_of(&mut self, id: u64, outcome: Result<(), Loss>) {
         if let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) {
-            self.out.resolve(hold.leave_with(outcome));
+            self.out.resolve(hold.resolve_pending_releases(outcome));
         }
     }
 
@@ -527,7 +529,7 @@ impl Hold {
     }
 
     /// Sets the result of the releases that wait for it. Returns the signals to be resolved.
-    pub(super) fn leave_with(&mut self, outcome: Result<(), Loss>) -> Vec<Arc<LossSignal>> {
+    pub(super) fn resolve_pending_releases(&mut self, outcome: Result<(), Loss>) -> Vec<Arc<LossSignal>> {
         let leaving = self.pending_releases.take();
         leaving.iter().for_each(|signal| signal.release(outcome));
         leaving

@@ -57,7 +57,7 @@ pub(crate) struct Waiter {
     /// When it was woken, if it has not been polled since.
     woken: Option<Instant>,
     /// Whether it was passed over, since it did not come when it was its turn.
-    parked: bool,
+    passed_over: bool,
     /// Whether it may take over a hold of this process that is offered.
     pub(super) accepts_handoff: bool,
     pub(super) warned: bool,
@@ -119,7 +119,7 @@ impl Waiter {
             began: 0,
             polled: now,
             woken: None,
-            parked: false,
+            passed_over: false,
             accepts_handoff: false,
             warned: false,
             lost: None,
@@ -132,7 +132,7 @@ impl Waiter {
     }
 
     /// Notes how it is polled for the first time.
-    pub(crate) fn polled_by(self, through: Polled) -> Waiter {
+    pub(crate) fn first_polled(self, through: Polled) -> Waiter {
         Waiter { through, ..self }
     }
 
@@ -152,7 +152,7 @@ impl Waiter {
     pub(super) fn polled(&mut self, waker: &Waker, now: Instant) -> Option<Waker> {
         self.polled = now;
         self.woken = None;
-        if std::mem::take(&mut self.parked) {
+        if std::mem::take(&mut self.passed_over) {
             // Others were notified of what happened in between: this one asks once, and sleeps only then.
             match self.phase {
                 WaiterState::Asking => self.again = true,
@@ -366,7 +366,7 @@ impl Queue {
 
     /// Returns the first request in line that qualifies and has not been passed over.
     pub(super) fn front(&self, qualifies: impl Fn(&Waiter) -> bool) -> Option<&Waiter> {
-        self.0.as_ref()?.requests.iter().find(|request| !request.parked && qualifies(request))
+        self.0.as_ref()?.requests.iter().find(|request| !request.passed_over && qualifies(request))
     }
 
     /// Returns when the head has to be looked at, if it keeps somebody waiting.
@@ -386,15 +386,15 @@ impl Queue {
         if !late {
             return 0;
         }
-        let newly = usize::from(!std::mem::replace(&mut request.parked, true));
-        newly + self.park_late(now)
+        let newly = usize::from(!std::mem::replace(&mut request.passed_over, true));
+        newly + self.pass_over_all_late(now)
     }
 
     /// Passes over all that were woken and have not come. Returns how many there are, without those that were passed over before.
-    fn park_late(&mut self, now: Instant) -> usize {
+    fn pass_over_all_late(&mut self, now: Instant) -> usize {
         let late = |request: &&mut Waiter| request.woken.is_some_and(|woken| woken + HEAD_PATIENCE <= now);
-        let newly = self.iter_mut().filter(|request| !request.parked).filter(late);
-        newly.map(|request| request.parked = true).count()
+        let newly = self.iter_mut().filter(|request| !request.passed_over).filter(late);
+        newly.map(|request| request.passed_over = true).count()
     }
 
     /// Wakes some of the later requests after this many were passed over, so that those that do not come either are passed over
@@ -404,7 +404,7 @@ impl Queue {
     pub(super) fn wake_ahead(&mut self, passed_over: usize, now: Instant) -> Vec<Waker> {
         let waits = |request: &&mut Waiter| {
             let waits = matches!(request.phase, WaiterState::Waiting | WaiterState::Asleep { .. });
-            waits && !request.parked && !request.is_woken()
+            waits && !request.passed_over && !request.is_woken()
         };
         let next = self.iter_mut().filter(waits).take(WOKEN_AHEAD * passed_over);
         next.filter_map(|request| request.wake(now)).collect()
@@ -416,7 +416,7 @@ impl Queue {
         let late = |request: &&mut Waiter| request.late_at().is_some_and(|late| late <= now);
         let Some(request) = self.get_mut(head).filter(late) else { return HeadCheck::Not };
         if request.woken.is_some() {
-            return HeadCheck::PassedOver(self.park_late(now));
+            return HeadCheck::PassedOver(self.pass_over_all_late(now));
         }
         request.wake(now).map_or(HeadCheck::Not, HeadCheck::Woken)
     }

@@ -97,7 +97,7 @@ impl Subscription {
 
     /// Called when a request goes to sleep until the next message. Returns whether a message came while it asked that did not wake
     /// it.
-    pub(super) fn sleeps(&mut self) -> bool {
+    pub(super) fn take_missed(&mut self) -> bool {
         self.0.as_mut().is_some_and(|asked| {
             asked.reported = MasterSet::NONE;
             std::mem::take(&mut asked.missed)

@@ -256,7 +256,7 @@ impl LockTable {
             Some(Some(entry)) if Arc::ptr_eq(&entry.keys, keys) => known,
             // It belongs to another handle.
             Some(Some(entry)) if entry.keys.name == keys.name => {
-                entry.is_used_by(keys);
+                entry.switch_handle(keys);
                 known
             }
             _ => self.find(keys, session),
@@ -285,7 +285,7 @@ impl LockTable {
             slot
         });
         match &mut self.entries[slot] {
-            Some(entry) => entry.is_used_by(keys),
+            Some(entry) => entry.switch_handle(keys),
             vacant => {
                 *vacant =
                     Some(Box::new(LockEntry::new(keys.clone(), position(keys, session), self.timing.clone())))

@@ -15,7 +15,7 @@ async fn a_pause_is_long_ago_by_when_the_attempt_behind_it_was_sent() {
         advance(2 * second).await;
         let pause = attempted.next_pause(asked, locks.session());
         assert_eq!(attempted.pauses, pauses);
-        attempted.pauses_until(after(Instant::now(), pause));
+        attempted.note_pause(after(Instant::now(), pause));
         advance(pause).await;
     }
     advance(2 * second).await;

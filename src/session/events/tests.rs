@@ -40,7 +40,7 @@ async fn a_subscription_that_is_refused_or_lost_is_brought_to_its_entry() {
                 lease,
                 uuid: "me",
                 fence: None,
-                accepts_handoff: false,
+                polled_before: false,
                 report_holder: false,
                 line: None,
             };

@@ -81,7 +81,7 @@ impl Session {
                 lease,
                 uuid: "me",
                 fence: None,
-                accepts_handoff: false,
+                polled_before: false,
                 report_holder: false,
                 line: None,
             };
@@ -100,7 +100,7 @@ impl Session {
         let lease = self.timing.lease;
         self.visit(keys, |entry, number, at| {
             let level = number();
-            let new = NewLevel::renewed(level, lease);
+            let new = NewLevel::watched(level, lease);
             let grantee = Grantee::Waiter(id);
             assert!(entry.granted(&grantee, pending, &new, Spread::default(), at).is_ok());
             level

@@ -67,8 +67,8 @@ impl World {
         spread: Spread,
     ) -> Option<(u64, Arc<LossSignal>)> {
         self.number += 1;
-        let new = NewLevel::renewed(self.number, self.lease);
-        let granted = self.entry.granted(&Grantee::Resumes(owner), pending, &new, spread, self.at);
+        let new = NewLevel::watched(self.number, self.lease);
+        let granted = self.entry.granted(&Grantee::Claimant(owner), pending, &new, spread, self.at);
         granted.ok().map(|(granted, _)| (granted.level, granted.signal))
     }
 
@@ -259,7 +259,7 @@ fn a_resumed_hold_passes_on_inside_the_process_for_as_long_as_any_other() {
             lease: world.lease,
             uuid: "me",
             fence: None,
-            accepts_handoff: true,
+            polled_before: true,
             nests: None,
             refuses: false,
             fixed: false,

@@ -276,7 +276,7 @@ impl World {
             lease: asker.lease,
             uuid: "me",
             fence: None,
-            accepts_handoff: std::mem::replace(&mut asker.known, true),
+            polled_before: std::mem::replace(&mut asker.known, true),
             report_holder: false,
             line: self.timing.line,
         };
@@ -361,7 +361,7 @@ impl World {
                     self.entry.refused(id, Pause::Notified { until, soon: until });
                 }
                 Reply::Gone => {
-                    self.entry.asks_anew(id);
+                    self.entry.back_to_waiting(id);
                     self.entry.conclude(&pending, Ok(&Reply::Gone), Spread::default(), moment);
                 }
                 _ => return self.grant(at, &pending),
@@ -370,8 +370,8 @@ impl World {
                 let pause = self.now + Duration::from_millis(100);
                 self.fails(&pending, net);
                 match pending.call.action.creates() && net != Net::Refused {
-                    true => self.entry.pauses(id, pause),
-                    false => self.entry.sleeps(id, pause),
+                    true => self.entry.pause_request(id, pause),
+                    false => self.entry.put_to_sleep(id, pause),
                 }
             }
         }

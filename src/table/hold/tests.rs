@@ -64,7 +64,7 @@ fn level(id: u64, until: Option<Instant>) -> Level {
 fn a_watched_hold_ends_when_the_server_stops_being_sure() {
     let now = Instant::now();
     let mut hold = hold(now, 30);
-    hold.enter(level(1, None), 1);
+    hold.add_level(level(1, None), 1);
     assert_eq!(hold.end(), over(now, 30));
     hold.confirmed(lease(30), now + seconds(10), Duration::ZERO);
     assert_eq!(hold.end(), over(now + seconds(10), 30));
@@ -79,7 +79,7 @@ fn a_watched_hold_ends_when_the_server_stops_being_sure() {
 fn an_answer_that_moves_no_end_does_not_hide_that_the_machine_slept() {
     let now = Instant::now();
     let mut hold = hold(now, 30);
-    hold.enter(level(1, None), 1);
+    hold.add_level(level(1, None), 1);
     let slept = seconds(20);
     hold.confirmed(lease(5), now + slept, slept);
     assert_eq!(hold.why_late(Moment { now: over(now, 30), slept }), Loss::Suspended);
@@ -89,12 +89,12 @@ fn an_answer_that_moves_no_end_does_not_hide_that_the_machine_slept() {
 fn a_fixed_hold_ends_with_the_latest_of_its_levels() {
     let now = Instant::now();
     let mut hold = hold(now, 40);
-    hold.enter(level(1, Some(over(now, 10))), 1);
+    hold.add_level(level(1, Some(over(now, 10))), 1);
     assert_eq!(hold.end(), over(now, 10));
-    hold.enter(level(2, Some(over(now, 40))), 2);
+    hold.add_level(level(2, Some(over(now, 40))), 2);
     assert_eq!(hold.end(), over(now, 40));
     assert!(!hold.is_renewable());
-    hold.leave(2).unwrap();
+    hold.remove_level(2).unwrap();
     assert_eq!(hold.end(), over(now, 10), "back, with the level that promised more");
     assert!(hold.end() < hold.valid_until);
 }
@@ -103,10 +103,10 @@ fn a_fixed_hold_ends_with_the_latest_of_its_levels() {
 fn a_watched_level_keeps_a_fixed_one_alive() {
     let now = Instant::now();
     let mut hold = hold(now, 30);
-    hold.enter(level(1, Some(over(now, 5))), 1);
-    hold.enter(level(2, None), 2);
+    hold.add_level(level(1, Some(over(now, 5))), 1);
+    hold.add_level(level(2, None), 2);
     assert!(hold.end() == over(now, 30) && hold.is_renewable());
-    hold.leave(2).unwrap();
+    hold.remove_level(2).unwrap();
     assert!(hold.end() == over(now, 5) && !hold.is_renewable());
 }
 
@@ -114,12 +114,12 @@ fn a_watched_level_keeps_a_fixed_one_alive() {
 fn a_level_whose_max_hold_is_over_leaves_the_key_to_its_lease() {
     let now = Instant::now();
     let mut hold = hold(now, 30);
-    hold.enter(Level { max_hold: Some((now + seconds(5)).into()), ..level(1, None) }, 1);
+    hold.add_level(Level { max_hold: Some((now + seconds(5)).into()), ..level(1, None) }, 1);
     assert_eq!((hold.end_of(1), hold.end()), (now + seconds(5), over(now, 30)));
     assert!(hold.levels[0].signal.seal(Loss::MaxHold));
     assert!(hold.lives() && !hold.is_renewable());
     assert_eq!(hold.end(), over(now, 30));
-    hold.enter(level(2, None), 2);
+    hold.add_level(level(2, None), 2);
     assert!(hold.is_renewable(), "the others stand");
 }
 
@@ -139,17 +139,17 @@ fn renewals_are_due_within_a_thirtieth_before_a_third_of_the_lease() {
 fn what_is_sent_next_follows_from_what_stands() {
     let now = Instant::now();
     let mut hold = hold(now, 30);
-    hold.enter(level(1, None), 1);
-    hold.enter(level(2, None), 2);
+    hold.add_level(level(1, None), 1);
+    hold.add_level(level(2, None), 2);
     assert_eq!(hold.next_action(), None);
-    assert!(hold.leave(1).is_some_and(|left| !left.in_order) && hold.leave(7).is_none());
+    assert!(hold.remove_level(1).is_some_and(|left| !left.in_order) && hold.remove_level(7).is_none());
     assert_eq!(hold.next_action(), Some(Action::Release { count: 1 }));
     hold.unsettle();
     assert_eq!(hold.next_action(), Some(Action::Settle { count: 1, lease: lease(30) }));
-    assert!(hold.leave(2).is_some_and(|left| left.in_order));
+    assert!(hold.remove_level(2).is_some_and(|left| left.in_order));
     assert_eq!(hold.next_action(), Some(Action::END), "its own settle");
     hold.begin(Action::Release { count: 0 }, Sender::Request, 9, now);
-    assert!(hold.next_action().is_none() && hold.overdue() == Some(now + seconds(1)));
+    assert!(hold.next_action().is_none() && hold.overdue_at() == Some(now + seconds(1)));
     assert!(hold.finish(8, now).is_none() && hold.finish(9, now).is_some());
     hold.mark_gone(false);
     assert!(hold.next_action().is_none() && hold.is_over());
@@ -159,7 +159,7 @@ fn what_is_sent_next_follows_from_what_stands() {
 fn a_settle_makes_no_fixed_lease_longer() {
     let now = Instant::now();
     let mut hold = hold(now, 10);
-    hold.enter(level(1, Some(over(now, 10))), 1);
+    hold.add_level(level(1, Some(over(now, 10))), 1);
     hold.unsettle();
     assert_eq!(hold.next_action(), Some(Action::Settle { count: 1, lease: Lease::SHORTEST }));
 }
@@ -168,11 +168,11 @@ fn a_settle_makes_no_fixed_lease_longer() {
 fn a_count_is_lowered_behind_an_acquire_that_was_under_way() {
     let now = Instant::now();
     let mut hold = hold(now, 30);
-    hold.enter(level(1, None), 1);
+    hold.add_level(level(1, None), 1);
     hold.begin(Action::Acquire { count: 2, lease: lease(30) }, Sender::Request, 2, now);
-    hold.leave(1).unwrap();
+    hold.remove_level(1).unwrap();
     assert!(hold.finish(2, now).is_some());
-    hold.enter(level(2, None), 2);
+    hold.add_level(level(2, None), 2);
     assert_eq!(hold.next_action(), Some(Action::Release { count: 1 }));
 }
 
@@ -180,15 +180,15 @@ fn a_count_is_lowered_behind_an_acquire_that_was_under_way() {
 fn a_loss_is_final_and_reported_once() {
     let now = Instant::now();
     let mut hold = hold(now, 30);
-    hold.enter(level(1, None), 1);
-    hold.enter(level(2, None), 2);
+    hold.add_level(level(1, None), 1);
+    hold.add_level(level(2, None), 2);
     assert_eq!(hold.lose(Loss::Gone, false, now).len(), 2);
     assert!(hold.lose(Loss::Expired, false, now).is_empty());
     assert_eq!((hold.loss(), hold.levels[0].signal.loss()), (Some(Loss::Gone), Some(Loss::Gone)));
     assert!(!hold.lives() && hold.end() <= now && hold.next_action().is_none());
-    hold.leave(2).unwrap();
+    hold.remove_level(2).unwrap();
     assert_eq!(hold.next_action(), None, "while a guard is left");
-    hold.leave(1).unwrap();
+    hold.remove_level(1).unwrap();
     assert_eq!(hold.next_action(), Some(Action::END));
 }
 
@@ -196,7 +196,7 @@ fn a_loss_is_final_and_reported_once() {
 fn an_unknown_outcome_is_settled_after_a_pause() {
     let now = Instant::now();
     let mut hold = hold(now, 30);
-    hold.enter(level(1, None), 1);
+    hold.add_level(level(1, None), 1);
     hold.begin(Action::Renew { lease: lease(30) }, Sender::Request, 2, now);
     let later = now + seconds(2);
     hold.unknown(3, later);
@@ -211,7 +211,7 @@ fn an_unknown_outcome_is_settled_after_a_pause() {
 fn what_has_become_of_a_hold_is_kept_at_its_end() {
     let now = Instant::now();
     let mut lost = hold(now, 30);
-    lost.enter(level(1, None), 1);
+    lost.add_level(level(1, None), 1);
     lost.lose(Loss::Expired, true, now);
     assert!(lost.ends() && lost.next_action() == Some(Action::END), "though a guard is left");
     lost.unsettle();
@@ -230,7 +230,7 @@ fn what_has_become_of_a_hold_is_kept_at_its_end() {
 fn what_masters_lack_is_put_there_first_of_all() {
     let now = Instant::now();
     let mut hold = hold(now, 30);
-    hold.enter(level(1, None), 1);
+    hold.add_level(level(1, None), 1);
     hold.unsettle();
     hold.lacked_by(MasterSet::one(2), now);
     let repair = Action::Repair { count: 1, lease: lease(30) };
@@ -259,7 +259,7 @@ fn a_settle_that_was_put_off_leaves_the_counter_to_the_renewals() {
     let now = Instant::now();
     let mut hold = hold(now, 30);
     hold.fence = Some(Arc::new(Fence { counter: "token".into(), least: Some(7), stays: None }));
-    hold.enter(level(1, None), 1);
+    hold.add_level(level(1, None), 1);
     let settle = Action::Settle { count: 1, lease: lease(30) };
     for (command_id, counts) in [(2, true), (3, false)] {
         assert_eq!(hold.begin(settle, Sender::Background, command_id, now).call.fence.is_some(), counts);
@@ -295,7 +295,7 @@ fn a_ttl_that_no_lease_explains_is_brought_back_to_what_guards_count_on() {
     let now = Instant::now();
     let rest = |left| Lease::rest(left + Duration::from_millis(1));
     let mut hold = hold(now, 30);
-    hold.enter(level(1, None), 1);
+    hold.add_level(level(1, None), 1);
     assert!(next_behind(&mut hold, (31, 7), now).is_none(), "so long its lease explains");
     let sent = next_behind(&mut hold, (3600, 7), now).unwrap();
     is_shortened(&sent, rest(seconds(30)), 7);
@@ -323,10 +323,10 @@ fn a_ttl_that_no_lease_explains_is_brought_back_to_what_guards_count_on() {
 fn what_is_not_renewed_or_not_settled_keeps_a_ttl_that_is_too_long() {
     let now = Instant::now();
     let mut fixed = hold(now, 30);
-    fixed.enter(level(1, Some(now + seconds(30))), 1);
+    fixed.add_level(level(1, Some(now + seconds(30))), 1);
     assert!(next_behind(&mut fixed, (3600, 7), now).is_none());
     let mut watched = hold(now, 30);
-    watched.enter(level(1, None), 1);
+    watched.add_level(level(1, None), 1);
     watched.found_ttl(seconds(3600), ends_at(7), now);
     assert!(watched.due_command(now, false, &mut || 10).is_none(), "the session is closed");
     watched.unsettle();
@@ -340,7 +340,7 @@ fn what_is_not_renewed_or_not_settled_keeps_a_ttl_that_is_too_long() {
 fn an_extension_moves_the_end_of_its_level_and_never_back() {
     let now = Instant::now();
     let mut hold = hold(now, 60);
-    hold.enter(level(1, Some(over(now, 20))), 1);
+    hold.add_level(level(1, Some(over(now, 20))), 1);
     hold.extended(1, lease(40), now);
     assert_eq!(hold.end(), over(now, 40));
     hold.extended(1, lease(10), now);
@@ -352,13 +352,13 @@ fn nothing_is_put_on_masters_that_lack_it_once_a_hold_ends() {
     let now = Instant::now();
     for lost in [false, true] {
         let mut hold = hold(now, 30);
-        hold.enter(level(1, None), 1);
+        hold.add_level(level(1, None), 1);
         hold.lacked_by(MasterSet::one(2), now);
         assert!(matches!(hold.next_action(), Some(Action::Repair { .. })));
         if lost {
             hold.lose(Loss::Expired, true, now);
         } else {
-            hold.leave(1).unwrap();
+            hold.remove_level(1).unwrap();
         }
         assert_eq!(hold.next_action(), Some(Action::END));
     }
@@ -371,8 +371,8 @@ fn a_hold_admits_its_last_owner_and_those_below_it() {
     let (parent, stranger) = (Owner::new(), Owner::new());
     let (child, sibling) = (parent.child(), parent.child());
     assert!(!hold.admits(&parent) && !hold.is_entered_by(&parent), "nobody has it");
-    hold.enter(Level { owner: parent.clone(), ..level(1, None) }, 1);
-    hold.enter(Level { owner: child.clone(), ..level(2, None) }, 2);
+    hold.add_level(Level { owner: parent.clone(), ..level(1, None) }, 1);
+    hold.add_level(Level { owner: child.clone(), ..level(2, None) }, 2);
     let seen = [&child, &child.child(), &parent, &sibling, &stranger]
         .map(|owner| (hold.admits(owner), hold.is_entered_by(owner)));
     assert_eq!(seen, [(true, true), (true, true), (false, true), (false, true), (false, false)]);
@@ -382,30 +382,30 @@ fn a_hold_admits_its_last_owner_and_those_below_it() {
 fn a_key_outlives_its_hold_where_it_was_asked_for_longer() {
     let now = Instant::now();
     let mut watched = hold(now, 30);
-    watched.enter(level(1, None), 1);
-    assert!(!watched.outlived(now));
+    watched.add_level(level(1, None), 1);
+    assert!(!watched.key_may_outlive(now));
     let mut fixed = hold(now, 10);
-    fixed.enter(level(1, Some(over(now, 10))), 1);
-    assert!(!fixed.outlived(now), "both end at once");
+    fixed.add_level(level(1, Some(over(now, 10))), 1);
+    assert!(!fixed.key_may_outlive(now), "both end at once");
     fixed.confirmed(lease(20), now, Duration::ZERO);
-    assert!(fixed.outlived(now));
+    assert!(fixed.key_may_outlive(now));
 }
 
 #[test]
 fn an_end_or_a_lower_count_is_owed_until_it_is_confirmed() {
     let now = Instant::now();
     let mut hold = hold(now, 30);
-    hold.enter(level(1, None), 1);
-    hold.enter(level(2, None), 2);
+    hold.add_level(level(1, None), 1);
+    hold.add_level(level(2, None), 2);
     assert!(!hold.owes());
     hold.lacked_by(MasterSet::one(2), now);
     assert!(!hold.owes(), "a repair is no promise");
     hold.lacked_by(MasterSet::NONE, now);
-    hold.leave(2).unwrap();
+    hold.remove_level(2).unwrap();
     assert!(hold.owes());
     hold.stands = 1;
     assert!(!hold.owes());
-    hold.leave(1).unwrap();
+    hold.remove_level(1).unwrap();
     assert!(hold.owes());
     hold.begin(Action::END, Sender::Background, 2, now);
     assert!(hold.owes(), "it is under way");
@@ -421,7 +421,7 @@ fn what_masters_lack_is_put_there_at_once_unless_that_has_failed_before() {
     let (now, later) = (Instant::now(), Instant::now() + seconds(9));
     for (failures, at_once) in [(0, true), (1, true), (2, false)] {
         let mut hold = hold(now, 30);
-        hold.enter(level(1, None), 1);
+        hold.add_level(level(1, None), 1);
         (hold.failures, hold.retry_at) = (failures, later);
         hold.lacked_by(MasterSet::NONE, now);
         assert_eq!(hold.retry_at, later);
@@ -434,7 +434,7 @@ fn what_masters_lack_is_put_there_at_once_unless_that_has_failed_before() {
 fn a_fixed_lease_is_put_on_masters_that_lack_it_for_its_rest() {
     let now = Instant::now();
     let mut hold = hold(now, 30);
-    hold.enter(level(1, Some(now + seconds(10))), 1);
+    hold.add_level(level(1, Some(now + seconds(10))), 1);
     hold.lacked_by(MasterSet::one(2), now);
     let repair = hold.next_action().unwrap();
     let pending = hold.begin(repair, Sender::Background, 2, now + seconds(4));
@@ -445,7 +445,7 @@ fn a_fixed_lease_is_put_on_masters_that_lack_it_for_its_rest() {
 fn what_was_answered_late_goes_before_a_command_that_is_sent_later() {
     let now = Instant::now();
     let mut hold = hold(now, 30);
-    hold.enter(level(1, None), 1);
+    hold.add_level(level(1, None), 1);
     for (command_id, action) in [(2, Action::Renew { lease: lease(30) }), (3, Action::END)] {
         hold.copies.change(|copies| copies.late = MasterSet::one(2));
         hold.begin(action, Sender::Background, command_id, now);
@@ -475,7 +475,7 @@ fn only_the_first_acquire_of_a_hold_is_for_a_new_field() {
     let (mut hold, first) = Hold::asked(1, keys, field, hold(now, 30).timing, lease(30), Some(fence), now);
     assert_eq!((first.rule(), first.call.fence.is_some()), (Rule::Fresh, true));
     hold.finish(1, now).unwrap();
-    hold.enter(level(1, None), 1);
+    hold.add_level(level(1, None), 1);
     let nested = hold.begin(Action::Acquire { count: 2, lease: lease(30) }, Sender::Request, 2, now);
     assert_eq!((nested.rule(), nested.call.fence.is_some()), (Rule::Standing, false));
 }
@@ -486,8 +486,8 @@ fn a_key_is_kept_for_no_less_than_was_asked_for() {
     let (now, millisecond) = (Instant::now(), Duration::from_millis(1));
     for micros in [5_000_000, 5_000_001, 5_000_999] {
         let mut hold = hold(now, 30);
-        hold.enter(level(1, None), 1);
-        hold.leave(1).unwrap();
+        hold.add_level(level(1, None), 1);
+        hold.remove_level(1).unwrap();
         let kept = Duration::from_micros(micros);
         hold.keep_until(now + kept);
         let end = hold.begin(Action::END, Sender::Background, 2, now).call.action;

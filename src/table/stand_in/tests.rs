@@ -38,7 +38,7 @@ fn held(now: Instant, level: Level) -> Hold {
     let mut hold = Hold::asked(1, keys, "me:1".into(), timing, lease(), None, now).0;
     hold.finish(1, now);
     hold.confirmed(lease(), now, Duration::ZERO);
-    hold.enter(level, 1);
+    hold.add_level(level, 1);
     hold
 }
 
@@ -109,7 +109,7 @@ fn what_is_over_or_ends_by_itself_is_not_renewed_beside_the_watchdog() {
     let limited = |limit| Level { max_hold: Some((now + seconds(limit)).into()), ..watched() };
     assert!(is_due(held(now, limited(16)), later) && !is_due(held(now, limited(15)), later));
     let mut left = held(now, watched());
-    left.leave(2);
+    left.remove_level(2);
     assert!(!is_due(left, later));
     let mut lost = held(now, watched());
     lost.lose(Loss::Gone, false, later);
@@ -131,6 +131,6 @@ fn an_answer_beside_the_watchdog_revives_nothing() {
     lost.lose(Loss::Gone, false, now + seconds(20));
     assert_eq!(end(lost, 29), now + seconds(20));
     let mut left = held(now, watched());
-    left.leave(2);
+    left.remove_level(2);
     assert_eq!(end(left, 29), now + seconds(30));
 }

@@ -121,7 +121,7 @@ fn pairs_of_grants_and_releases_wake_the_background_once() {
                 lease,
                 uuid: "me",
                 fence: None,
-                accepts_handoff: false,
+                polled_before: false,
                 report_holder: false,
                 line: None,
             };
@@ -132,7 +132,7 @@ fn pairs_of_grants_and_releases_wake_the_background_once() {
         });
         let pending = pending.unwrap();
         visit(&mut |entry, _| {
-            let new = NewLevel::renewed(level, lease);
+            let new = NewLevel::watched(level, lease);
             assert!(entry.granted(&Grantee::Waiter(id), &pending, &new, Spread::default(), at).is_ok());
         });
         let mut release = None;
@@ -193,12 +193,12 @@ fn the_answer_to_a_renewal_mostly_leaves_its_entry_where_it_is_in_the_agenda() {
             lease,
             uuid: "me",
             fence: None,
-            accepts_handoff: false,
+            polled_before: false,
             report_holder: false,
             line: None,
         };
         let Admission::Ask(asked) = entry.admit(id, number(), ask, at) else { panic!("nobody is before it") };
-        let new = NewLevel::renewed(1, lease);
+        let new = NewLevel::watched(1, lease);
         assert!(entry.granted(&Grantee::Waiter(id), &asked, &new, Spread::default(), at).is_ok());
     });
     let mut renewals = Vec::new();

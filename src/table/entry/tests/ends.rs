@@ -297,7 +297,7 @@ fn a_loss_is_a_suspension_where_the_machine_has_slept_since_the_last_answer() {
                 let id = world.asks(&owner, false);
                 let pending = world.askers[0].asking.take().expect("nobody is before it");
                 let at = Moment { slept: before, ..world.at() };
-                let new = NewLevel::renewed(90, world.timing.lease);
+                let new = NewLevel::watched(90, world.timing.lease);
                 assert!(
                     world.entry.granted(&Grantee::Waiter(id), &pending, &new, Spread::default(), at).is_ok()
                 );

@@ -16,7 +16,7 @@ impl World {
             lease,
             uuid: "me",
             fence: None,
-            accepts_handoff: false,
+            polled_before: false,
             report_holder: false,
             line: None,
         };
@@ -48,7 +48,7 @@ fn a_request_that_does_not_wait_asks_beside_a_head_that_sleeps() {
     assert!(world.is_refused(), "the head asks");
     world.answers(head);
     assert!(!world.is_refused(), "the head sleeps");
-    world.entry.freed(world.now);
+    world.entry.head_asks_once_more(world.now);
     assert!(world.is_refused(), "the head is woken");
 }
 
@@ -59,7 +59,7 @@ fn a_request_that_does_not_wait_passes_over_a_head_that_does_not_come() {
     world.is_taken();
     let head = world.asks(&Owner::new(), true);
     world.answers(head);
-    world.entry.freed(world.now);
+    world.entry.head_asks_once_more(world.now);
     world.now += Duration::from_millis(49);
     assert!(world.is_refused(), "it may come yet");
     world.now += Duration::from_millis(1);
@@ -94,7 +94,7 @@ fn a_new_head_asks_though_its_pause_was_over_when_another_was_before_it() {
     world.is_taken();
     let [first, second] = [Owner::new(), Owner::new()].map(|owner| world.asks(&owner, true));
     world.answers(first);
-    world.entry.freed(world.now);
+    world.entry.head_asks_once_more(world.now);
     while !world.is_woken(second) {
         world.pass(STEP);
     }
@@ -104,7 +104,7 @@ fn a_new_head_asks_though_its_pause_was_over_when_another_was_before_it() {
     world.entry.conclude(&pending, Ok(&Reply::busy(LEASE)), Spread::default(), world.at());
     world.entry.refused(second, Pause::Polling(pause));
     world.poll(at);
-    world.entry.freed(world.now);
+    world.entry.head_asks_once_more(world.now);
     world.wake();
     assert!(world.sleeps(second), "the votes would be split again");
     world.poll(world.asker(first));
@@ -128,7 +128,7 @@ fn a_re_entry_whose_pause_was_over_during_a_settle_is_woken_behind_it() {
     let at = world.asker(inner);
     let nested = world.askers[at].asking.take().expect("it may enter");
     world.entry.conclude(&nested, Err(Outcome::NotRun), Spread::default(), world.at());
-    world.entry.sleeps(inner, pause);
+    world.entry.put_to_sleep(inner, pause);
     world.poll(at);
     world.entry.doubt_all(world.now);
     let sent = world.sends();
@@ -174,7 +174,7 @@ fn a_wait_for_an_owner_in_whose_scope_the_request_runs_is_reported_once() {
                 lease,
                 uuid: "me",
                 fence: None,
-                accepts_handoff: false,
+                polled_before: false,
                 report_holder: false,
                 line: None,
             };

@@ -146,7 +146,7 @@ fn nothing_is_nested_in_a_level_whose_max_hold_is_over() {
         lease: world.timing.lease,
         uuid: "me",
         fence: None,
-        accepts_handoff: false,
+        polled_before: false,
         report_holder: false,
         line: None,
     };
@@ -547,7 +547,7 @@ fn an_end_that_failed_on_a_master_before_the_acquire_was_looked_at_is_not_one_of
         world.entry.conclude(&end, Ok(&Reply::Gone), spread, world.at());
         match how {
             "granted" => {
-                let new = NewLevel::renewed(world.number(), world.timing.lease);
+                let new = NewLevel::watched(world.number(), world.timing.lease);
                 let first = Grantee::Waiter(first);
                 let granted = world.entry.granted(&first, &acquire, &new, given_up, world.at());
                 assert!(granted.is_err());

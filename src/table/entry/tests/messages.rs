@@ -47,7 +47,7 @@ fn one_release_that_each_master_reports_wakes_once() {
     entry.enter_alone(Waiter::new(1, owner, false, now)).unwrap();
     entry.subscription = Subscription::by(MasterSet::first(3));
     let mut is_woken = |master: usize| {
-        entry.sleeps(1, later);
+        entry.put_to_sleep(1, later);
         entry.message(master, now);
         entry.queue.get_mut(1).is_some_and(|request| request.phase == WaiterState::Waiting)
     };
@@ -149,7 +149,7 @@ fn what_was_seen_of_a_holder_ends_with_its_hold() {
         pending.call.report_holder = names;
         world.entry.subscription = Subscription::by(MasterSet::first(1));
         world.entry.conclude(&pending, Ok(&Reply::held_by(holder())), Spread::default(), world.at());
-        world.entry.sleeps(id, world.now + LEASE);
+        world.entry.put_to_sleep(id, world.now + LEASE);
         world
     };
     let seen = |world: &World| world.entry.holder(world.at()).map(|owned| (owned.holder, owned.here));
@@ -197,7 +197,7 @@ fn an_answer_that_was_sent_before_a_release_names_nobody() {
         }
         let holder = Holder::new("other:7", 1, LEASE);
         world.entry.conclude(&pending, Ok(&Reply::held_by(holder)), Spread::default(), world.at());
-        world.entry.sleeps(id, world.now + LEASE);
+        world.entry.put_to_sleep(id, world.now + LEASE);
         world.entry.holder(world.at()).map(|owned| owned.holder.hold_id().to_owned())
     };
     assert_eq!(seen(false), None);
@@ -214,7 +214,7 @@ fn a_hold_of_this_process_is_not_seen_as_another_s() {
         pending.call.report_holder = true;
         let holder = Holder::new(field, 1, LEASE);
         world.entry.conclude(&pending, Ok(&Reply::held_by(holder)), Spread::default(), world.at());
-        world.entry.sleeps(id, world.now + LEASE);
+        world.entry.put_to_sleep(id, world.now + LEASE);
         (pending.call.field.clone(), world.entry.holder(world.at()).is_some())
     };
     let (ours, _) = seen("other:7");

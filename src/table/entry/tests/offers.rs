@@ -341,7 +341,7 @@ fn a_release_behind_its_max_hold_does_not_pass_on() {
 fn what_asks_or_lets_others_go_first_is_offered_nothing() {
     let (mut world, waiting) = one_holds(1);
     let soon = world.now + STEP;
-    world.entry.pauses(waiting[0], soon);
+    world.entry.pause_request(waiting[0], soon);
     assert!(!world.offers(true));
 
     let (mut world, waiting) = one_holds(1);
@@ -413,7 +413,7 @@ fn a_grant_that_was_taken_away_is_no_hold_beside_an_offer() {
     world.entry.holds.insert(0, asked);
     world.entry.enter_alone(Waiter::new(id, owner, true, world.now)).unwrap();
     assert!(world.offers(true));
-    let (new, now) = (NewLevel::renewed(5_000, world.timing.lease), world.at());
+    let (new, now) = (NewLevel::watched(5_000, world.timing.lease), world.at());
     let granted = world.entry.granted(&Grantee::Waiter(id), &older, &new, Spread::default(), now);
     assert_eq!(granted.err(), Some(NotHeld::Taken));
     assert!(world.entry.holds.iter().all(|hold| !hold.is_offered()), "which of them stands is not known");
@@ -458,7 +458,7 @@ fn what_is_offered_ends_at_once_where_its_state_is_in_doubt() {
 #[test]
 fn nothing_is_taken_but_what_is_offered() {
     let (mut world, waiting) = one_holds(1);
-    let (new, at) = (NewLevel::renewed(5_000, world.timing.lease), world.at());
+    let (new, at) = (NewLevel::watched(5_000, world.timing.lease), world.at());
     let hold = world.entry.holds[0].id;
     assert!(world.entry.take(waiting[0], hold, &new, at).is_none(), "it is held");
     assert!(world.offers(true));
@@ -476,7 +476,7 @@ fn others_go_first_until_each_of_them_had_a_turn() {
     world.arrives();
     for due in [2_u32, 1, 0, 0] {
         world.entry.queue.get_mut(next).unwrap().phase = WaiterState::Asleep { until: world.now + LEASE };
-        world.entry.subscription.sleeps();
+        world.entry.subscription.take_missed();
         world.entry.message(0, world.now);
         let until = world.now + due * Duration::from_micros(500);
         let phase = if due > 0 { WaiterState::Pausing { until } } else { WaiterState::Waiting };
@@ -493,7 +493,7 @@ fn who_has_not_had_a_whole_turn_lets_nobody_go_first() {
     for (granted, due) in [(true, 0), (false, 3)] {
         let (mut world, _) = one_holds(1);
         world.entry.subscription = Subscription::by(MasterSet::one(0));
-        world.entry.due = 3;
+        world.entry.others_due = 3;
         world.pass(LONGEST);
         assert!(!world.offers(true));
         if !granted {
@@ -502,7 +502,7 @@ fn who_has_not_had_a_whole_turn_lets_nobody_go_first() {
         let end = world.flight[0].command_id;
         world.ran.insert(end, Reply::Ended(4));
         world.arrives();
-        assert_eq!(world.entry.due, due);
+        assert_eq!(world.entry.others_due, due);
     }
 }
 
@@ -518,7 +518,7 @@ fn a_message_behind_a_grant_makes_nobody_pause() {
         if when != "held" {
             assert_eq!(world.offers(true), when == "offered");
         }
-        (world.entry.due, world.entry.subscription) = (3, Subscription::by(MasterSet::one(0)));
+        (world.entry.others_due, world.entry.subscription) = (3, Subscription::by(MasterSet::one(0)));
         world.entry.message(0, world.now);
         let phase = world.entry.queue.get(waiting[0]).map(|request| request.phase);
         assert_eq!(phase, Some(WaiterState::Waiting), "{when}");
@@ -534,7 +534,7 @@ fn who_pauses_while_a_hold_ends_asks_when_both_are_over() {
         world.entry.is_open = false;
         assert!(!world.offers(true));
         let until = world.now + 2 * STEP;
-        world.entry.pauses(waiting[0], until);
+        world.entry.pause_request(waiting[0], until);
         world.poll(next);
         assert_eq!((world.askers[next].nap, world.askers[next].asking.is_some()), (Some(until), false));
         if is_answered_first {

@@ -216,7 +216,7 @@ impl World {
             lease,
             uuid: "me",
             fence: None,
-            accepts_handoff: false,
+            polled_before: false,
             report_holder: false,
             line: None,
         };
@@ -225,7 +225,7 @@ impl World {
         };
         happens(&mut self.entry);
         let level = self.number();
-        let (new, moment) = (NewLevel::renewed(level, lease), self.at());
+        let (new, moment) = (NewLevel::watched(level, lease), self.at());
         assert!(self.entry.granted(&Grantee::Waiter(id), &pending, &new, spread, moment).is_ok());
         (pending, level)
     }

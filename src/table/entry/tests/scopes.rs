@@ -249,7 +249,7 @@ impl Walk {
             Step::Reconnected => {
                 world.entry.doubt_all(world.now);
                 world.entry.orphans.retry(0, world.now);
-                world.entry.freed(world.now);
+                world.entry.head_asks_once_more(world.now);
             }
             Step::OwnerEnds(at) => {
                 let owner = world.owners[at as usize].clone();

@@ -17,7 +17,7 @@ fn a_head_asks_again_once_each_majority_has_a_master_that_confirmed() {
     entry.enter_alone(Waiter::new(1, owner, false, now)).unwrap();
     entry.subscription = Subscription::by(MasterSet::NONE);
     let mut asks_behind = |master: usize| {
-        entry.sleeps(1, later);
+        entry.put_to_sleep(1, later);
         entry.subscribed(master, at);
         entry.queue.get(1).is_some_and(|request| request.phase == WaiterState::Waiting)
     };

@@ -94,7 +94,7 @@ fn nothing_of_a_hold_is_sent_while_a_command_of_it_is_under_way() {
                         lease,
                         uuid,
                         fence,
-                        accepts_handoff: false,
+                        polled_before: false,
                         report_holder: false,
                         line: None,
                     },
@@ -105,7 +105,7 @@ fn nothing_of_a_hold_is_sent_while_a_command_of_it_is_under_way() {
         let (id, Admission::Ask(nested)) = enters(&mut world) else { panic!("it may enter") };
         if under_way != "a re-entry" {
             let (inner, lease, at) = (world.number(), world.timing.lease, world.at());
-            let new = NewLevel::renewed(inner, lease);
+            let new = NewLevel::watched(inner, lease);
             world.entry.granted(&Grantee::Waiter(id), &nested, &new, Spread::default(), at).unwrap();
             let sent = match under_way {
                 "a renewal" => {
@@ -184,7 +184,7 @@ fn a_grant_whose_lease_is_over_is_undone() {
         let id = world.asks(&Owner::new(), true);
         let pending = world.askers[0].asking.take().unwrap();
         world.now += passed;
-        let new = NewLevel::renewed(90, world.timing.lease);
+        let new = NewLevel::watched(90, world.timing.lease);
         let granted =
             world.entry.granted(&Grantee::Waiter(id), &pending, &new, Spread::default(), world.at());
         assert_eq!(granted.err(), is_late.then_some(NotHeld::Late));
@@ -200,7 +200,7 @@ fn a_grant_is_undone_where_a_hold_that_was_asked_for_later_lives() {
     let mut world = World::new(1);
     world.faults = false;
     let [first, second] = [Owner::new(), Owner::new()].map(|owner| world.asks(&owner, true));
-    world.entry.wake_all(world.now);
+    world.entry.wake_requests(world.now);
     world.wake();
     world.pass(Duration::from_millis(60));
     world.poll(world.asker(second));
@@ -208,7 +208,7 @@ fn a_grant_is_undone_where_a_hold_that_was_asked_for_later_lives() {
     let later = world.entry.live().expect("it is granted").id;
     let at = world.asker(first);
     let pending = world.askers[at].asking.take().unwrap();
-    let new = NewLevel::renewed(90, world.timing.lease);
+    let new = NewLevel::watched(90, world.timing.lease);
     let granted = world.entry.granted(&Grantee::Waiter(first), &pending, &new, Spread::default(), world.at());
     assert_eq!(granted.err(), Some(NotHeld::Taken));
     assert_eq!(world.entry.live().map(|live| live.id), Some(later));

@@ -73,7 +73,7 @@ fn who_is_granted_or_goes_is_reported_no_more() {
     let at = world.asker(requests[1]);
     world.go(at);
     world.master.free();
-    world.entry.freed(world.now);
+    world.entry.head_asks_once_more(world.now);
     world.wake();
     world.poll(world.asker(requests[0]));
     world.answers(requests[0]);

@@ -60,7 +60,7 @@ fn a_head_that_sleeps_is_woken_when_the_lease_of_a_released_hold_is_over() {
     world.entry.conclude(again, Err(Outcome::Unknown), Spread::default(), world.at());
     world.poll(world.asker(head));
     world.answers(head);
-    world.entry.sleeps(head, world.now + 2 * LEASE);
+    world.entry.put_to_sleep(head, world.now + 2 * LEASE);
     assert!(world.is_asleep(head));
     world.now += LEASE;
     world.sends();
