@@ -21,9 +21,12 @@ pub(super) const UNHEARD: Duration = Duration::from_millis(250);
 /// Allowed delay: a key counts as over this long after its time by the server's clock, or after twice its time if that is shorter.
 const BEHIND: Duration = Duration::from_millis(10);
 
-/// A request that gets no hint asks again after this part of the time for which it has been in the line. So the lock is idle for no
-/// longer than that when it is handed to it.
+/// A request that gets no hint asks again after this part of the time for which the present holder has had the lock. While the lock
+/// changes hands quickly, it asks often, and leaves the lock idle for a short time when it is handed to it.
 const POLL_PART: u32 = 8;
+
+/// The shortest pause of such a request.
+const SHORTEST_POLL: Duration = Duration::from_millis(2);
 
 /// How much later than the first of the line a process asks that has left the lock to others.
 const AFTER_THE_FIRST: Duration = Duration::from_millis(2);
@@ -72,8 +75,10 @@ impl LockEntry {
             false if wire::polls(holder.hold_id()) => Duration::MAX,
             false => return None,
         };
+        // The holder is not noted if its field is one of this process, as that of a claim is.
         let waited = pending.sent.saturating_duration_since(hold.since);
-        Some((waited / POLL_PART).max(Duration::from_millis(1)).min(longest))
+        let held = self.seen.holder(pending.sent).map_or(waited, |owned| owned.held);
+        Some((held / POLL_PART).max(SHORTEST_POLL).min(longest))
     }
 
     /// Called when the acquire was answered "busy", and its field stands in the line: the hold is kept, since the server may hand

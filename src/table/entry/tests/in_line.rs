@@ -97,7 +97,7 @@ fn what_stands_in_the_line_is_asked_for_again_by_its_field() {
 }
 
 /// Nobody may send it a hint, so its field says that it polls: the lock is handed to it all the same. The lock is idle meanwhile, for an eighth of
-/// its wait at most.
+/// the time for which the present holder has had it.
 #[test]
 fn a_process_that_gets_no_hints_polls_in_the_line() {
     let mut world = World::fair();
@@ -105,12 +105,15 @@ fn a_process_that_gets_no_hints_polls_in_the_line() {
     let id = world.asks(&Owner::new(), true);
     let field = world.sent(id).call.field.clone();
     assert_eq!(*field, *format!("me:-{}", world.sent(id).hold));
-    for (waited, pause) in [(0, 1), (80, 10), (3_920, 250)] {
+    for (waited, pause) in [(0, 2), (80, 10), (3_920, 250)] {
         world.now += Duration::from_millis(waited);
         world.poll(world.asker(id));
         assert_eq!(world.sent(id).call.field, field);
         assert_eq!(world.polls_after(id, "another:1"), Some(Duration::from_millis(pause)));
     }
+    world.now += Duration::from_secs(1);
+    world.poll(world.asker(id));
+    assert_eq!(world.polls_after(id, "another:2"), Some(Duration::from_millis(2)), "it changed hands");
 }
 
 /// Whoever has the lock may not publish, as it may not subscribe: nobody would send a hint at the end of that hold.
@@ -118,7 +121,7 @@ fn a_process_that_gets_no_hints_polls_in_the_line() {
 fn who_is_refused_by_one_that_polls_polls_too() {
     let mut world = World::fair();
     let id = world.asks(&Owner::new(), true);
-    for (holder, pause) in [("another:-1", Some(1)), ("another:-1", Some(10_000)), ("another:1", None)] {
+    for (holder, pause) in [("another:-1", Some(2)), ("another:-1", Some(10_000)), ("another:1", None)] {
         assert_eq!(world.polls_after(id, holder), pause.map(Duration::from_millis));
         world.now += Duration::from_secs(80);
         world.poll(world.asker(id));
