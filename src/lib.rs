@@ -154,6 +154,7 @@ pub mod guide {
     pub mod several {}
 
     /// [leases and loss]: crate::guide::leases
+    /// [line]: crate::guide::waiting
     /// [waits for long]: crate::guide::operations#what-to-monitor
     #[doc = include_str!("../docs/owners.md")]
     pub mod owners {}

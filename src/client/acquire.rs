@@ -323,7 +323,7 @@ impl Acquire {
         let (began, lease) = (Instant::now(), options.handle.config.lease);
         let single_attempt = options.call.within == Some(Duration::ZERO);
         let within = match single_attempt {
-            true => Some(options.handle.config.attempt_limit() + GRACE),
+            true => Some(options.handle.config.attempt_limit().saturating_add(GRACE)),
             false => options.call.within,
         };
         let limit = within.and_then(|within| limit(began, within));

@@ -39,9 +39,9 @@ impl HoldTimes {
         HoldTimes(self.0.as_ref().map(|times| Box::new(Times { at_least: None, ..**times })))
     }
 
-    /// Checks that the times are possible together.
+    /// Checks that `at_least` is possible together with the other times.
     pub(super) fn check(&self, config: &Config) -> Result<()> {
         let Times { fixed_lease, max_hold, at_least } = self.get();
-        config.check_times(at_least, fixed_lease, max_hold)
+        config.check_at_least(at_least, fixed_lease, max_hold)
     }
 }

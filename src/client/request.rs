@@ -246,8 +246,6 @@ impl<A: Answer> Request<A> {
     ///
     /// If there are several locks, the time of each begins with its own grant.
     ///
-    /// Zero is rejected, since the hold would be over at once.
-    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> nestlock::Result<()> {
     /// # let stock = nestlock::Locks::in_memory().mutex("stock");

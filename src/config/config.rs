@@ -650,18 +650,13 @@ impl Config {
         Some(delay.saturating_add(self.drift.of(delay)))
     }
 
-    /// Checks the times of a request. A hold that ended before its `at_least` would free its lock then, or leave it to the lease.
-    pub(crate) fn check_times(
+    /// Checks the `at_least` of a request. A hold that ended earlier would free its lock then, or leave it to the lease.
+    pub(crate) fn check_at_least(
         &self,
         at_least: Option<Duration>,
         fixed_lease: Option<Duration>,
         max_hold: Option<Duration>,
     ) -> Result<()> {
-        if max_hold.is_some_and(|longest| longest.is_zero()) {
-            let message =
-                "max_hold is zero, which would end the hold at once; leave it out if nothing limits the hold";
-            return Err(rejected(message));
-        }
         let Some(asked) = at_least.filter(|asked| !asked.is_zero()) else { return Ok(()) };
         self.lease("at_least", asked)?;
         for (what, end) in [("fixed_lease", fixed_lease), ("max_hold", max_hold)] {

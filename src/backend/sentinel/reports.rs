@@ -88,7 +88,8 @@ impl Report {
     }
 }
 
-/// The reports that one client has received so far. When sentinels are set up again, configuration epochs start over; the order
+/// The reports that one client has received so far. Each field closes an execution in which clients return to an old master: an order of
+/// first sight, a connection that is newer than a report, and a leader that falls silent. When sentinels are set up again, configuration epochs start over; the order
 /// in which reports were first seen does not.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]

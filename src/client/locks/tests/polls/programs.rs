@@ -304,7 +304,7 @@ impl Caller {
             _ => request,
         };
         match self.dice.roll(5) {
-            0 => request.max_hold(self.dice.time(self.world.longest).max(Duration::from_millis(1))),
+            0 => request.max_hold(self.dice.time(self.world.longest)),
             _ => request,
         }
     }
