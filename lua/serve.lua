@@ -3,7 +3,8 @@
 --
 -- KEYS[2]  the lock's line: a sorted set. A member is what the channels of processes begin with, followed by a field that asks for the lock.
 --          Without its last colon and number it is the channel of its process. Scores: see enter.lua. The number is negative if its process
---          may not subscribe: it asks by itself, and so does who is refused since its field has the lock, as it may not publish either.
+--          may not subscribe: it asks by itself. So does whoever is refused while such a field has the lock, since that process may not
+--          publish either. ARGV[1] is the field of the releaser.
 --
 -- The parameters of the line are one argument, since each argument costs all those who never wait:
 -- `<how long the lock is kept for the field that it is handed to, in ms> <how long the line stays if nobody asks, in ms> <what the channels

@@ -208,8 +208,8 @@ impl LockEntry {
 }
 
 impl Hold {
-    /// Adds the level that a request was granted. `stands`: the count that the masters
-    /// have now: that of the acquire, or the old one if the level is granted without a command.
+    /// Adds the level that a request was granted. `stands`: the count that the masters have now: that of the acquire, or the old one if the
+    /// level is granted without a command.
     fn grant(&mut self, new: &NewLevel, level: Level, stands: u32, now: Instant) -> Grant {
         if self.levels.is_empty() {
             self.since = now;

@@ -69,16 +69,14 @@ impl LockEntry {
     pub(crate) fn polls_after(&mut self, pending: &Pending, reply: &Reply) -> Option<Duration> {
         let Reply::InLine(_, holder, _) = reply else { return None };
         let hold = self.hold(pending.hold).filter(|hold| hold.in_line)?;
-        let longest = match wire::polls(&hold.field) {
-            // The lock is kept for it for a second or more.
-            true => UNHEARD,
-            false if wire::polls(holder.hold_id()) => Duration::MAX,
-            false => return None,
-        };
+        if !wire::polls(&hold.field) && !wire::polls(holder.hold_id()) {
+            return None;
+        }
         // The holder is not noted if its field is one of this process, as that of a claim is.
         let waited = pending.sent.saturating_duration_since(hold.since);
         let held = self.seen.holder(pending.sent).map_or(waited, |owned| owned.held);
-        Some((held / POLL_PART).max(SHORTEST_POLL).min(longest))
+        // The lock is kept for it for a second or more.
+        Some((held / POLL_PART).clamp(SHORTEST_POLL, UNHEARD))
     }
 
     /// Called when the acquire was answered "busy", and its field stands in the line: the hold is kept, since the server may hand

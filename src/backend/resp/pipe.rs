@@ -23,7 +23,7 @@ use crate::backend::resp::frame::Input;
 use crate::backend::resp::socket::{Reader, Writer, poll_read};
 use crate::base::{Mutex, gated, lock};
 
-/// How long the end of a runtime may wait for the answers of one server.
+/// How long the end of a runtime may wait for the answers on one connection.
 const LONGEST_END: Duration = Duration::from_millis(100);
 
 /// A connection. Cheap to clone. When the last clone is dropped, it is closed.

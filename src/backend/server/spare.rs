@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{RedisError, RedisResult, Value};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::backend::connection::{
     CHUNK, Commands, ConnectionSlot, DataWatch, Endpoint, Link, LinkStatus, Purpose, ask_all, ask_together,
     dial, redis_error,
 };
 use crate::backend::sentinel::Sentinels;
+use crate::base::after;
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Call, Reply};
 
@@ -125,14 +126,20 @@ impl Spare {
             }
         }
         let mut renewed: Vec<bool> = answers.iter().map(Result::is_ok).collect();
+        // What was renewed counts, even if the other servers do not answer. So they have half of the time that is left.
+        let now = Instant::now();
+        let until = after(now, deadline.saturating_duration_since(now) / 2);
         for (to, part) in moved {
             let Some(endpoint) = self.redirected.as_ref().and_then(|redirected| redirected(to)) else {
                 continue;
             };
             let purpose = Purpose { may_be_replica: true, ..Purpose::default() };
-            let Ok(link) = self.connect_to(&endpoint, purpose).await else { continue };
             let calls: Vec<_> = part.iter().map(|at| calls[*at].clone()).collect();
-            let answers = self.send(&link, &calls, deadline).await;
+            let follow = async {
+                let link = self.connect_to(&endpoint, purpose).await.ok()?;
+                Some(self.send(&link, &calls, until).await)
+            };
+            let Ok(Some(answers)) = timeout_at(until, follow).await else { continue };
             part.into_iter().zip(answers).for_each(|(at, answer)| renewed[at] = answer.is_ok());
         }
         renewed
