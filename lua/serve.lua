@@ -3,7 +3,7 @@
 --
 -- KEYS[2]  the lock's line: a sorted set. A member is what the channels of processes begin with, followed by a field that asks for the lock.
 --          Without its last colon and number it is the channel of its process. Scores: see enter.lua. The number is negative if its process
---          may not subscribe: it asks by itself. So does whoever is refused while such a field has the lock, since that process may not
+--          may not subscribe: it asks by itself. While such a field has the lock, the others that wait do so too, since its process may not
 --          publish either. ARGV[1] is the field of the releaser.
 --
 -- The parameters of the line are one argument, since each argument costs all those who never wait:

@@ -146,7 +146,7 @@ impl LockEntry {
         self.hold_of_guard(hold).is_none_or(Hold::is_unsettled)
     }
 
-    /// Called when the masters have answered a command, or have failed to, whoever sent it. Only a grant goes to
+    /// Called when the masters have answered a command of any sender, or have failed to. Only a grant goes to
     /// [`granted`](LockEntry::granted), and an answer after the verdict to [`straggled`](LockEntry::straggled).
     /// `answer`: what the answers mean together, or an unknown outcome if the future that waited for them is dropped.
     pub(crate) fn conclude(

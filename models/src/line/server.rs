@@ -82,8 +82,8 @@ impl State {
         received
     }
 
-    /// Tells the entry at this place to ask in so many ticks. Those who cannot be told are taken out; behind one that polls the next one
-    /// is told.
+    /// Notifies the entry at this place to ask in so many ticks. An entry that can't be notified is removed. If the entry polls, the next
+    /// one is notified instead.
     fn tell(&mut self, model: &LineModel, mut place: usize, ticks: u8) {
         while let Some(entry) = self.data.line.iter().nth(place).filter(|_| model.tells && !self.silent) {
             if entry.generation == POLLS {

@@ -155,7 +155,7 @@ async fn one_who_knows_no_line_has_its_turns_beside_a_single_busy_process() {
     share(1, 0, 1).await;
 }
 
-/// Nor may it publish. So it polls in the line, and so do those who wait while it has the lock.
+/// It may not publish either. So it polls in the line, and while it has the lock, the others that wait poll too.
 #[tokio::test]
 async fn one_that_may_not_subscribe_has_its_turns_beside_busy_processes() {
     const WANTED: usize = 12;
