@@ -52,10 +52,11 @@ if ARGV[2] == '0' then
           pause = type(sent) == 'number' and sent > 0 and time
         end
       end
-      handed = serve(publish, wakes, term, pause, nil, pause)
+      handed = serve(publish, wakes, term, pause, nil, pause, polls(ARGV[1]))
     elseif left == 1 and type(ttl) == 'number' and ttl >= 0 then
-      -- It may have been the only one that knew when to ask.
-      serve(publish, wakes, nil, ttl)
+      -- It may have been the only one that knew when to ask. If the holder's release reaches nobody, the next one begins to ask by itself.
+      local held = redis.pcall('HSCAN', KEYS[1], '0')
+      serve(publish, wakes, nil, not held.err and held[2][1] and polls(held[2][1]) and 0 or ttl)
     end
   end
   if pause then

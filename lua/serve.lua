@@ -4,7 +4,7 @@
 -- KEYS[2]  the lock's line: a sorted set. A member is what the channels of processes begin with, followed by a field that asks for the lock.
 --          Without its last colon and number it is the channel of its process. Scores: see enter.lua. The number is negative if its process
 --          may not subscribe: it asks by itself. While such a field has the lock, the others that wait do so too, since its process may not
---          publish either. ARGV[1] is the field of the releaser.
+--          publish either.
 --
 -- The parameters of the line are one argument, since each argument costs all those who never wait:
 -- `<how long the lock is kept for the field that it is handed to, in ms> <how long the line stays if nobody asks, in ms> <what the channels
@@ -17,20 +17,26 @@
 -- wait     when to ask, in ms, if nobody gets a message that the lock was handed to it
 -- me       the field that asks here, if any: the reply grants it, and it gets no message
 -- shared   the lock stays free for clients that do not know the line: the first gets `wait`, and the second `term`, in case the first is gone
+-- mute     the process that runs this has a field with a negative number: the lock is handed on even if the message is refused
 --
 -- Returns the field that has the lock now, which is made here unless it is `me`, or nil if the lock is as it was.
 --
 -- A message is `number wait key`; a `wait` of `-` means at once. It decides nothing: its receiver asks. So nothing here may fail: if a
 -- right is missing or the server is full, the lock is free, as without a line.
 
-local function serve(publish, wakes, term, wait, me, shared)
+-- Returns whether the process of this field asks by itself.
+local function polls(field)
+  return string.find(field, ':%-%d+$')
+end
+
+local function serve(publish, wakes, term, wait, me, shared, mute)
   -- Returns how many got it, or true if the waiter asks by itself.
   local function send(member, when)
-    local channel, polls, number = string.match(member, '^(.*):(%-?)(%d+)$')
+    local channel, number = string.match(member, '^(.*):(%-?%d+)$')
     if not channel or string.sub(member, 1, #wakes) ~= wakes then
       return 0
     end
-    if polls ~= '' then
+    if polls(member) then
       return true
     end
     -- A client that is subscribed to all channels by a pattern, such as a monitor, gets the message too, and would be counted. No
@@ -73,8 +79,8 @@ local function serve(publish, wakes, term, wait, me, shared)
     -- Done before the field is made, so that nothing has to be undone for waiters that are gone. It is not sent before the script ends.
     local sent = send(first[1], '-')
     if sent ~= 0 then
-      -- Who is first asks by itself behind a process that may not publish, since that one has a negative number.
-      if (type(sent) ~= 'table' or string.find(ARGV[1], ':%-%d+$')) and type(redis.pcall('HSET', KEYS[1], field, '0')) == 'number' then
+      -- The first of the line asks by itself after a process that may not publish.
+      if (type(sent) ~= 'table' or mute) and type(redis.pcall('HSET', KEYS[1], field, '0')) == 'number' then
         if redis.pcall('PEXPIRE', KEYS[1], term) == 1 then
           served = field
         else
@@ -85,9 +91,11 @@ local function serve(publish, wakes, term, wait, me, shared)
     end
   end
 
-  if served and served ~= me then
-    -- At once behind one that may not publish.
-    wait = string.find(served, ':%-%d+$') and 0 or term
+  if served and polls(served) then
+    -- Its release reaches nobody: the next one begins to ask by itself.
+    wait = 0
+  elseif served and served ~= me then
+    wait = term
   end
   -- Otherwise the next one would sleep for as long as an earlier holder had the lock, whatever happens to this one.
   if served or shared or not term then

@@ -363,7 +363,12 @@ impl Store {
         let handed = match line.filter(|_| self.lines.first(&keys.line().line, now).is_some()) {
             Some(line) => {
                 let left = self.lines.remove(&keys.line().line, field, now);
-                match self.held(key, now).map(|held| held.left(now)) {
+                // The release of a process that asks by itself reaches nobody: the next one begins to ask by itself.
+                let wait = |held: &mut StoredLock| match wire::polls(&held.field) {
+                    true => Duration::ZERO,
+                    false => held.left(now),
+                };
+                match self.held(key, now).map(wait) {
                     None if ended && self.gives_way(call, line, now) => return Reply::LeftToOthers(TURN),
                     None => self.serve(call, line, None, now).is_some(),
                     Some(wait) => {
@@ -415,15 +420,17 @@ impl Store {
     fn serve(&mut self, call: &Call, line: Line, mine: Option<Lease>, now: Instant) -> Option<Arc<str>> {
         for _ in 0..MOST_SERVED {
             let first = self.lines.take_first(&call.keys.line().line, now)?;
-            if let Some(lease) = mine.filter(|_| first == call.field) {
-                self.tell(0, call, lease.duration(), now);
-                return Some(first);
-            }
-            if wire::polls(&first) || self.hint(call, &first, None) {
-                let until = after(now, line.term.duration());
-                self.put(&call.keys.key, StoredLock { field: first.clone(), count: 0, until }, now);
-                let wait = if wire::polls(&first) { Duration::ZERO } else { line.term.duration() };
-                self.tell(0, call, wait, now);
+            let mine = mine.filter(|_| first == call.field);
+            if mine.is_some() || wire::polls(&first) || self.hint(call, &first, None) {
+                let lease = mine.unwrap_or(line.term).duration();
+                if mine.is_none() {
+                    self.put(
+                        &call.keys.key,
+                        StoredLock { field: first.clone(), count: 0, until: after(now, lease) },
+                        now,
+                    );
+                }
+                self.tell(0, call, if wire::polls(&first) { Duration::ZERO } else { lease }, now);
                 return Some(first);
             }
         }

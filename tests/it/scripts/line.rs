@@ -227,6 +227,38 @@ async fn one_that_may_not_publish_hands_the_lock_on_if_its_field_says_that_it_po
     }
 }
 
+/// 1. One that polls holds the lock. 2. The first of the line, which asks by itself, leaves. 3. The next one learns when the lease ends, but
+/// no message tells it of the release.
+#[tokio::test]
+async fn whoever_becomes_first_behind_a_holder_that_may_not_publish_begins_to_ask() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    let mut ears = Ears::of(&server, &[FIRST, SECOND]).await;
+    assert_eq!(wire.enter(POLLS).await, DONE);
+    for field in [FIRST, SECOND] {
+        assert_eq!(in_line(&wire.enter(field).await), (POLLS, "1"));
+    }
+    assert_eq!(wire.leave(FIRST).await, GONE);
+    assert_eq!(ears.heard(&mut wire).await, ["7 0 order:1"]);
+    // One that polls finds the lock expired, and has it.
+    wire.held_before(&[POLLS, SECOND]).await;
+    wire.ask::<i64>(&["DEL", KEY]).await;
+    assert_eq!(wire.again(POLLS).await, DONE);
+    assert_eq!(ears.heard(&mut wire).await, ["7 0 order:1"]);
+}
+
+/// Otherwise the lock would be kept for a process that gets no message of it.
+#[tokio::test]
+async fn a_forced_release_without_messages_frees_a_lock_whose_channel_looks_like_a_field_that_polls() {
+    let server = Server::start().await;
+    let mut admin = Wire::to(&server).await;
+    let _ears = Ears::of(&server, &[FIRST]).await;
+    admin.held_before(&[FIRST]).await;
+    let mut wire = admin.login(&server, &["resetchannels", "+@all"]).await;
+    let forced = wire.run_with_line("force", &["channel:{a}:-5", TOLD]).await.unwrap();
+    assert_eq!((forced, admin.fields().await), (DONE, held(&[])));
+}
+
 #[tokio::test]
 async fn those_whose_process_is_gone_are_passed_over() {
     let server = Server::start().await;
