@@ -1,7 +1,8 @@
 //! Processes that contend for one lock, with the line and without it: how many scripts a grant takes, how the grants are shared, and how long
 //! the longest wait is. `scripts/lab/bench --contest` runs it on a server of its own, and it prints a table. With `CLUSTER` it runs on the Cluster
-//! whose nodes are named there, apart by spaces. Of processes that may not subscribe, shares and longest wait stand apart.
+//! whose nodes are named there, apart by spaces. Of processes that may not subscribe or are far away, shares and longest wait stand apart.
 
+mod distance;
 #[path = "../shared/server.rs"]
 mod server;
 
@@ -15,20 +16,25 @@ use redis::aio::MultiplexedConnection;
 
 use crate::server::{Result, connection_to, patient, patient_with, url};
 
-/// Processes, tasks of each, the work under the lock in µs, that between two turns, and how many processes there are beside these that may
-/// not subscribe.
-const CONTESTS: [[u64; 5]; 10] = [
-    [2, 1, 1000, 0, 0],
-    [8, 1, 1000, 0, 0],
-    [32, 1, 1000, 0, 0],
-    [64, 1, 1000, 0, 0],
-    [8, 1, 0, 0, 0],
-    [2, 1, 1000, 3000, 0],
-    [8, 1, 1000, 3000, 0],
-    [8, 10, 1000, 0, 0],
-    [8, 1, 1000, 0, 1],
-    [0, 1, 1000, 0, 8],
+/// Processes, tasks of each, the work under the lock in µs, that between two turns, how many processes there are beside these that may not
+/// subscribe, and how many that are far away.
+const CONTESTS: [[u64; 6]; 12] = [
+    [2, 1, 1000, 0, 0, 0],
+    [8, 1, 1000, 0, 0, 0],
+    [32, 1, 1000, 0, 0, 0],
+    [64, 1, 1000, 0, 0, 0],
+    [8, 1, 0, 0, 0, 0],
+    [2, 1, 1000, 3000, 0, 0],
+    [8, 1, 1000, 3000, 0, 0],
+    [8, 10, 1000, 0, 0, 0],
+    [8, 1, 1000, 0, 1, 0],
+    [0, 1, 1000, 0, 8, 0],
+    [1, 1, 1000, 0, 0, 1],
+    [4, 1, 1000, 0, 0, 4],
 ];
+
+/// How long a message takes each way between the server and a process that is far away.
+const WAY: Duration = Duration::from_millis(10);
 
 /// A user that may not subscribe.
 const MUTE: &str = "bench-mute";
@@ -39,8 +45,8 @@ struct Options {
     /// How long each of them lasts.
     #[arg(long, default_value_t = 6)]
     seconds: u64,
-    /// `PROCESSES,TASKS,WORK,BETWEEN,MUTE`: the times in µs; the last one, which may be left out, is how many processes more there are that
-    /// may not subscribe. Without it: those of the page.
+    /// `PROCESSES,TASKS,WORK,BETWEEN,MUTE,FAR`: the times in µs. The last two, which may be left out, are how many more processes there are
+    /// that may not subscribe, and that are far away. Without any: the contests of the page.
     contests: Vec<String>,
     /// One of the processes: whether it is fair, its tasks, their work, what is between, when they begin and when they end, and whether it
     /// may not subscribe.
@@ -76,12 +82,12 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn numbers(text: &str) -> Result<[u64; 5]> {
+fn numbers(text: &str) -> Result<[u64; 6]> {
     let mut numbers = text.split(',').map(str::parse).collect::<std::result::Result<Vec<u64>, _>>()?;
-    if numbers.len() == 4 {
-        numbers.push(0);
+    if numbers.len() >= 4 {
+        numbers.resize(numbers.len().max(6), 0);
     }
-    Ok(numbers.try_into().map_err(|_| format!("{text} has neither four numbers nor five"))?)
+    Ok(numbers.try_into().map_err(|_| format!("{text} has not four to six numbers"))?)
 }
 
 /// Milliseconds that all processes agree on.
@@ -114,8 +120,11 @@ async fn scripts_of(server: &mut MultiplexedConnection) -> Result<u64> {
 }
 
 /// One contest, as a row of the table.
-async fn contend(contest: [u64; 5], fair: bool, seconds: u64) -> Result<()> {
-    let [processes, tasks, work, between, mute] = contest;
+async fn contend(contest: [u64; 6], fair: bool, seconds: u64) -> Result<()> {
+    let [processes, tasks, work, between, mute, far] = contest;
+    if far > 0 && !nodes().is_empty() {
+        return Err("far processes reach one server only, not a Cluster".into());
+    }
     let mut servers = Vec::new();
     for url in if nodes().is_empty() { vec![url()] } else { nodes() } {
         let mut server = connection_to(&url).await?;
@@ -125,14 +134,18 @@ async fn contend(contest: [u64; 5], fair: bool, seconds: u64) -> Result<()> {
     }
     let before = scripts(&mut servers).await?;
     // All have connected by then.
-    let begin = clock()? + 1500 + 20 * (processes + mute);
+    let begin = clock()? + 1500 + 20 * (processes + mute + far);
     let end = begin + 1000 * seconds;
     let mut running = Vec::new();
-    for number in 0..processes + mute {
-        let mute = u64::from(number >= processes);
-        let arguments =
-            [u64::from(fair), tasks, work, between, begin, end, mute].map(|number| number.to_string());
+    let distant = if far > 0 { Some(distance::url(&url(), WAY)?) } else { None };
+    for number in 0..processes + mute + far {
+        let is_mute = (processes..processes + mute).contains(&number);
+        let arguments = [u64::from(fair), tasks, work, between, begin, end, u64::from(is_mute)]
+            .map(|number| number.to_string());
         let mut command = Command::new(std::env::current_exe()?);
+        if let Some(distant) = distant.as_ref().filter(|_| number >= processes + mute) {
+            command.env("REDIS_URL", distant);
+        }
         running.push(command.arg("--process").args(&arguments).stdout(Stdio::piped()).spawn()?);
     }
     let mut shares = Vec::new();
@@ -145,10 +158,16 @@ async fn contend(contest: [u64; 5], fair: bool, seconds: u64) -> Result<()> {
     let scripts = scripts(&mut servers).await? - before;
     let grants = shares.iter().map(|share| share.grants).sum::<u64>();
     let (others, muted) = shares.split_at(processes as usize);
-    let all = [others, muted].into_iter().filter(|shares| !shares.is_empty()).map(spread);
+    let (muted, distant) = muted.split_at(mute as usize);
+    let all = [others, muted, distant].into_iter().filter(|shares| !shares.is_empty()).map(spread);
     let (shares, longest): (Vec<_>, Vec<_>) = all.unzip();
     let time = |micros: u64| if micros == 0 { "none".to_owned() } else { format!("{} ms", micros / 1000) };
-    let beside = if mute == 0 { String::new() } else { format!(" and {mute}") };
+    let beside = match (mute, far) {
+        (0, 0) => String::new(),
+        (mute, 0) => format!(" and {mute} mute"),
+        (0, far) => format!(" and {far} far"),
+        (mute, far) => format!(" and {mute} mute and {far} far"),
+    };
     println!(
         "| {processes}{beside} × {tasks}, {}, {} | {} | {grants} | {:.2} | {} | {} |",
         time(work),
