@@ -135,16 +135,28 @@ impl Program {
     /// The longest that a request may wait with nobody before it, from the end of all trouble on.
     pub(super) fn patience(&self) -> Duration {
         // What is handed over, or kept, is nobody's here, and stands for as long as that.
-        let claims =
-            self.has_op(|op| matches!(op, Op::Lock(of) | Op::Resume(of, _) if of.end == End::HandOver));
-        let claimed = if claims { self.setup.longest_lease } else { Duration::ZERO };
+        let claimed = if self.hands_over() { self.setup.longest_lease } else { Duration::ZERO };
+        self.patience_with_holders() + (claimed + self.kept()) * 6 / 5
+    }
+
+    fn hands_over(&self) -> bool {
+        self.has_op(|op| matches!(op, Op::Lock(of) | Op::Resume(of, _) if of.end == End::HandOver))
+    }
+
+    /// For how long locks are kept after their release, all together.
+    fn kept(&self) -> Duration {
         let mut kept = Duration::ZERO;
         self.each_op(&mut |op| {
             if let Op::Lock(of) | Op::Run(of) = op {
                 kept += of.at_least.unwrap_or_default();
             }
         });
-        self.patience_with_holders() + (claimed + kept) * 6 / 5
+        kept
+    }
+
+    /// Whether a lock may stand that nobody has.
+    pub(super) fn leaves_locks(&self) -> bool {
+        self.hands_over() || self.leaks() || !self.kept().is_zero()
     }
 
     fn patience_with_holders(&self) -> Duration {
