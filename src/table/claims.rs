@@ -39,8 +39,7 @@ impl LockEntry {
             Some(loss) => HandOver::Lost(loss),
             None if hold.count() > 1 => HandOver::Nested(hold.count()),
             None if hold.fence.is_some() => HandOver::Fenced,
-            // 1. A re-entry is under way, or a settle. 2. The hold is continued elsewhere. 3. The request would never learn its
-            // result.
+            // 1. A re-entry is under way. 2. The hold is continued elsewhere. 3. The re-entry is granted here, and two processes hold.
             None if hold.command.is_some() || hold.next_action().is_some() => HandOver::Wait,
             None => HandOver::Done,
         }

@@ -69,7 +69,7 @@ pub(super) enum State {
     /// It is requested or held, or its release is on its way. `unsettled`: a command's outcome is unknown, so that the exact count
     /// has to be sent. Only a repair of the masters that lack the hold, or the end, goes before that.
     Stands { unsettled: bool },
-    /// Its guards report this loss. `ends_key`: its end came before the key's, so this client ends the key, whether or not the
+    /// Its guards report this loss. `ends_key`: its end came before the key's, so this process ends the key, whether or not the
     /// guards are gone; otherwise it ends the key once they are gone.
     Lost { loss: Loss, ends_key: bool },
     /// The server confirmed that the field is not there, and no command is left that could bring it back. `loss`: what its guards
@@ -78,7 +78,8 @@ pub(super) enum State {
 }
 
 /// A hold. It is registered before its acquire is sent, and removed once the server has confirmed its end, or one lease after it
-/// could last be noticed; only one that is handed over leaves earlier. So at no moment may a field exist on the server that nobody knows.
+/// could last be noticed, so that no field stands on the server that nobody knows. One that is handed over leaves earlier: its claim knows the
+/// field.
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(super) id: u64,

@@ -1,4 +1,15 @@
 //! Makes all decisions about the locks of one process, as plain state: no I/O, no clock.
+//!
+//! `table` has the entries; an `entry` is one lock name, with its holds (`hold`, `level`) and its requests (`queue`). What happens to an entry
+//! stands in files by what it is about, each with its part of `impl LockEntry`:
+//!
+//! - a request: `admission` (its turn), `in_line` (on the server), `waits`, `subscription` and `messages` (what wakes it);
+//! - a level: `grant` and `nest` (in), `outcome` (out: `leave`), `handoff` and `offer` (to the next request of this process);
+//! - a command: `hold` begins it, `outcome` has what its answer means, `copies` and `orphans` where the masters differ;
+//! - time: `expiry` (ends, losses, what is due), `agenda` (when to look), `outage`, `stand_in` (a blocked runtime);
+//! - other processes: `claims` and `handed_over` (a hold that goes there), `seen` and `holder` (who has the lock).
+//!
+//! What a visit leaves to be done when nothing is locked is in `effects`.
 
 mod admission;
 mod agenda;
