@@ -343,7 +343,6 @@ impl Session {
             // Losses were counted above.
             LogEvent::Measured(Sample::Lost { .. }) => {}
             LogEvent::Measured(sample) => self.measure(name, *sample),
-            LogEvent::WaitEnded(_) => {}
             LogEvent::Waits(wait) => {
                 let by = wait.by.as_ref().map(|by| (&by.holder, by.here, by.held));
                 let context = wait.context.as_deref();

@@ -79,7 +79,6 @@ impl LockEntry {
     /// two branches of the owner ask, and they queue. They need not have been in the line together: 1. The first one gives up its
     /// place in the line, since it waits for another name. 2. The second one is granted. 3. The first one asks again.
     pub(crate) fn enter(&mut self, mut request: Waiter, began: u64) -> Result<(), Ambiguous> {
-        request.begin(self.timing.epoch);
         request.owner = request.owner.settle_at(&self.position);
         let owner = request.owner.clone();
         // Only bare requests prove branches.
@@ -113,7 +112,6 @@ impl LockEntry {
     pub(crate) fn leave_queue(&mut self, id: u64, now: Instant) -> Option<Waiter> {
         let head = self.outer_front().is_some_and(|front| front.id == id);
         let request = self.queue.leave(id);
-        self.waits_no_more(id);
         if let Some(request) = &request {
             request.owner.forget(&self.position);
         }
@@ -193,8 +191,9 @@ impl LockEntry {
             return Admission::Unfenced;
         }
         let own = |level: &&Level| level.bare && level.owner == request.owner;
-        let beside =
-            |level: &Level| ask.refuses || !request.branch && request.through.is_beside(level.polled);
+        let beside = |level: &Level| {
+            ask.refuses || !request.branch && request.first_polled.is_beside(level.first_polled)
+        };
         if request.bare && hold.levels.iter().filter(own).any(beside) {
             return Admission::Ambiguous;
         }

@@ -5,7 +5,6 @@ use std::task::Waker;
 
 use crate::base::LossSignal;
 use crate::base::meter::{self, Sample};
-use crate::base::telemetry::Context;
 use crate::error::Loss;
 use crate::owner::Owner;
 use crate::table::waits::LongWait;
@@ -59,26 +58,11 @@ impl Out {
 /// An event that is logged or counted.
 #[derive(Debug)]
 pub(crate) enum LogEvent {
-    Lost {
-        field: Arc<str>,
-        loss: Loss,
-    },
-    OutOfOrder {
-        field: Arc<str>,
-    },
-    SelfWait {
-        asks: Owner,
-        holds: Owner,
-    },
-    Settled {
-        field: Arc<str>,
-    },
-    RenewedLate {
-        field: Arc<str>,
-        failures: u32,
-    },
+    Lost { field: Arc<str>, loss: Loss },
+    OutOfOrder { field: Arc<str> },
+    SelfWait { asks: Owner, holds: Owner },
+    Settled { field: Arc<str> },
+    RenewedLate { field: Arc<str>, failures: u32 },
     Waits(Box<LongWait>),
-    /// A request that waited has left its line. Drop it while nothing is locked.
-    WaitEnded(#[allow(dead_code, reason = "its drop is what counts")] Arc<Context>),
     Measured(Sample),
 }

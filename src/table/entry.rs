@@ -17,7 +17,6 @@ use crate::table::queue::{Queue, Waiter, WaiterState};
 use crate::table::seen::Seen;
 use crate::table::subscription::Subscription;
 use crate::table::timing::Timing;
-use crate::table::waits::Waits;
 use crate::wire::keys::Keys;
 
 /// The state of one lock. Changes only while the table is locked.
@@ -29,7 +28,6 @@ pub(crate) struct LockEntry {
     pub(crate) holds: Vec<Hold>,
     pub(crate) orphans: Orphans,
     pub(super) queue: Queue,
-    pub(super) waits: Waits,
     pub(super) subscription: Subscription,
     /// How many clients were notified of this process's last release, and have not had the lock since as far as it knows. Only after
     /// a release that lets others go first.
@@ -66,7 +64,6 @@ impl LockEntry {
             holds: Vec::with_capacity(1),
             orphans: Orphans::default(),
             queue: Queue::default(),
-            waits: Waits::default(),
             subscription: Subscription::default(),
             others_due: 0,
             contended: false,

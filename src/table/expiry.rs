@@ -233,7 +233,7 @@ impl LockEntry {
         let holds = self.holds.iter().filter_map(|hold| hold.due(renews, waiting));
         let mut due = holds.chain(self.orphans.due()).min();
         // Mostly nobody waits.
-        if let Some(waits) = self.waits.due() {
+        if let Some(waits) = self.queue.report_at() {
             due = Some(due.map_or(waits, |due| due.min(waits)));
         }
         if waiting == 0

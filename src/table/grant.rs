@@ -48,7 +48,7 @@ impl NewLevel {
             id: self.level,
             owner: request.owner.clone(),
             bare: request.bare,
-            polled: request.through,
+            first_polled: request.first_polled,
             branch: request.branch,
             watched: !self.fixed,
             until: self.fixed.then(|| ends.into()),
@@ -149,7 +149,7 @@ impl LockEntry {
         self.seen.clear(at.now);
         self.outage.ends();
         self.lose_others(pending.hold, at.now);
-        self.has_entered(&request, at.now);
+        self.has_entered(at.now);
         Ok((granted, request))
     }
 
@@ -170,13 +170,12 @@ impl LockEntry {
         let ends = new.lease.valid_until(at.now, hold.timing.drift);
         // The masters have counted nothing.
         let granted = hold.grant(new, new.level(&request, ends, at.now), hold.stands, at.now);
-        self.has_entered(&request, at.now);
+        self.has_entered(at.now);
         Some((granted, request))
     }
 
-    /// Called when this request has entered a hold.
-    fn has_entered(&mut self, request: &Waiter, now: Instant) {
-        self.waits_no_more(request.id);
+    /// Called when a request has entered a hold.
+    fn has_entered(&mut self, now: Instant) {
         self.tree_asks_once_more();
         self.wake_next(now);
     }

@@ -1,20 +1,13 @@
 //! The part of an entry that knows who has the lock, as far as that is possible without asking, and who waits for it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
+use crate::base::Moment;
 use crate::base::meter::Sample;
-use crate::base::telemetry::{Context, Place};
-use crate::base::{Moment, after};
 use crate::holder::Holder;
-use crate::table::effects::LogEvent;
 use crate::table::entry::{LockEntry, is_of_tree};
 use crate::table::hold::Hold;
 use crate::table::seen::Owned;
-use crate::table::timing::WarnAfter;
-use crate::table::waits::{LongWait, Wait};
 use crate::wire::{Pending, Reply};
 
 /// What this process has of a lock, and what it waits for.
@@ -78,49 +71,9 @@ impl LockEntry {
         if held.is_none() && waiting == 0 {
             return None;
         }
-        let longest = first.map_or(Duration::ZERO, |first| first.waits(self.timing.epoch, at.now));
+        let longest = first.map_or(Duration::ZERO, |first| first.waited(at.now));
         let holder = self.holder(at).filter(|owned| !owned.here).map(|owned| owned.holder);
         Some(Usage { held, waiting, longest, holder })
-    }
-
-    /// Called when this request was refused and begins to wait: the log reports it as `warn_after` allows, until it leaves its
-    /// line.
-    pub(crate) fn waits(&mut self, id: u64, location: Place, now: Instant) {
-        if let (Some(WarnAfter { first, .. }), Some(request)) = (self.timing.warn_after, self.queue.get(id)) {
-            let waited = request.waits(self.timing.epoch, now);
-            let due = after(now, first.saturating_sub(waited));
-            self.waits.begin(Wait { id, location, context: None, due });
-        }
-    }
-
-    /// Notes what the program was doing when it made the request. This is a visit of its own, since the subscriber's code must not
-    /// run while the table is locked. Drop the returned value once the table is unlocked.
-    #[must_use]
-    pub(crate) fn waits_in(&mut self, id: u64, context: Arc<Context>) -> Option<Arc<Context>> {
-        self.waits.set_context(id, context)
-    }
-
-    /// Called when the request has left its line.
-    pub(super) fn waits_no_more(&mut self, id: u64) {
-        // Most requests have never waited.
-        if !self.waits.is_empty() {
-            self.waits.end(id).into_iter().for_each(|ended| self.out.log(LogEvent::WaitEnded(ended)));
-        }
-    }
-
-    /// Reports the requests that have waited for long.
-    pub(super) fn report_waits(&mut self, at: Moment) {
-        let Some(WarnAfter { again, .. }) = self.timing.warn_after.filter(|_| !self.waits.is_empty()) else {
-            return;
-        };
-        let (by, waiting, epoch) = (self.holder(at), self.queue.len(), self.timing.epoch);
-        self.waits.report(at.now, again, |wait| {
-            let Some(request) = self.queue.get(wait.id) else { return };
-            let waited = request.waits(epoch, at.now);
-            let (location, context, by) = (wait.location, wait.context.clone(), by.clone());
-            let wait = LongWait { waited, location, context, by, waiting };
-            self.out.log(LogEvent::Waits(Box::new(wait)));
-        });
     }
 
     fn held(&self, at: Moment) -> Option<&Hold> {

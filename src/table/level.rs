@@ -82,8 +82,8 @@ pub(crate) struct Level {
     pub(crate) owner: Owner,
     /// Whether it was taken by a bare request, whose owner may have branches.
     pub(super) bare: bool,
-    /// How its request was polled, if the request was bare.
-    pub(super) polled: Polled,
+    /// How its request was first polled, if the request was bare.
+    pub(super) first_polled: Polled,
     /// Whether it was taken by a bare request that was proven to be one of several branches of its owner.
     pub(super) branch: bool,
     /// Whether the watchdog renews it: then it has no end of its own.
@@ -113,7 +113,7 @@ impl Level {
             id,
             owner,
             bare,
-            polled: Polled::default(),
+            first_polled: Polled::default(),
             branch,
             watched,
             until: None,

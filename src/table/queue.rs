@@ -10,6 +10,7 @@ use crate::base::after;
 use crate::error::Loss;
 use crate::owner::{Owner, Tree};
 use crate::table::level::Polled;
+use crate::table::waits::Wait;
 
 /// How long a woken head may stay unpolled before the next one gets its turn.
 pub(crate) const HEAD_PATIENCE: Duration = Duration::from_millis(50);
@@ -36,7 +37,8 @@ pub(super) enum WaiterState {
     Pausing { until: Instant },
 }
 
-/// A request for the lock, from its first poll until it is ready or dropped.
+/// A request for the lock, from its first poll until it is ready or dropped. It has 128 bytes: if it were larger, it would be moved by a
+/// function call.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(super) id: u64,
@@ -48,19 +50,21 @@ pub(crate) struct Waiter {
     /// Whether something happened while it asked: it must ask once more before it sleeps.
     pub(super) again: bool,
     waker: Option<Waker>,
-    /// How it was polled, if it is bare.
-    pub(super) through: Polled,
-    /// When it entered, in milliseconds since the beginning of its entry. With an `Instant` here, each request would be moved by a
-    /// function call.
-    pub(super) began: u64,
-    polled: Instant,
-    /// When it was woken, if it has not been polled since.
-    woken: Option<Instant>,
+    /// How it was first polled, if it is bare. Unknown once it is polled in another way.
+    pub(super) first_polled: Polled,
+    /// When it entered its line.
+    pub(super) began: Instant,
+    /// Whether it was woken, and has not been polled since.
+    woken: bool,
+    /// When it was woken or, if it was not, last polled.
+    since: Instant,
     /// Whether it was passed over, since it did not come when it was its turn.
     passed_over: bool,
     /// Whether it may take over a hold of this process that is offered.
     pub(super) accepts_handoff: bool,
     pub(super) warned: bool,
+    /// What the log reports of it. Mostly it does not wait for others, so this takes one pointer.
+    pub(super) wait: Option<Box<Wait>>,
     /// The loss of the hold that it would have entered.
     pub(super) lost: Option<Loss>,
 }
@@ -96,6 +100,8 @@ struct Waiters {
     waiters_per_tree: Option<Box<WaitersPerTree>>,
     /// The wakers of those who wait until no command of the hold is under way.
     command_waiters: Vec<Waker>,
+    /// When the log reports one of the requests, or earlier: the one that this was set for may have left.
+    report_at: Option<Instant>,
 }
 
 /// Memory of queues that no lock uses now: without it each request would allocate its own.
@@ -115,13 +121,14 @@ impl Waiter {
             phase: WaiterState::Waiting,
             again: false,
             waker: None,
-            through: Polled::default(),
-            began: 0,
-            polled: now,
-            woken: None,
+            first_polled: Polled::default(),
+            began: now,
+            woken: false,
+            since: now,
             passed_over: false,
             accepts_handoff: false,
             warned: false,
+            wait: None,
             lost: None,
         }
     }
@@ -132,26 +139,19 @@ impl Waiter {
     }
 
     /// Notes how it is polled for the first time.
-    pub(crate) fn first_polled(self, through: Polled) -> Waiter {
-        Waiter { through, ..self }
+    pub(crate) fn first_polled(self, first_polled: Polled) -> Waiter {
+        Waiter { first_polled, ..self }
     }
 
-    /// Called when it enters its line. `epoch`: the time from which its entry counts.
-    pub(super) fn begin(&mut self, epoch: Instant) {
-        let since = self.polled.saturating_duration_since(epoch);
-        self.began = since.as_secs().saturating_mul(1000).saturating_add(since.subsec_millis().into());
-    }
-
-    /// Returns how long ago it entered.
-    pub(super) fn waits(&self, epoch: Instant, now: Instant) -> Duration {
-        now.saturating_duration_since(epoch).saturating_sub(Duration::from_millis(self.began))
+    /// Returns how long ago it entered its line.
+    pub(super) fn waited(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.began)
     }
 
     /// Called when it is polled: it takes part again, even if it was passed over. Drop the returned value once nothing is locked.
     #[must_use]
     pub(super) fn polled(&mut self, waker: &Waker, now: Instant) -> Option<Waker> {
-        self.polled = now;
-        self.woken = None;
+        (self.woken, self.since) = (false, now);
         if std::mem::take(&mut self.passed_over) {
             // Others were notified of what happened in between: this one asks once, and sleeps only then.
             match self.phase {
@@ -164,7 +164,7 @@ impl Waiter {
             Some(known) if known.will_wake(waker) => None,
             Some(_) => {
                 // It was moved to another place since, or is polled by different wakers there.
-                self.through = Polled::default();
+                self.first_polled = Polled::default();
                 self.waker.replace(waker.clone())
             }
             None => self.waker.replace(waker.clone()),
@@ -200,27 +200,32 @@ impl Waiter {
     }
 
     pub(super) fn is_woken(&self) -> bool {
-        self.woken.is_some()
+        self.woken
+    }
+
+    /// Returns whether it was woken and has not come in time.
+    fn stays_away(&self, now: Instant) -> bool {
+        self.woken && self.since + HEAD_PATIENCE <= now
     }
 
     /// Takes the waker out to be woken, once for each poll.
     pub(super) fn wake(&mut self, now: Instant) -> Option<Waker> {
-        if self.woken.is_some() {
+        if self.woken {
             return None;
         }
-        self.woken = Some(now);
+        (self.woken, self.since) = (true, now);
         self.waker.clone()
     }
 
     /// Returns when a head in this state counts as late. One that waits for a hold of this process has no reason to come.
     fn late_at(&self) -> Option<Instant> {
-        let since = match (self.woken, self.phase) {
-            (Some(woken), _) => woken,
+        let since = match self.phase {
+            _ if self.woken => self.since,
             // It was polled since, and waits for what goes before it. If it counted as late all that time, it and the watchdog
             // would wake each other without a pause.
-            (None, WaiterState::Asleep { until } | WaiterState::Pausing { until }) => until.max(self.polled),
-            (None, WaiterState::Asking) => self.polled,
-            (None, WaiterState::Waiting) => return None,
+            WaiterState::Asleep { until } | WaiterState::Pausing { until } => until.max(self.since),
+            WaiterState::Asking => self.since,
+            WaiterState::Waiting => return None,
         };
         Some(since + HEAD_PATIENCE)
     }
@@ -263,6 +268,17 @@ impl Queue {
     /// Returns the request that came first.
     pub(super) fn first(&self) -> Option<&Waiter> {
         self.0.as_ref()?.requests.front()
+    }
+
+    /// Returns when the log reports a request, or earlier.
+    pub(super) fn report_at(&self) -> Option<Instant> {
+        self.0.as_ref()?.report_at
+    }
+
+    pub(super) fn set_report_at(&mut self, at: Option<Instant>) {
+        if let Some(waiters) = &mut self.0 {
+            waiters.report_at = at;
+        }
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Waiter> {
@@ -379,10 +395,8 @@ impl Queue {
     /// passed over, the head included.
     pub(super) fn pass_over(&mut self, head: u64, now: Instant, patience: Duration) -> usize {
         let Some(request) = self.get_mut(head) else { return 0 };
-        let late = match request.woken {
-            Some(woken) => woken + HEAD_PATIENCE <= now,
-            None => request.phase == WaiterState::Asking && after(request.polled, patience) <= now,
-        };
+        let reads_nothing = !request.woken && request.phase == WaiterState::Asking;
+        let late = request.stays_away(now) || reads_nothing && after(request.since, patience) <= now;
         if !late {
             return 0;
         }
@@ -392,8 +406,7 @@ impl Queue {
 
     /// Passes over all that were woken and have not come. Returns how many there are, without those that were passed over before.
     fn pass_over_all_late(&mut self, now: Instant) -> usize {
-        let late = |request: &&mut Waiter| request.woken.is_some_and(|woken| woken + HEAD_PATIENCE <= now);
-        let newly = self.iter_mut().filter(|request| !request.passed_over).filter(late);
+        let newly = self.iter_mut().filter(|request| !request.passed_over && request.stays_away(now));
         newly.map(|request| request.passed_over = true).count()
     }
 
@@ -415,7 +428,7 @@ impl Queue {
     pub(super) fn check(&mut self, head: u64, now: Instant) -> HeadCheck {
         let late = |request: &&mut Waiter| request.late_at().is_some_and(|late| late <= now);
         let Some(request) = self.get_mut(head).filter(late) else { return HeadCheck::Not };
-        if request.woken.is_some() {
+        if request.woken {
             return HeadCheck::PassedOver(self.pass_over_all_late(now));
         }
         request.wake(now).map_or(HeadCheck::Not, HeadCheck::Woken)
@@ -426,7 +439,8 @@ impl Default for Waiters {
     fn default() -> Waiters {
         // Mostly there is one request: a deque that grows by itself begins with room for four.
         let requests = VecDeque::with_capacity(1);
-        Waiters { requests, known_branches: Vec::new(), waiters_per_tree: None, command_waiters: Vec::new() }
+        let (known_branches, command_waiters) = (Vec::new(), Vec::new());
+        Waiters { requests, known_branches, waiters_per_tree: None, command_waiters, report_at: None }
     }
 }
 
@@ -498,6 +512,9 @@ impl Waiters {
             waiters_per_tree.discount(&request.owner);
         }
         self.waiters_per_tree.take_if(|waiters_per_tree| waiters_per_tree.0.is_empty());
+        if self.requests.is_empty() {
+            self.report_at = None;
+        }
         Some(request)
     }
 }

@@ -1,14 +1,16 @@
-//! `Waits`: the requests that wait for others, and when the log next reports each.
+//! The requests that wait for others, and when the log reports each.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::base::after;
 use crate::base::telemetry::{Context, Place};
+use crate::base::{Moment, after};
+use crate::table::effects::LogEvent;
+use crate::table::entry::LockEntry;
 use crate::table::seen::Owned;
+use crate::table::timing::WarnAfter;
 
 /// A request that has waited for long.
 #[derive(Debug)]
@@ -24,82 +26,56 @@ pub(crate) struct LongWait {
     pub(crate) waiting: usize,
 }
 
-/// The requests that were refused once and are still in their line. Mostly there are none, so this takes one pointer.
-#[derive(Debug, Default)]
-pub(super) struct Waits(Option<Box<Refused>>);
-
+/// What the log reports of a request that was refused and is still in its line.
 #[derive(Debug)]
-struct Refused {
-    /// In the order of their numbers. Never empty.
-    requests: VecDeque<Wait>,
-    /// When one of them is to be reported, or earlier: the one that it was set for may have left.
+pub(super) struct Wait {
+    location: Place,
+    context: Option<Arc<Context>>,
+    /// When it is reported next.
     due: Instant,
 }
 
-/// One request that waits.
-#[derive(Debug)]
-pub(super) struct Wait {
-    pub(super) id: u64,
-    pub(super) location: Place,
-    pub(super) context: Option<Arc<Context>>,
-    /// When it is reported next.
-    pub(super) due: Instant,
-}
-
-impl Waits {
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_none()
+impl LockEntry {
+    /// Called when this request was refused and begins to wait: the log reports it as `warn_after` allows, until it leaves its
+    /// line.
+    pub(crate) fn waits(&mut self, id: u64, location: Place, now: Instant) {
+        let Some(WarnAfter { first, .. }) = self.timing.warn_after else { return };
+        let Some(request) = self.queue.get_mut(id).filter(|request| request.wait.is_none()) else { return };
+        let due = after(request.began, first).max(now);
+        request.wait = Some(Box::new(Wait { location, context: None, due }));
+        let next = self.queue.report_at().map_or(due, |next| next.min(due));
+        self.queue.set_report_at(Some(next));
     }
 
-    pub(super) fn due(&self) -> Option<Instant> {
-        self.0.as_ref().map(|refused| refused.due)
-    }
-
-    pub(super) fn begin(&mut self, wait: Wait) {
-        let Some(refused) = &mut self.0 else {
-            self.0 = Some(Box::new(Refused { due: wait.due, requests: VecDeque::from([wait]) }));
-            return;
-        };
-        if let Err(at) = refused.place_of(wait.id) {
-            refused.due = refused.due.min(wait.due);
-            refused.requests.insert(at, wait);
-        }
-    }
-
-    /// Adds the context of a request. Drop the returned value once nothing is locked.
-    pub(super) fn set_context(&mut self, id: u64, context: Arc<Context>) -> Option<Arc<Context>> {
-        match self.0.as_mut().and_then(|refused| refused.get_mut(id)) {
+    /// Notes what the program was doing when it made the request. This is a visit of its own, since the subscriber's code must not
+    /// run while the table is locked. Drop the returned value once the table is unlocked.
+    #[must_use]
+    pub(crate) fn waits_in(&mut self, id: u64, context: Arc<Context>) -> Option<Arc<Context>> {
+        match self.queue.get_mut(id).and_then(|request| request.wait.as_mut()) {
             Some(wait) => wait.context.replace(context),
             None => Some(context),
         }
     }
 
-    /// Removes a request. Drop the returned value once nothing is locked.
-    pub(super) fn end(&mut self, id: u64) -> Option<Arc<Context>> {
-        let refused = self.0.as_mut()?;
-        let wait = refused.place_of(id).ok().and_then(|at| refused.requests.remove(at))?;
-        self.0.take_if(|refused| refused.requests.is_empty());
-        wait.context
-    }
-
-    /// Passes the requests that are due to `report`. Each is due again after `pause`.
-    pub(super) fn report(&mut self, now: Instant, pause: Duration, mut report: impl FnMut(&Wait)) {
-        let Some(refused) = self.0.as_mut().filter(|refused| refused.due <= now) else { return };
-        for wait in refused.requests.iter_mut().filter(|wait| wait.due <= now) {
-            report(wait);
-            wait.due = after(now, pause);
+    /// Reports the requests that have waited for long.
+    pub(super) fn report_waits(&mut self, at: Moment) {
+        let Some(WarnAfter { again, .. }) = self.timing.warn_after else { return };
+        if self.queue.report_at().is_none_or(|due| due > at.now) {
+            return;
         }
-        refused.due = refused.requests.iter().map(|wait| wait.due).min().unwrap_or(refused.due);
-    }
-}
-
-impl Refused {
-    fn place_of(&self, id: u64) -> Result<usize, usize> {
-        self.requests.binary_search_by_key(&id, |wait| wait.id)
-    }
-
-    fn get_mut(&mut self, id: u64) -> Option<&mut Wait> {
-        let at = self.place_of(id).ok()?;
-        self.requests.get_mut(at)
+        let (by, waiting) = (self.holder(at), self.queue.len());
+        let mut next = None::<Instant>;
+        for request in self.queue.iter_mut() {
+            let waited = request.waited(at.now);
+            let Some(wait) = &mut request.wait else { continue };
+            if wait.due <= at.now {
+                let (location, context, by) = (wait.location, wait.context.clone(), by.clone());
+                let report = LongWait { waited, location, context, by, waiting };
+                self.out.log(LogEvent::Waits(Box::new(report)));
+                wait.due = after(at.now, again);
+            }
+            next = Some(next.map_or(wait.due, |next| next.min(wait.due)));
+        }
+        self.queue.set_report_at(next);
     }
 }

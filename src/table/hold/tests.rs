@@ -51,7 +51,7 @@ fn level(id: u64, until: Option<Instant>) -> Level {
         id,
         owner,
         bare: true,
-        polled: Polled::default(),
+        first_polled: Polled::default(),
         branch: false,
         watched,
         until,

@@ -44,7 +44,7 @@ fn held(now: Instant, level: Level) -> Hold {
 
 fn watched() -> Level {
     let (owner, signal) = (Owner::new(), Arc::default());
-    let polled = Default::default();
+    let first_polled = Default::default();
     Level {
         id: 2,
         owner,
@@ -54,7 +54,7 @@ fn watched() -> Level {
         until: None,
         max_hold: None,
         signal,
-        polled,
+        first_polled,
     }
 }
 

@@ -31,7 +31,7 @@ fn a_request_that_waits_is_reported_once_for_each_pause_and_not_before() {
         world.now += STEP;
         world.asks(&owner, true)
     });
-    assert_eq!(world.entry.waits.due(), Some(begun + 2 * STEP + LEASE));
+    assert_eq!(world.entry.queue.report_at(), Some(begun + 2 * STEP + LEASE));
     // The hold is renewed all the time.
     world.entry.hold(hold).unwrap().valid_until = begun + 9 * LEASE;
     world.now = begun + 2 * STEP + LEASE - Duration::from_millis(1);
@@ -48,7 +48,7 @@ fn a_request_that_waits_is_reported_once_for_each_pause_and_not_before() {
         let at = world.asker(id);
         world.go(at);
     }
-    assert_eq!(world.entry.waits.due(), None);
+    assert_eq!(world.entry.queue.report_at(), None);
     world.now += LEASE;
     assert_eq!(world.reported(), []);
 }
@@ -69,7 +69,7 @@ fn who_is_granted_or_goes_is_reported_no_more() {
     });
     // The first one asked, was refused, and is polled: it sleeps.
     world.poll(0);
-    assert!(world.entry.waits.due().is_some());
+    assert!(world.entry.queue.report_at().is_some());
     let at = world.asker(requests[1]);
     world.go(at);
     world.master.free();
@@ -82,19 +82,19 @@ fn who_is_granted_or_goes_is_reported_no_more() {
     assert_eq!(world.reported().len(), 1, "the last one");
     let at = world.asker(requests[2]);
     world.go(at);
-    assert!(world.entry.waits.is_empty() && world.entry.waits.due().is_none());
+    assert!(world.entry.queue.report_at().is_none());
 }
 
 #[test]
 fn who_asks_for_a_free_lock_makes_no_report_due() {
     let mut world = World::new(1);
     let (granted, level) = world.take();
-    assert!(world.entry.waits.due().is_none() && world.entry.waits.is_empty());
+    assert!(world.entry.queue.report_at().is_none());
     world.entry.leave(granted.hold, level, None, world.at());
     // Nor does one whose answer is on its way.
     let asks = world.asks(&Owner::new(), true);
     assert_eq!(world.entry.queue.get(asks).map(|request| request.phase), Some(WaiterState::Waiting));
-    assert!(world.entry.waits.due().is_none(), "it waits for a command of this process alone");
+    assert!(world.entry.queue.report_at().is_none(), "it waits for a command of this process alone");
 }
 
 /// 1. The first attempt has no answer for longer than the pause. 2. The request waits.
@@ -134,7 +134,7 @@ fn no_wait_is_reported_where_that_is_turned_off() {
     let id = world.asks(&Owner::new(), true);
     world.entry.waits(id, Location::caller(), world.now);
     world.now += 9 * LEASE;
-    assert!(world.entry.waits.due().is_none() && world.reported().is_empty());
+    assert!(world.entry.queue.report_at().is_none() && world.reported().is_empty());
 }
 
 #[test]
