@@ -8,5 +8,5 @@ mod scope;
 #[cfg(feature = "tower")]
 pub use layer::{OwnerLayer, OwnerService};
 pub use owner::Owner;
-pub(crate) use owner::{OwnerEnds, Position, Tree, inside};
+pub(crate) use owner::{OwnerEnds, OwnerId, Position, inside};
 pub use scope::{Scope, scope};

@@ -51,7 +51,7 @@ struct Inner {
 /// guard.release().await
 /// # }
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone)]
 pub struct Owner(Kind);
 
 #[derive(Clone)]
@@ -61,12 +61,9 @@ enum Kind {
     Made(Arc<TreeNode>),
 }
 
-/// Identifies a tree of owners, for comparison.
+/// Identifies an owner or, by its root, a tree of owners. Valid while any owner of the tree is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Tree(Root);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Root {
+pub(crate) enum OwnerId {
     Task(task::Id),
     Thread(ThreadId),
     Made(usize),
@@ -76,7 +73,7 @@ struct TreeNode {
     parent: Option<Owner>,
     depth: u32,
     /// `None` if this node is the root. Kept in each node, since a recursion may be a thousand deep.
-    root: Option<Root>,
+    root: Option<OwnerId>,
     scopes: Mutex<Scopes>,
 }
 
@@ -170,7 +167,7 @@ impl Owner {
 
     fn made(parent: Option<Owner>) -> Owner {
         let depth = parent.as_ref().map_or(0, |parent| parent.depth() + 1);
-        let root = parent.as_ref().map(|parent| parent.tree().0);
+        let root = parent.as_ref().map(Owner::tree);
         Owner(Kind::Made(Arc::new(TreeNode { parent, depth, root, scopes: Mutex::default() })))
     }
 
@@ -200,13 +197,20 @@ impl Owner {
         at == other
     }
 
-    /// Returns the tree of this owner. It is valid while any owner of the tree is kept.
-    pub(crate) fn tree(&self) -> Tree {
-        Tree(match &self.0 {
-            Kind::Task(id) => Root::Task(*id),
-            Kind::Thread(id) => Root::Thread(*id),
-            Kind::Made(node) => node.root.unwrap_or(Root::Made(Arc::as_ptr(node) as usize)),
-        })
+    fn id(&self) -> OwnerId {
+        match &self.0 {
+            Kind::Task(id) => OwnerId::Task(*id),
+            Kind::Thread(id) => OwnerId::Thread(*id),
+            Kind::Made(node) => OwnerId::Made(Arc::as_ptr(node) as usize),
+        }
+    }
+
+    /// Returns the root of this owner's tree.
+    pub(crate) fn tree(&self) -> OwnerId {
+        match &self.0 {
+            Kind::Made(node) => node.root.unwrap_or_else(|| self.id()),
+            _ => self.id(),
+        }
     }
 
     /// Returns the owner of a level that this owner acquires at `position` now: itself, or its nearest live ancestor if its last
@@ -333,26 +337,17 @@ impl Drop for Inside {
     }
 }
 
-impl PartialEq for Kind {
-    fn eq(&self, other: &Kind) -> bool {
-        match (self, other) {
-            (Kind::Task(a), Kind::Task(b)) => a == b,
-            (Kind::Thread(a), Kind::Thread(b)) => a == b,
-            (Kind::Made(a), Kind::Made(b)) => Arc::ptr_eq(a, b),
-            _ => false,
-        }
+impl PartialEq for Owner {
+    fn eq(&self, other: &Owner) -> bool {
+        self.id() == other.id()
     }
 }
 
-impl Eq for Kind {}
+impl Eq for Owner {}
 
-impl Hash for Kind {
+impl Hash for Owner {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        match self {
-            Kind::Task(id) => id.hash(state),
-            Kind::Thread(id) => id.hash(state),
-            Kind::Made(node) => Arc::as_ptr(node).hash(state),
-        }
+        self.id().hash(state);
     }
 }
 

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::base::after;
 use crate::error::Loss;
-use crate::owner::{Owner, Tree};
+use crate::owner::{Owner, OwnerId};
 use crate::table::level::Polled;
 use crate::table::waits::Wait;
 
@@ -84,7 +84,7 @@ pub(crate) struct Ambiguous;
 
 /// How many requests each tree has.
 #[derive(Debug, Default)]
-struct WaitersPerTree(HashMap<Tree, u32>);
+struct WaitersPerTree(HashMap<OwnerId, u32>);
 
 /// The requests under way, by time of arrival. An idle lock has none: its queue is one pointer then, and its memory goes to the
 /// next lock that needs it.
