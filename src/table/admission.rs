@@ -288,7 +288,8 @@ impl LockEntry {
             _ => wire::field(ask.uuid, command_id),
         };
         let (keys, timing) = (self.keys.clone(), self.timing.clone());
-        let (mut hold, mut pending) = Hold::asked(command_id, keys, field, timing, ask.lease, fence, now);
+        let mut hold = Hold::new(command_id, keys, field, timing, ask.lease, now);
+        let mut pending = hold.ask(ask.lease, fence, command_id, now);
         (pending.call.line, hold.enters) = (line, line.is_some());
         // It also asks if it may sleep on the answer. A request that is not subscribed asks again once it is.
         pending.call.report_holder = ask.report_holder || (self.is_subscribed() && !ask.single_attempt);

@@ -9,8 +9,8 @@ use crate::base::meter::Sample;
 use crate::base::{Lease, Moment};
 use crate::error::Loss;
 use crate::table::entry::LockEntry;
-use crate::table::hold::Hold;
-use crate::wire::{self, Pending};
+use crate::table::hold::{Hold, Sender};
+use crate::wire::{self, Action, Pending};
 
 /// The result of an attempt to hand a hold over.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,22 +50,18 @@ impl LockEntry {
     pub(crate) fn hand_over(&mut self, id: u64, level: u64, waker: &Waker, at: Moment) -> HandOver {
         self.end_late(id, at);
         let answer = self.may_be_handed_over(id, level);
-        match answer {
-            HandOver::Done => {}
-            HandOver::Wait => {
-                self.wake_when_idle(waker);
-                return answer;
+        if answer == HandOver::Wait {
+            self.wake_when_idle(waker);
+        }
+        if answer != HandOver::Done {
+            return answer;
+        }
+        for mut hold in self.holds.extract_if(.., |hold| hold.id == id) {
+            self.out.measure(Sample::Ended(at.now.saturating_duration_since(hold.since)));
+            if let Some(left) = hold.remove_level(level) {
+                left.owner.forget(&self.position);
             }
-            _ => return answer,
         }
-        let position = self.position.clone();
-        if let Some(left) = self.hold(id).and_then(|hold| hold.remove_level(level)) {
-            left.level.owner.forget(&position);
-        }
-        let since = self.hold(id).map(|hold| hold.since);
-        let ended = since.map(|since| Sample::Ended(at.now.saturating_duration_since(since)));
-        ended.into_iter().for_each(|ended| self.out.measure(ended));
-        self.holds.retain(|hold| hold.id != id);
         self.handed_over.note(id);
         self.forget_proofs();
         // Requests that waited for its end here now have to wait for a stranger's.
@@ -84,9 +80,10 @@ impl LockEntry {
         now: Instant,
     ) -> Pending {
         // A fresh field: 1. The claim is resumed here, and released. 2. A command that was sent for it runs late.
-        let fields = (wire::field(uuid, command_id), from);
-        let (hold, pending) =
-            Hold::claimed(command_id, self.keys.clone(), fields, self.timing.clone(), lease, now);
+        let field = wire::field(uuid, command_id);
+        let mut hold = Hold::new(command_id, self.keys.clone(), field, self.timing.clone(), lease, now);
+        let mut pending = hold.begin(Action::Move { lease }, Sender::Request, command_id, now);
+        pending.call.from = Some(from);
         self.holds.push(hold);
         pending
     }

@@ -198,10 +198,14 @@ impl LockEntry {
         self.lose(id, loss, ends_key, at.now);
     }
 
+    /// Returns the heads of both lines.
+    fn heads(&self) -> impl Iterator<Item = u64> + use<> {
+        [self.outer_front(), self.inner_front()].map(|head| head.map(|head| head.id)).into_iter().flatten()
+    }
+
     /// Passes over the first in line if it has not come in time.
     pub(super) fn pass_over_late(&mut self, now: Instant, patience: Duration) {
-        let heads = [self.outer_front(), self.inner_front()].map(|head| head.map(|head| head.id));
-        for head in heads.into_iter().flatten() {
+        for head in self.heads() {
             match self.queue.pass_over(head, now, patience) {
                 0 => {}
                 count => self.passed_over(count, now),
@@ -210,8 +214,7 @@ impl LockEntry {
     }
 
     fn check_heads(&mut self, now: Instant) {
-        let heads = [self.outer_front(), self.inner_front()].map(|head| head.map(|head| head.id));
-        for head in heads.into_iter().flatten() {
+        for head in self.heads() {
             match self.queue.check(head, now) {
                 HeadCheck::Not => {}
                 HeadCheck::Woken(waker) => self.out.wake([waker]),
@@ -231,23 +234,13 @@ impl LockEntry {
     pub(super) fn due(&self, renews: bool) -> Option<Instant> {
         let waiting = self.queue.len();
         let holds = self.holds.iter().filter_map(|hold| hold.due(renews, waiting));
-        let mut due = holds.chain(self.orphans.due()).min();
-        // Mostly nobody waits.
-        if let Some(waits) = self.queue.report_at() {
-            due = Some(due.map_or(waits, |due| due.min(waits)));
-        }
-        if waiting == 0
-            && let Some(ends) = self.subscription.ends_at()
-        {
-            due = Some(due.map_or(ends, |due| due.min(ends)));
-        }
+        let ends = self.subscription.ends_at().filter(|_| waiting == 0);
+        let due = holds.chain(self.orphans.due()).chain(self.queue.report_at()).chain(ends).min();
         // A head that is alone in its line keeps nobody waiting.
         if waiting < 2 {
             return due;
         }
-        let heads = [self.outer_front(), self.inner_front()].into_iter().flatten();
-        let heads = heads.filter_map(|head| self.queue.late_at(head.id));
-        heads.chain(due).min()
+        self.heads().filter_map(|head| self.queue.late_at(head)).chain(due).min()
     }
 }
 

@@ -167,47 +167,17 @@ impl Hold {
         }
     }
 
-    /// Makes a hold whose acquire is about to be sent.
-    pub(super) fn asked(
-        command_id: u64,
-        keys: Arc<Keys>,
-        field: Arc<str>,
-        timing: impl Into<Arc<Timing>>,
-        lease: Lease,
-        fence: Option<Arc<Fence>>,
-        now: Instant,
-    ) -> (Hold, Pending) {
-        let mut hold = Hold { fence, ..Hold::new(command_id, keys, field, timing, lease, now) };
-        let pending = hold.begin(Action::Acquire { count: 1, lease }, Sender::Request, command_id, now);
-        (hold, pending)
-    }
-
-    /// Begins another acquire of the field that stands in the fair line, for the request that is the head now.
-    pub(super) fn begin_again_in_line(
+    /// Begins an acquire of its field, for the request that is the head now.
+    pub(super) fn ask(
         &mut self,
         lease: Lease,
         fence: Option<Arc<Fence>>,
         command_id: u64,
         now: Instant,
     ) -> Pending {
-        // Of two grants, the one that was requested later counts.
+        // If its field stands in the fair line: of two grants, the one that was requested later counts.
         (self.id, self.fence) = (command_id, fence);
         self.begin(Action::Acquire { count: 1, lease }, Sender::Request, command_id, now)
-    }
-
-    /// Makes a hold that is about to continue the one that another process had by the field `from`.
-    pub(super) fn claimed(
-        command_id: u64,
-        keys: Arc<Keys>,
-        (field, from): (Arc<str>, Arc<str>),
-        timing: Arc<Timing>,
-        lease: Lease,
-        now: Instant,
-    ) -> (Hold, Pending) {
-        let mut hold = Hold::new(command_id, keys, field, timing, lease, now);
-        let mut pending = hold.begin(Action::Move { lease }, Sender::Request, command_id, now);
-        pending.call.from = Some(from);
-        (hold, pending)
     }
 
     /// Returns whether it is held, as far as this process knows.
@@ -505,10 +475,8 @@ impl Hold {
 
     /// Removes a level, as soon as its guard is dropped or released. The next command, from
     /// [`next_action`](Hold::next_action), reports it to the masters.
-    pub(super) fn remove_level(&mut self, id: u64) -> Option<Removed> {
-        let at = self.index_of(id)?;
-        let in_order = at + 1 == self.levels.len();
-        Some(Removed { level: self.levels.remove(at), in_order })
+    pub(super) fn remove_level(&mut self, id: u64) -> Option<Level> {
+        self.index_of(id).map(|at| self.levels.remove(at))
     }
 
     /// Ends the hold for good. Returns the signals of its guards, to be resolved.
@@ -709,12 +677,6 @@ impl Hold {
         self.failures = self.failures.saturating_add(1);
         self.renew_at = self.renew_at.max(self.retry_at);
     }
-}
-
-/// The result of [`Hold::remove_level`].
-pub(super) struct Removed {
-    pub(super) level: Level,
-    pub(super) in_order: bool,
 }
 
 #[cfg(test)]

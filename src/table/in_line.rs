@@ -58,7 +58,7 @@ impl LockEntry {
             return None;
         }
         let line = hold.timing.line?;
-        let mut pending = hold.begin_again_in_line(ask.lease, fence, command_id, now);
+        let mut pending = hold.ask(ask.lease, fence, command_id, now);
         pending.call.line = Some(Line { again: true, ..line });
         pending.call.report_holder = true;
         Some(pending)

@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use tokio::time::Instant;
 
-use crate::base::meter::{self, Sample};
+use crate::base::meter::Sample;
 use crate::base::{Lease, LossSignal, MasterSet, Moment, Outcome, Spread, after};
 use crate::error::Loss;
 use crate::table::effects::LogEvent;
@@ -55,51 +55,49 @@ impl LockEntry {
     /// caller sends it. Without one, or if another command goes first, the background sends it.
     pub(crate) fn leave(&mut self, id: u64, level: u64, command_id: Option<u64>, at: Moment) -> ReleaseStep {
         self.end_late(id, at);
-        let Some(hold) = self.hold(id) else { return ReleaseStep::Released };
-        let passes = hold.may_pass(at.now);
+        let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) else {
+            return ReleaseStep::Released;
+        };
+        let may_pass = hold.may_pass(at.now);
+        let is_innermost = hold.levels.last().is_some_and(|last| last.id == level);
         let Some(left) = hold.remove_level(level) else { return ReleaseStep::Released };
-        left.level.owner.forget(&self.position);
-        let Some(hold) = self.hold(id) else { return ReleaseStep::Released };
-        let is_last = hold.levels.is_empty();
+        left.owner.forget(&self.position);
+        let (loss, is_last) = (left.signal.loss(), hold.levels.is_empty());
         // The masters have counted no more levels than are left.
         let is_done = !is_last && hold.is_in_sync();
         if !is_done {
             hold.retry_at = at.now;
             hold.failures = 0;
         }
-        let is_over = meter::ON && is_last && hold.loss().is_none();
-        let ended = is_over.then(|| Sample::Ended(at.now.saturating_duration_since(hold.since)));
-        let field = hold.field.clone();
-        let passes = passes && left.level.watched && left.level.signal.loss().is_none();
-        ended.into_iter().for_each(|ended| self.out.measure(ended));
-        if is_last && self.offer(id, passes, at.now) {
+        if is_last && hold.loss().is_none() {
+            self.out.measure(Sample::Ended(at.now.saturating_duration_since(hold.since)));
+        }
+        if !is_innermost {
+            self.out.log(LogEvent::OutOfOrder { field: hold.field.clone() });
+        }
+        if is_last && self.offer(id, may_pass && left.watched && loss.is_none(), at.now) {
             self.sweep(at.now);
             return ReleaseStep::Released;
         }
         let renews = self.is_open;
         let Some(hold) = self.hold(id) else { return ReleaseStep::Released };
         let begins = hold.command.is_none() && !hold.is_unsettled() && !hold.renews_first(renews, at.now);
-        let leave = match (left.level.signal.loss(), command_id) {
+        let step = match (loss, command_id) {
             (Some(loss), _) => ReleaseStep::Lost(loss),
             (None, _) if is_done => ReleaseStep::Released,
             (None, Some(command_id)) if begins => {
-                let (action, sender) =
-                    (Action::Release { count: hold.count() }, Sender::Release(left.level.signal));
-                ReleaseStep::Send(hold.begin(action, sender, command_id, at.now))
+                let action = Action::Release { count: hold.count() };
+                let pending = hold.begin(action, Sender::Release(left.signal), command_id, at.now);
+                self.expect_echoes(&pending);
+                ReleaseStep::Send(pending)
             }
             (None, _) => {
-                hold.pending_releases.push(left.level.signal);
+                hold.pending_releases.push(left.signal);
                 ReleaseStep::Wait
             }
         };
-        if let ReleaseStep::Send(pending) = &leave {
-            self.expect_echoes(pending);
-        }
-        if !left.in_order {
-            self.out.log(LogEvent::OutOfOrder { field });
-        }
         self.sweep(at.now);
-        leave
+        step
     }
 
     /// Begins the renewal that a guard requests for its level. Returns `None` if another command of the hold is under way or goes

@@ -35,7 +35,8 @@ fn held(now: Instant, level: Level) -> Hold {
         line: None,
     };
     let keys = Arc::new(Keys::new("", "stock"));
-    let mut hold = Hold::asked(1, keys, "me:1".into(), timing, lease(), None, now).0;
+    let mut hold = Hold::new(1, keys, "me:1".into(), timing, lease(), now);
+    hold.ask(lease(), None, 1, now);
     hold.finish(1, now);
     hold.confirmed(lease(), now, Duration::ZERO);
     hold.add_level(level, 1);

@@ -400,16 +400,9 @@ fn a_grant_that_was_taken_away_is_no_hold_beside_an_offer() {
     let hold = &mut world.entry.holds[0];
     hold.id += 1_000;
     world.guards[0].hold = hold.id;
-    let (asked, pending) = Hold::asked(
-        older.hold,
-        world.entry.keys.clone(),
-        older.call.field.clone(),
-        world.timing,
-        world.timing.lease,
-        None,
-        world.now,
-    );
-    older = pending;
+    let (keys, field, lease) = (world.entry.keys.clone(), older.call.field.clone(), world.timing.lease);
+    let mut asked = Hold::new(older.hold, keys, field, world.timing, lease, world.now);
+    older = asked.ask(lease, None, older.hold, world.now);
     world.entry.holds.insert(0, asked);
     world.entry.enter_alone(Waiter::new(id, owner, true, world.now)).unwrap();
     assert!(world.offers(true));
