@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use tokio::runtime;
@@ -51,18 +52,14 @@ impl Session {
 
     async fn ask_once(&self, pending: &Pending, late: &mut Option<StragglerTask>) -> Verdict {
         let (verdict, stragglers) = self.quorum.ask(pending).await;
-        self.note(pending, &verdict);
-        *late = self.task(stragglers, || vec![pending.clone()], |answer| vec![answer]);
+        *late = self.note(from_ref(pending), from_ref(&verdict), stragglers, |answer| vec![answer]);
         verdict
     }
 
     /// Sends commands of many holds. The background waits for the answers that the verdicts don't need.
     pub(super) async fn ask_all(&self, commands: &[Pending]) -> (Vec<Verdict>, StragglerTasks) {
         let (verdicts, stragglers) = self.quorum.ask_all(commands).await;
-        for (pending, verdict) in commands.iter().zip(&verdicts) {
-            self.note(pending, verdict);
-        }
-        let late = self.task(stragglers, || commands.to_vec(), |answers| answers);
+        let late = self.note(commands, &verdicts, stragglers, |answers| answers);
         (verdicts, StragglerTasks([late, None]))
     }
 
@@ -74,29 +71,30 @@ impl Session {
     ) -> (Vec<Verdict>, StragglerTasks) {
         let [pending] = command else { return Default::default() };
         let (verdict, stragglers) = self.quorum.ask_begun(pending, begun).await;
-        self.note(pending, &verdict);
-        let late = self.task(stragglers, || command.to_vec(), |answer| vec![answer]);
+        let late = self.note(command, from_ref(&verdict), stragglers, |answer| vec![answer]);
         (vec![verdict], StragglerTasks([late, None]))
     }
 
-    fn note(&self, pending: &Pending, verdict: &Verdict) {
-        if let Err(failure) = &verdict.result {
-            self.note_failure(pending, &failure.error);
-        }
-    }
-
-    fn task<T: Send + 'static>(
+    /// Notes which commands failed. Returns the task that waits for the stragglers.
+    fn note<T: Send + 'static>(
         &self,
+        commands: &[Pending],
+        verdicts: &[Verdict],
         stragglers: Stragglers<T>,
-        commands: impl FnOnce() -> Vec<Pending>,
         answers: fn(T) -> Vec<Reported>,
     ) -> Option<StragglerTask> {
+        for (pending, verdict) in commands.iter().zip(verdicts) {
+            if let Err(failure) = &verdict.result {
+                self.note_failure(pending, &failure.error);
+            }
+        }
         if stragglers.is_empty() {
             return None;
         }
         let me = self.me.upgrade()?;
         // If it is dropped with its runtime, maybe before its first poll, its commands may have run.
-        let missing = scopeguard::guard((me, commands(), stragglers.masters()), |(me, commands, masters)| {
+        let commands = commands.to_vec();
+        let missing = scopeguard::guard((me, commands, stragglers.masters()), |(me, commands, masters)| {
             for master in masters.iter() {
                 me.straggled(&commands, master, |_| LateAnswer::Unknown);
             }

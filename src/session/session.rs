@@ -44,7 +44,6 @@ pub(crate) struct Session {
     clock: Clock,
     stage: AtomicU8,
     pub(super) me: Weak<Session>,
-    owner_ends: Weak<dyn OwnerEnds>,
     /// The runtime of the connections, which also runs what is begun outside of a runtime. `None` if there are no connections.
     pub(super) runtime: Option<runtime::Handle>,
     /// The number of the background task that works, or zero if none does.
@@ -94,19 +93,18 @@ impl Session {
         let takeover = quorum.is_portable().then_some(TAKEOVER);
         let runtime = runtime::Handle::try_current().ok().filter(|_| !quorum.is_portable());
         let pulse = Pulse::new(config.stands_in());
-        Arc::new_cyclic(|me| Session {
+        Arc::new_cyclic(|me: &Weak<Session>| Session {
             config,
             quorum,
             timing: timing.clone(),
             uuid,
             nudge: Notify::new(),
             progress: Notify::new(),
-            table: Mutex::new(LockTable::new(timing, takeover)),
+            table: Mutex::new(LockTable::new(timing, takeover, me.clone())),
             hints,
             clock,
             stage: AtomicU8::new(Stage::Open as u8),
             me: me.clone(),
-            owner_ends: me.clone(),
             runtime,
             active_watchdog: AtomicU64::new(0),
             watchdogs_started: AtomicU64::new(0),
@@ -144,26 +142,17 @@ impl Session {
         visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R,
     ) -> R {
         self.ensure_watchdog();
-        self.visit_as_watchdog(at, keys, visit)
-    }
-
-    /// Returns how often a waiter has to check whether the background task works; `None` if no other runtime may take it over.
-    pub(crate) fn takeover_pause(&self) -> Option<Duration> {
-        self.quorum.is_portable().then_some(TAKEOVER)
-    }
-
-    pub(super) fn visit_as_watchdog<R>(
-        &self,
-        at: Moment,
-        keys: &Arc<Keys>,
-        visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R,
-    ) -> R {
         let mut unattended = false;
         let result = self.visit_table(at, keys, &mut unattended, visit);
         if unattended {
             self.take_over();
         }
         result
+    }
+
+    /// Returns how often a waiter has to check whether the background task works; `None` if no other runtime may take it over.
+    pub(crate) fn takeover_pause(&self) -> Option<Duration> {
+        self.quorum.is_portable().then_some(TAKEOVER)
     }
 
     /// Visits a lock without taking the background task over. Otherwise:
@@ -192,9 +181,7 @@ impl Session {
         let mut begins_to_watch = false;
         let result = {
             let mut table = lock(&self.table);
-            let result = table.visit(keys, &self.owner_ends, at.now, &mut effects, |entry, numbers| {
-                visit(entry, numbers, at)
-            });
+            let result = table.visit(keys, at.now, &mut effects, |entry, numbers| visit(entry, numbers, at));
             if let Some(on) = effects.subscribe.take() {
                 // Passed on while the table is locked. Otherwise: 1. One visit ends the subscription. 2. A later visit begins it
                 // again. 3. The later one is passed on before the earlier one, and a waiter relies on messages that do not arrive.
@@ -236,9 +223,7 @@ impl Session {
     ) -> R {
         let (at, mut effects) = (self.moment(), VisitEffects::default());
         let result =
-            lock(&self.table).visit(keys, &self.owner_ends, at.now, &mut effects, |entry, numbers| {
-                visit(entry, numbers, at)
-            });
+            lock(&self.table).visit(keys, at.now, &mut effects, |entry, numbers| visit(entry, numbers, at));
         self.carry_out(keys, effects);
         result
     }

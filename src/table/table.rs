@@ -45,6 +45,8 @@ pub(crate) struct LockTable {
     /// How long due work may be left alone. `None` means for ever.
     takeover: Option<Duration>,
     timing: Arc<Timing>,
+    /// Notified when the last scope of an owner ends.
+    owner_ends: Weak<dyn OwnerEnds>,
     /// Since when something is due that the background task has not looked at, by the clock that no test pauses.
     unattended: Option<std::time::Instant>,
 }
@@ -81,12 +83,12 @@ impl LockEntry {
     }
 }
 
-fn position(keys: &Keys, session: &Weak<dyn OwnerEnds>) -> Position {
-    Position { session: session.clone(), name: keys.name.clone() }
-}
-
 impl LockTable {
-    pub(crate) fn new(timing: Arc<Timing>, takeover: Option<Duration>) -> LockTable {
+    pub(crate) fn new(
+        timing: Arc<Timing>,
+        takeover: Option<Duration>,
+        owner_ends: Weak<dyn OwnerEnds>,
+    ) -> LockTable {
         LockTable {
             entries: Vec::new(),
             vacant: Vec::new(),
@@ -99,8 +101,9 @@ impl LockTable {
             numbers: 0,
             closed: false,
             asleep: None,
-            timing,
             takeover,
+            timing,
+            owner_ends,
             unattended: None,
         }
     }
@@ -229,12 +232,11 @@ impl LockTable {
     pub(crate) fn visit<R>(
         &mut self,
         keys: &Arc<Keys>,
-        session: &Weak<dyn OwnerEnds>,
         now: Instant,
         effects: &mut VisitEffects,
         visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64) -> R,
     ) -> R {
-        let (slot, entry, numbers) = self.begin_visit(keys, session);
+        let (slot, entry, numbers) = self.begin_visit(keys);
         let result = visit(entry, &mut || {
             *numbers += 1;
             *numbers
@@ -246,11 +248,7 @@ impl LockTable {
     // The code around all visits exists once: a copy for each kind of visit would have to be fetched again for each of a call's
     // visits, which costs more than its work.
     #[inline(never)]
-    fn begin_visit(
-        &mut self,
-        keys: &Arc<Keys>,
-        session: &Weak<dyn OwnerEnds>,
-    ) -> (usize, &mut LockEntry, &mut u64) {
+    fn begin_visit(&mut self, keys: &Arc<Keys>) -> (usize, &mut LockEntry, &mut u64) {
         let known = keys.slot.get();
         let slot = match self.entries.get_mut(known) {
             Some(Some(entry)) if Arc::ptr_eq(&entry.keys, keys) => known,
@@ -259,10 +257,11 @@ impl LockTable {
                 entry.switch_handle(keys);
                 known
             }
-            _ => self.find(keys, session),
+            _ => self.find(keys),
         };
         let entry = self.entries[slot].get_or_insert_with(|| {
-            Box::new(LockEntry::new(keys.clone(), position(keys, session), self.timing.clone()))
+            let position = Position { session: self.owner_ends.clone(), name: keys.name.clone() };
+            Box::new(LockEntry::new(keys.clone(), position, self.timing.clone()))
         });
         entry.is_open = !self.closed;
         if entry.idle {
@@ -271,9 +270,9 @@ impl LockTable {
         (slot, entry, &mut self.numbers)
     }
 
-    /// Returns the place of an entry, which is made if there is none, for a handle that does not know it.
+    /// Returns the place of the entry of a handle that does not know it. The place is vacant if there is no entry yet.
     #[cold]
-    fn find(&mut self, keys: &Arc<Keys>, session: &Weak<dyn OwnerEnds>) -> usize {
+    fn find(&mut self, keys: &Arc<Keys>) -> usize {
         let known = self.places.get(&keys.name).copied();
         let slot = known.unwrap_or_else(|| {
             self.drop_idle();
@@ -284,12 +283,8 @@ impl LockTable {
             self.places.insert(keys.name.clone(), slot);
             slot
         });
-        match &mut self.entries[slot] {
-            Some(entry) => entry.switch_handle(keys),
-            vacant => {
-                *vacant =
-                    Some(Box::new(LockEntry::new(keys.clone(), position(keys, session), self.timing.clone())))
-            }
+        if let Some(entry) = &mut self.entries[slot] {
+            entry.switch_handle(keys);
         }
         keys.slot.set(slot);
         slot

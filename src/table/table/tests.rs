@@ -31,10 +31,14 @@ fn timing(now: Instant) -> Timing {
     }
 }
 
+fn table(timing: Timing) -> LockTable {
+    LockTable::new(timing.into(), None, Weak::<Nobody>::new())
+}
+
 /// In Redisson's naming, two names have one channel.
 #[test]
 fn a_channel_is_subscribed_to_until_no_lock_of_it_needs_it() {
-    let mut table = LockTable::new(timing(Instant::now()).into(), None);
+    let mut table = table(timing(Instant::now()));
     let [one, other] = ["x", "{x}"].map(|name| Keys::new("", name));
     assert_eq!(one.channel(), other.channel());
     assert!(table.subscribe(&one, true) && table.subscribe(&other, true));
@@ -49,7 +53,7 @@ fn a_channel_is_subscribed_to_until_no_lock_of_it_needs_it() {
 fn what_is_due_is_unattended_once_the_background_has_not_looked_for_so_long() {
     let (now, second) = (Instant::now(), Duration::from_secs(1));
     let is_unattended = |due, takeover| {
-        let mut table = LockTable::new(timing(now).into(), None);
+        let mut table = table(timing(now));
         table.agenda.insert(due, 0);
         table.is_unattended(takeover, now)
     };
@@ -62,13 +66,12 @@ fn what_is_due_is_unattended_once_the_background_has_not_looked_for_so_long() {
 #[test]
 fn entries_stay_for_their_handles_and_few_beside_them() {
     let now = Instant::now();
-    let nobody: Weak<dyn OwnerEnds> = Weak::<Nobody>::new();
-    let mut table = LockTable::new(timing(now).into(), None);
+    let mut table = table(timing(now));
     let take = |table: &mut LockTable, name: &str| {
         let keys = Arc::new(Keys::new("", name));
         let due = now + Duration::from_secs(1);
         let schedule = |entry: &mut LockEntry, _: &mut dyn FnMut() -> u64| entry.scheduled = Some(due);
-        table.visit(&keys, &nobody, now, &mut VisitEffects::default(), schedule);
+        table.visit(&keys, now, &mut VisitEffects::default(), schedule);
         // Noted by the visit.
         table.agenda.insert(due, keys.slot.get());
         keys
@@ -98,15 +101,14 @@ fn pairs_of_grants_and_releases_wake_the_background_once() {
     let now = Instant::now();
     let timing = timing(now);
     let lease = timing.lease;
-    let (mut table, keys) = (LockTable::new(timing.into(), None), Arc::new(Keys::new("", "stock")));
-    let nobody: Weak<dyn OwnerEnds> = Weak::<Nobody>::new();
+    let (mut table, keys) = (table(timing), Arc::new(Keys::new("", "stock")));
     table.due(now);
     let mut woken = 0;
     for round in 0..10 {
         let at = Moment { now: now + Duration::from_millis(round), slept: Duration::ZERO };
         let mut visit = |visit: &mut dyn FnMut(&mut LockEntry, &mut dyn FnMut() -> u64)| {
             let mut effects = VisitEffects::default();
-            table.visit(&keys, &nobody, at.now, &mut effects, visit);
+            table.visit(&keys, at.now, &mut effects, visit);
             woken += u32::from(effects.sooner);
         };
         let (mut pending, mut id, level, owner) = (None, 0, 1_000_000, Owner::new());
@@ -145,7 +147,7 @@ fn pairs_of_grants_and_releases_wake_the_background_once() {
             entry.conclude(&release, Ok(&Reply::Done), Spread::default(), at);
         };
         let mut effects = VisitEffects::default();
-        table.visit(&keys, &nobody, at.now, &mut effects, answered);
+        table.visit(&keys, at.now, &mut effects, answered);
         woken += u32::from(effects.sooner);
     }
     assert_eq!(woken, 1);
@@ -157,7 +159,7 @@ fn what_is_due_wakes_the_background_where_it_is_due_sooner_or_the_background_sle
     let begun = Instant::now();
     let at = |millis| begun + Duration::from_millis(millis);
     for (due, now, wakes) in [(9, 5, true), (10, 5, false), (11, 10, false), (10, 10, true), (11, 11, true)] {
-        let mut table = LockTable::new(timing(begun).into(), None);
+        let mut table = table(timing(begun));
         table.schedule(0, None, Some(at(10)), begun);
         table.due(begun);
         assert_eq!(table.schedule(1, None, Some(at(due)), at(now)), wakes, "{due} {now}");
@@ -171,13 +173,12 @@ fn the_answer_to_a_renewal_mostly_leaves_its_entry_where_it_is_in_the_agenda() {
     let now = Instant::now();
     let timing = timing(now);
     let lease = timing.lease;
-    let (mut table, keys) = (LockTable::new(timing.into(), None), Arc::new(Keys::new("", "stock")));
-    let nobody: Weak<dyn OwnerEnds> = Weak::<Nobody>::new();
+    let (mut table, keys) = (table(timing), Arc::new(Keys::new("", "stock")));
     type Visit<'a> = &'a mut dyn FnMut(&mut LockEntry, &mut dyn FnMut() -> u64, Moment);
     let mut visit = |now, visit: Visit<'_>| {
         let at = Moment { now, slept: Duration::ZERO };
         let mut effects = VisitEffects::default();
-        table.visit(&keys, &nobody, now, &mut effects, |entry, number| visit(entry, number, at));
+        table.visit(&keys, now, &mut effects, |entry, number| visit(entry, number, at));
         table.due(now);
         table.agenda.first()
     };
