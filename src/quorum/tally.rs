@@ -55,11 +55,6 @@ impl Verdict {
             self.result.map_err(|failure| Failure { error: failure.error.on(&keys.name), ..failure });
         self
     }
-
-    fn lacking(mut self, lacking: MasterSet) -> Verdict {
-        self.spread.lacking = lacking;
-        self
-    }
 }
 
 /// The votes on one command.
@@ -97,8 +92,8 @@ pub(super) struct Tally {
     failure: Option<Failure>,
     /// The tokens of the masters that granted.
     tokens: Vec<u64>,
-    /// What else a master answered to a release.
-    ended: Option<Reply>,
+    /// What else than `Done` a master answered that did as asked.
+    special: Option<Reply>,
     /// How many fields are in the line; 0 if this one is not among them.
     in_line: u32,
 }
@@ -128,7 +123,7 @@ impl Tally {
             deferral: None,
             failure: None,
             tokens: Vec::new(),
-            ended: None,
+            special: None,
             in_line: 0,
         }
     }
@@ -166,33 +161,20 @@ impl Tally {
                 self.done.insert(master);
                 self.longer = self.longer.max(Some((left, ends)));
             }
-            Ok(reply @ (Reply::Ended(_) | Reply::LeftToOthers(_))) => {
+            // Only a single master answers how many wait.
+            Ok(reply @ (Reply::Ended(_) | Reply::LeftToOthers(_) | Reply::Waiters(_))) => {
                 self.done.insert(master);
-                self.ended = Some(reply);
+                self.special = Some(reply);
             }
             Ok(Reply::Gone) if young => self.gone_young.insert(master),
             Ok(Reply::Gone) => self.gone.insert(master),
             Ok(Reply::Free) => self.free.insert(master),
-            Ok(Reply::Busy(ttl, holder)) => {
-                self.busy.insert(master);
-                self.ttls.push(ttl);
-                self.holders.extend(holder.map(|holder| *holder));
-            }
-            // Only a single master gives this answer.
-            Ok(reply @ Reply::Waiters(_)) => {
-                self.done.insert(master);
-                self.ended = Some(reply);
-            }
+            Ok(Reply::Busy(ttl, holder)) => self.refused(master, ttl, holder),
             Ok(Reply::InLine(ttl, holder, length)) => {
-                self.busy.insert(master);
-                self.ttls.push(ttl);
-                self.holders.push(*holder);
+                self.refused(master, ttl, Some(holder));
                 self.in_line = length;
             }
-            Ok(Reply::Nameless(ttl)) => {
-                self.busy.insert(master);
-                self.ttls.push(ttl);
-            }
+            Ok(Reply::Nameless(ttl)) => self.refused(master, ttl, None),
             Ok(reply @ (Reply::NotALock(_) | Reply::NotACounter(_))) => {
                 self.foreign.insert(master);
                 self.obstacle = Some(reply);
@@ -211,9 +193,18 @@ impl Tally {
         }
     }
 
+    fn refused(&mut self, master: usize, ttl: Duration, holder: Option<Box<Holder>>) {
+        self.busy.insert(master);
+        self.ttls.push(ttl);
+        self.holders.extend(holder.map(|holder| *holder));
+    }
+
     /// Returns the verdict as soon as it is certain. Later answers only make its spread smaller.
     pub(super) fn verdict(&self) -> Option<Verdict> {
         match self.rule {
+            Rule::IsHeld | Rule::HeldFor | Rule::Who if self.is_majority(self.free) => {
+                Some(self.with_reply(Reply::Free))
+            }
             Rule::Fresh => self.fresh(),
             Rule::Standing | Rule::Claim => self.standing(),
             Rule::End { repeated } => self.end(repeated),
@@ -223,13 +214,13 @@ impl Tally {
             Rule::IsHeld => self.is_held(),
             Rule::HeldFor => self.held_for(),
             Rule::Who => self.who(),
-            Rule::Waiters => self.ended.clone().map(|reply| self.with_reply(reply)),
+            Rule::Waiters => self.special.clone().map(|reply| self.with_reply(reply)),
         }
     }
 
     /// Returns the verdict once all have answered.
     pub(super) fn decided(&self) -> Verdict {
-        self.verdict().unwrap_or_else(|| Verdict { result: Err(self.undecided()), ..Verdict::DONE })
+        self.verdict().unwrap_or_else(|| self.undecided())
     }
 
     fn is_majority(&self, masters: MasterSet) -> bool {
@@ -245,11 +236,9 @@ impl Tally {
         if self.is_majority(self.done) {
             // Masters that failed are not included: they report when they are back.
             let lacking = self.barred.union(self.busy).without(self.unknown);
-            let mut verdict =
-                Verdict { token: self.token(), ..self.with_reply(Reply::Done) }.lacking(lacking);
-            verdict.spread.absent = lacking.union(self.failed).without(self.unknown);
-            verdict.spread.given_up = self.given_up();
-            return Some(verdict);
+            let absent = lacking.union(self.failed).without(self.unknown);
+            let spread = Spread { lacking, absent, ..self.spread() };
+            return Some(Verdict { spread, token: self.token(), ..self.with_reply(Reply::Done) });
         }
         if self.is_majority(self.done.union(self.pending)) {
             return None;
@@ -271,15 +260,8 @@ impl Tally {
                 (left, holder) => Ok(Reply::Busy(left, holder)),
             }
         };
-        let split = !self.done.is_empty();
-        let given_up = self.given_up();
-        let spread = Spread { remains, unanswered: self.pending, given_up, ..Spread::default() };
+        let (spread, split) = (Spread { remains, ..self.spread() }, !self.done.is_empty());
         Some(Verdict { result: refused, spread, split, token: None })
-    }
-
-    /// Returns the masters that gave no answer and may still run the command. A young master that granted has answered.
-    fn given_up(&self) -> MasterSet {
-        self.failed.within(self.unknown)
     }
 
     fn token(&self) -> Option<Token> {
@@ -295,25 +277,21 @@ impl Tally {
         if self.is_majority(stands) {
             let longer = self.longer.map_or(Reply::Done, |(left, ends)| Reply::Longer(left, ends));
             let deferral = self.deferral.clone().filter(|_| !self.is_majority(self.done));
-            let mut verdict = self.with_reply(deferral.unwrap_or(longer)).lacking(lacking);
-            verdict.spread.given_up = self.given_up();
-            return Some(verdict);
+            let spread = Spread { lacking, ..self.spread() };
+            return Some(Verdict { spread, ..self.with_reply(deferral.unwrap_or(longer)) });
         }
         if self.is_blocking(no) {
             // The fields on the other masters are no hold any more.
             let remains = MasterSet::first(self.masters).without(no);
-            let spread = Spread { remains, missing: no, given_up: self.given_up(), ..Spread::default() };
+            let spread = Spread { remains, missing: no, unanswered: MasterSet::NONE, ..self.spread() };
             return Some(Verdict { spread, ..self.with_reply(Reply::Gone) });
         }
         if self.is_majority(stands.union(self.pending)) || self.is_blocking(no.union(self.pending)) {
             return None;
         }
         // The field may be put on a young master that lacks it: that master has voted for nobody else.
-        let failure = self.undecided();
-        let lacking = self.gone_young;
-        let mut verdict = Verdict { result: Err(failure), ..self.with_reply(Reply::Done) }.lacking(lacking);
-        verdict.spread.given_up = self.given_up();
-        Some(verdict)
+        let spread = Spread { lacking: self.gone_young, ..self.spread() };
+        Some(Verdict { spread, ..self.undecided() })
     }
 
     fn end(&self, repeated: bool) -> Option<Verdict> {
@@ -322,7 +300,7 @@ impl Tally {
             (yes, no) = (yes.union(no), MasterSet::NONE);
         }
         if self.is_majority(yes) {
-            let reply = match &self.ended {
+            let reply = match &self.special {
                 _ if self.done.is_empty() => Reply::Gone,
                 // Each of several masters has its own subscribers.
                 Some(reply) if self.masters == 1 => reply.clone(),
@@ -333,11 +311,8 @@ impl Tally {
         if self.is_blocking(no) {
             return Some(self.ended(Reply::Gone));
         }
-        if self.is_majority(yes.union(self.pending)) || self.is_blocking(no.union(self.pending)) {
-            return None;
-        }
-        let failure = self.undecided();
-        Some(Verdict { result: Err(failure), ..self.with_reply(Reply::Done) })
+        let is_open = self.is_majority(yes.union(self.pending)) || self.is_blocking(no.union(self.pending));
+        (!is_open).then(|| self.undecided())
     }
 
     fn force(&self) -> Option<Verdict> {
@@ -346,44 +321,51 @@ impl Tally {
                 return Some(self.with_reply(reply));
             }
         }
-        self.looked(|this| if this.done.is_empty() { Reply::Free } else { Reply::Done })
+        self.looked(if self.done.is_empty() { Reply::Free } else { Reply::Done })
     }
 
     /// Decides once all masters have answered, if a majority gave an answer that counts.
-    fn looked(&self, reply: impl FnOnce(&Tally) -> Reply) -> Option<Verdict> {
+    fn looked(&self, reply: Reply) -> Option<Verdict> {
         if self.is_blocking(self.foreign) {
-            let reply = self.foreign_reply();
-            return Some(self.with_reply(reply));
+            return Some(self.with_reply(self.foreign_reply()));
         }
         if !self.pending.is_empty() {
             return None;
         }
-        if self.is_majority(self.done.union(self.free).union(self.busy)) {
-            return Some(self.with_reply(reply(self)));
-        }
-        let failure = self.undecided();
-        Some(Verdict { result: Err(failure), ..self.with_reply(Reply::Done) })
+        let counts = self.is_majority(self.done.union(self.free).union(self.busy));
+        Some(if counts { self.with_reply(reply) } else { self.undecided() })
     }
 
     fn with_reply(&self, reply: Reply) -> Verdict {
-        let spread = Spread { unanswered: self.pending, ..Spread::default() };
-        Verdict { result: Ok(reply), spread, split: false, token: None }
+        Verdict { result: Ok(reply), spread: self.spread(), split: false, token: None }
+    }
+
+    /// Returns the verdict that there is no majority.
+    fn undecided(&self) -> Verdict {
+        let ran = self.masters > self.failed.len() || !self.unknown.is_empty();
+        let outcome = if ran { Outcome::Unknown } else { Outcome::NotRun };
+        Verdict { result: Err(Failure { outcome, error: self.error() }), ..self.with_reply(Reply::Done) }
+    }
+
+    /// Returns the part of the spread that no verdict decides.
+    fn spread(&self) -> Spread {
+        let given_up = match self.rule {
+            // Masters that gave no answer and may still run the command. A young master that granted has answered.
+            Rule::Fresh | Rule::Standing | Rule::Claim => self.failed.within(self.unknown),
+            _ => MasterSet::NONE,
+        };
+        Spread { unanswered: self.pending, given_up, ..Spread::NONE }
     }
 
     /// Returns the verdict on the end of a hold. Masters that did not confirm it may still have the field.
     fn ended(&self, reply: Reply) -> Verdict {
         let missing = self.gone.union(self.gone_young);
-        let spread = Spread { remains: self.failed, unanswered: self.pending, missing, ..Spread::default() };
+        let spread = Spread { remains: self.failed, missing, ..self.spread() };
         Verdict { spread, ..self.with_reply(reply) }
     }
 
     fn foreign_reply(&self) -> Reply {
         self.obstacle.clone().unwrap_or_else(|| Reply::NotALock("something else".to_owned()))
-    }
-
-    fn undecided(&self) -> Failure {
-        let ran = self.masters > self.failed.len() || !self.unknown.is_empty();
-        Failure { outcome: if ran { Outcome::Unknown } else { Outcome::NotRun }, error: self.error() }
     }
 
     /// Returns the last failure, with how many masters answered and failed. If none failed, it says why there is no majority.

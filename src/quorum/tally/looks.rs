@@ -17,40 +17,31 @@ fn is_same(earliest: Duration, latest: Duration) -> bool {
 impl Tally {
     /// Decides by a majority whether the lock is held. Another rule decides how long it stays held.
     pub(super) fn is_held(&self) -> Option<Verdict> {
-        if self.is_majority(self.free) {
-            return Some(self.with_reply(Reply::Free));
-        }
         let reply = Reply::busy(self.latest(self.free).unwrap_or_default());
         if self.is_majority(self.busy) {
             return Some(self.with_reply(reply));
         }
-        self.looked(|_| reply)
+        self.looked(reply)
     }
 
     /// Decides for how long the lock is held, once the answers still to come can hardly change it. Without waiting for them: 1. A
     /// holds n1 and n2 for 20 s, and n3 has a foreign field for 600 s. 2. n1 and n3 answer first. 3. 600 s are reported, although n1 and
     /// n2 may be free after 20 s.
     pub(super) fn held_for(&self) -> Option<Verdict> {
-        if self.is_majority(self.free) {
-            return Some(self.with_reply(Reply::Free));
-        }
         match (self.earliest(self.free), self.latest(self.free)) {
             (Some(earliest), Some(latest)) if is_same(earliest, latest) => {
                 Some(self.with_reply(Reply::busy(latest)))
             }
-            (_, latest) => self.looked(|_| Reply::busy(latest.unwrap_or_default())),
+            (_, latest) => self.looked(Reply::busy(latest.unwrap_or_default())),
         }
     }
 
     /// Decides whose hold it is. A field of a minority is no hold: if no field has a majority, the lock may be refused to others and
     /// still be nobody's.
     pub(super) fn who(&self) -> Option<Verdict> {
-        if self.is_majority(self.free) {
-            return Some(self.with_reply(Reply::Free));
-        }
         match self.holder() {
             Some(holder) => Some(self.with_reply(Reply::held_by(holder))),
-            None => self.looked(|_| Reply::Free),
+            None => self.looked(Reply::Free),
         }
     }
 
