@@ -82,10 +82,6 @@ pub(super) enum HeadCheck {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ambiguous;
 
-/// How many requests each tree has.
-#[derive(Debug, Default)]
-struct WaitersPerTree(HashMap<OwnerId, u32>);
-
 /// The requests under way, by time of arrival. An idle lock has none: its queue is one pointer then, and its memory goes to the
 /// next lock that needs it.
 #[derive(Debug, Default)]
@@ -96,8 +92,8 @@ struct Waiters {
     requests: VecDeque<Waiter>,
     /// Owners that were seen to ask from two branches at once.
     known_branches: Vec<Owner>,
-    /// The counts by tree, if there are many requests.
-    waiters_per_tree: Option<Box<WaitersPerTree>>,
+    /// How many requests each tree has. Empty as long as there are few requests.
+    per_tree: HashMap<OwnerId, u32>,
     /// The wakers of those who wait until no command of the hold is under way.
     command_waiters: Vec<Waker>,
     /// When the log reports one of the requests, or earlier: the one that this was set for may have left.
@@ -326,10 +322,11 @@ impl Queue {
     pub(super) fn concerns(&self, owner: &Owner) -> bool {
         let Some(waiters) = &self.0 else { return false };
         let tree = owner.tree();
-        let counted =
-            waiters.waiters_per_tree.as_ref().map(|waiters_per_tree| waiters_per_tree.0.contains_key(&tree));
-        let waits = || waiters.requests.iter().any(|request| request.owner.tree() == tree);
-        !waiters.known_branches.is_empty() || counted.unwrap_or_else(waits)
+        let waits = match waiters.per_tree.is_empty() {
+            true => waiters.requests.iter().any(|request| request.owner.tree() == tree),
+            false => waiters.per_tree.contains_key(&tree),
+        };
+        waits || !waiters.known_branches.is_empty()
     }
 
     /// Marks the bare requests of this owner as branches.
@@ -439,8 +436,13 @@ impl Default for Waiters {
     fn default() -> Waiters {
         // Mostly there is one request: a deque that grows by itself begins with room for four.
         let requests = VecDeque::with_capacity(1);
-        let (known_branches, command_waiters) = (Vec::new(), Vec::new());
-        Waiters { requests, known_branches, waiters_per_tree: None, command_waiters, report_at: None }
+        Waiters {
+            requests,
+            known_branches: Vec::new(),
+            per_tree: HashMap::new(),
+            command_waiters: Vec::new(),
+            report_at: None,
+        }
     }
 }
 
@@ -471,27 +473,21 @@ impl Waiters {
                 self.note_branch(&request.owner);
             }
         }
-        self.count(&request.owner);
+        // A request that passes to an heir stays in its tree.
+        if !self.per_tree.is_empty() {
+            *self.per_tree.entry(request.owner.tree()).or_default() += 1;
+        }
         self.requests.push_back(request);
+        if self.per_tree.is_empty() && self.requests.len() > MANY {
+            for request in &self.requests {
+                *self.per_tree.entry(request.owner.tree()).or_default() += 1;
+            }
+        }
         Ok(())
     }
 
     fn may_have_kin(&self, owner: &Owner) -> bool {
-        self.waiters_per_tree
-            .as_ref()
-            .is_none_or(|waiters_per_tree| waiters_per_tree.0.contains_key(&owner.tree()))
-    }
-
-    /// Counts one more request of this owner. A request that passes to an heir stays in its tree.
-    fn count(&mut self, owner: &Owner) {
-        if self.waiters_per_tree.is_none() && self.requests.len() >= MANY {
-            let mut waiters_per_tree = Box::<WaitersPerTree>::default();
-            self.requests.iter().for_each(|request| waiters_per_tree.count(&request.owner));
-            self.waiters_per_tree = Some(waiters_per_tree);
-        }
-        if let Some(waiters_per_tree) = &mut self.waiters_per_tree {
-            waiters_per_tree.count(owner);
-        }
+        self.per_tree.is_empty() || self.per_tree.contains_key(&owner.tree())
     }
 
     fn bare<'a>(&'a mut self, owner: &'a Owner) -> impl Iterator<Item = &'a mut Waiter> {
@@ -508,30 +504,17 @@ impl Waiters {
     fn leave(&mut self, id: u64) -> Option<Waiter> {
         let at = self.index_of(id)?;
         let request = self.requests.remove(at)?;
-        if let Some(waiters_per_tree) = &mut self.waiters_per_tree {
-            waiters_per_tree.discount(&request.owner);
+        let tree = request.owner.tree();
+        if let Some(count) = self.per_tree.get_mut(&tree) {
+            *count -= 1;
+            if *count == 0 {
+                self.per_tree.remove(&tree);
+            }
         }
-        self.waiters_per_tree.take_if(|waiters_per_tree| waiters_per_tree.0.is_empty());
         if self.requests.is_empty() {
             self.report_at = None;
         }
         Some(request)
-    }
-}
-
-impl WaitersPerTree {
-    fn count(&mut self, owner: &Owner) {
-        *self.0.entry(owner.tree()).or_default() += 1;
-    }
-
-    fn discount(&mut self, owner: &Owner) {
-        let tree = owner.tree();
-        if let Some(count) = self.0.get_mut(&tree) {
-            *count -= 1;
-            if *count == 0 {
-                self.0.remove(&tree);
-            }
-        }
     }
 }
 

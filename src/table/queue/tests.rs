@@ -200,10 +200,7 @@ fn requests_of_a_tree_are_found_among_many_until_the_last_of_them_goes() {
     }
     assert!(!queue.may_have_kin(&tree));
     (0..2 * MANY as u64).for_each(|id| drop(queue.leave(id)));
-    assert!(
-        queue.0.is_some_and(|waiters| waiters.waiters_per_tree.is_none()),
-        "few are looked at one by one"
-    );
+    assert!(queue.0.is_some_and(|waiters| waiters.per_tree.is_empty()), "few are looked at one by one");
 }
 
 #[test]
