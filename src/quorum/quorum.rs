@@ -71,8 +71,8 @@ impl Quorum {
                 }
             }
             let pending = attempts.iter().flatten().count();
-            let is_majority = |count: usize| 2 * count > self.masters.len();
-            if is_majority(there) || !is_majority(there + pending) { Poll::Ready(()) } else { Poll::Pending }
+            let is_certain = self.is_majority(there) || !self.is_majority(there + pending);
+            if is_certain { Poll::Ready(()) } else { Poll::Pending }
         })
         .await
     }
@@ -114,6 +114,10 @@ impl Quorum {
         self.probation.is_some_and(|probation| self.masters[index].is_younger_than(probation))
     }
 
+    fn is_majority(&self, count: usize) -> bool {
+        2 * count > self.masters.len()
+    }
+
     /// Returns the number of masters.
     pub(crate) fn size(&self) -> usize {
         self.masters.len()
@@ -129,7 +133,7 @@ impl Quorum {
     /// a new connection reports it.
     pub(crate) fn is_connected(&self, keys: &Keys) -> bool {
         let connected = self.masters.iter().filter(|master| master.is_connected(keys)).count();
-        2 * connected > self.masters.len()
+        self.is_majority(connected)
     }
 
     /// Sends one command of a hold to all masters that it is meant for, and returns as soon as the verdict is certain.
@@ -198,15 +202,14 @@ impl Quorum {
     }
 
     async fn put(&self, rule: Rule, masters: MasterSet, call: &Call) -> (Verdict, Stragglers) {
-        // Boxed: otherwise the future of each call would be as large as the one for several masters.
-        let [master] = &*self.masters else {
-            return Box::pin(self.put_to_all(rule, masters, call, None)).await;
-        };
-        if !masters.contains(0) || (rule == Rule::Fresh && self.is_young(0)) {
-            return Box::pin(self.put_to_all(rule, masters, call, None)).await;
+        match &*self.masters {
+            [master] if masters.contains(0) && !(rule == Rule::Fresh && self.is_young(0)) => {
+                let answer = run(master, call, self.is_copied()).await;
+                (self.of_one(rule, call, answer), Stragglers(Vec::new()))
+            }
+            // Boxed: otherwise the future of each call would be as large as the one for several masters.
+            _ => Box::pin(self.put_to_all(rule, masters, call, None)).await,
         }
-        let answer = run(master, call, self.is_copied()).await;
-        (self.of_one(rule, call, answer), Stragglers(Vec::new()))
     }
 
     /// Returns what the answer of the only master means. If it did as asked, no votes are counted, since nobody else is waited for.

@@ -347,10 +347,7 @@ impl LockEntry {
 
     /// Makes the request ask again then, whatever messages come in between.
     pub(crate) fn pause_request(&mut self, id: u64, until: Instant) {
-        if let Some(request) = self.queue.get_mut(id) {
-            request.again = false;
-            request.phase = WaiterState::Pausing { until };
-        }
+        self.set_phase(id, WaiterState::Pausing { until });
     }
 
     /// Makes the request ask again then, or at once if something happened while it asked.

@@ -6,6 +6,7 @@ use std::task::Waker;
 
 use tokio::time::Instant;
 
+use crate::base::Stamp;
 use crate::owner::{Owner, Position};
 use crate::table::effects::Out;
 use crate::table::handed_over::HandedOver;
@@ -37,9 +38,8 @@ pub(crate) struct LockEntry {
     /// does not mention the line, which would cost all those who never wait: once it is refused and subscribed, it asks again. A
     /// request of a subscribed entry always enters the line, since nothing else would wake it.
     pub(super) contended: bool,
-    /// Until then the lock is left to clients that don't know the line. It is kept when nothing else is left of the entry. Boxed,
-    /// since it is rare.
-    pub(super) left_until: Option<Box<Instant>>,
+    /// Until then the lock is left to clients that don't know the line. It is kept when nothing else is left of the entry.
+    pub(super) left_until: Option<Stamp>,
     /// Who had the lock when the masters last refused it.
     pub(super) seen: Seen,
     /// Holds that belong to another process now, as far as this one knows.

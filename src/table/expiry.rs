@@ -17,16 +17,15 @@ use crate::wire::{Action, Pending};
 impl LockEntry {
     /// Declares a hold lost. Requests that would have entered it end with it. `ends_key`: this client ends the key.
     pub(super) fn lose(&mut self, id: u64, loss: Loss, ends_key: bool, now: Instant) {
-        let Some(at) = self.holds.iter().position(|hold| hold.id == id) else { return };
-        if !self.holds[at].levels.is_empty() {
-            for request in self.queue.iter_mut().filter(|request| is_of_tree(request, &self.holds[at])) {
+        let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) else { return };
+        if !hold.levels.is_empty() {
+            for request in self.queue.iter_mut().filter(|request| is_of_tree(request, hold)) {
                 request.lost.get_or_insert(loss);
                 self.out.wake(request.wake(now));
             }
-        }
-        let hold = &mut self.holds[at];
-        if !hold.levels.is_empty() && hold.loss().is_none() {
-            self.out.measure(Sample::Ended(now.saturating_duration_since(hold.since)));
+            if hold.loss().is_none() {
+                self.out.measure(Sample::Ended(now.saturating_duration_since(hold.since)));
+            }
         }
         let fixed = hold.levels.iter().all(|level| !level.watched);
         let signals = hold.lose(loss, ends_key, now);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::base::{MasterSet, after};
+use crate::base::{MasterSet, Stamp, after};
 use crate::table::admission::AcquireParams;
 use crate::table::entry::LockEntry;
 use crate::table::hold::Hold;
@@ -164,13 +164,13 @@ impl LockEntry {
     /// time. Otherwise the next request of this process would always be there before them. It also comes after the first of the
     /// line, which asks at the end of that time.
     pub(super) fn leaves_it_to_others(&mut self, time: Duration, now: Instant) {
-        self.left_until = Some(Box::new(after(now, past(time) + AFTER_THE_FIRST)));
+        self.left_until = Some(after(now, past(time) + AFTER_THE_FIRST).into());
     }
 
     /// Returns until when a request of this process leaves the lock to others.
     pub(super) fn left_to_others_until(&mut self, now: Instant) -> Option<Instant> {
-        self.left_until.take_if(|until| **until <= now);
-        self.left_until.as_deref().copied().filter(|_| !self.is_in_line())
+        self.left_until.take_if(|until| until.at() <= now);
+        self.left_until.map(Stamp::at).filter(|_| !self.is_in_line())
     }
 
     /// Called for a message on the lock's channel: the lock is free, and left to clients that do not know the line.

@@ -84,8 +84,8 @@ impl Orphans {
     }
 
     pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut Hold> {
+        self.tidy();
         let left = self.0.as_mut()?;
-        left.tidy();
         let orphan = left.holds.get_mut(&id)?;
         left.lent = Some(id);
         Some(&mut orphan.hold)
@@ -93,13 +93,17 @@ impl Orphans {
 
     /// Looks at the orphan that was lent out.
     pub(super) fn tidy(&mut self) {
-        if let Some(left) = &mut self.0 {
-            left.tidy();
+        if let Some(left) = &mut self.0
+            && let Some(id) = left.lent.take()
+        {
+            left.note(id);
         }
     }
 
     pub(super) fn due(&self) -> Option<Instant> {
-        self.0.as_ref()?.due()
+        let left = self.0.as_ref()?;
+        let (first, _) = left.dues.first()?;
+        Some(left.rests_until.map_or(*first, |rests_until| rests_until.max(*first)))
     }
 
     /// Returns the commands that have to be sent now. Forgets fields that the masters have dropped by themselves.
@@ -109,7 +113,25 @@ impl Orphans {
         away: MasterSet,
         numbers: &mut dyn FnMut() -> u64,
     ) -> Vec<Pending> {
-        self.0.as_mut().map_or_else(Vec::new, |left| left.check(now, away, numbers))
+        self.tidy();
+        let mut commands = Vec::new();
+        let is_due = self.due().is_some_and(|due| due <= now);
+        let Some(left) = self.0.as_mut().filter(|_| is_due) else { return commands };
+        left.rests_until = Some(after(now, REST));
+        let due: Vec<u64> = left.dues.range(..=(now, u64::MAX)).map(|(_, id)| *id).collect();
+        for id in due {
+            let Some(Orphan { hold, .. }) = left.holds.get_mut(&id) else { continue };
+            if hold.gone_by <= now {
+                // Every master that still had it has dropped it by now.
+                hold.copies.set_spread(Spread::NONE);
+            }
+            if hold.copies.spread.remains.without(away).is_empty() && hold.next_action().is_some() {
+                hold.failed(now);
+            }
+            commands.extend(hold.due_command(now, false, numbers));
+            left.note(id);
+        }
+        commands
     }
 
     /// Called when this master has a connection again: the orphans that it may have wait no longer.
@@ -127,12 +149,6 @@ impl Orphans {
 }
 
 impl Left {
-    fn tidy(&mut self) {
-        if let Some(id) = self.lent.take() {
-            self.note(id);
-        }
-    }
-
     fn note(&mut self, id: u64) {
         let Some(orphan) = self.holds.get_mut(&id) else { return };
         let over = orphan.hold.is_over();
@@ -147,33 +163,5 @@ impl Left {
         if !over {
             self.dues.insert((due, id));
         }
-    }
-
-    fn due(&self) -> Option<Instant> {
-        let (first, _) = self.dues.first()?;
-        Some(self.rests_until.map_or(*first, |rests_until| rests_until.max(*first)))
-    }
-
-    fn check(&mut self, now: Instant, away: MasterSet, numbers: &mut dyn FnMut() -> u64) -> Vec<Pending> {
-        self.tidy();
-        let mut commands = Vec::new();
-        if self.due().is_none_or(|due| now < due) {
-            return commands;
-        }
-        self.rests_until = Some(after(now, REST));
-        let due: Vec<u64> = self.dues.range(..=(now, u64::MAX)).map(|(_, id)| *id).collect();
-        for id in due {
-            let Some(Orphan { hold, .. }) = self.holds.get_mut(&id) else { continue };
-            if hold.gone_by <= now {
-                // Every master that still had it has dropped it by now.
-                hold.copies.set_spread(Spread::NONE);
-            }
-            if hold.copies.spread.remains.without(away).is_empty() && hold.next_action().is_some() {
-                hold.failed(now);
-            }
-            commands.extend(hold.due_command(now, false, numbers));
-            self.note(id);
-        }
-        commands
     }
 }
