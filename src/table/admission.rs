@@ -330,7 +330,7 @@ impl LockEntry {
 
     /// Called when the acquire was answered "busy": the request sleeps until then, unless something happened in the meantime.
     pub(crate) fn refused(&mut self, id: u64, pause: Pause) {
-        let missed = self.subscription.take_missed();
+        let missed = self.subscription.as_mut().is_some_and(|subscription| subscription.take_missed());
         match pause {
             // Whoever settles a split vote publishes: all would ask again in step.
             Pause::Polling(until) => self.pause_request(id, until),
@@ -342,7 +342,7 @@ impl LockEntry {
 
     /// Returns whether the votes on the previous attempt were split, which its verdict did not show. It returns true once.
     pub(crate) fn was_split(&mut self) -> bool {
-        self.subscription.asked().is_some_and(|asked| std::mem::take(&mut asked.split))
+        self.subscription.as_mut().is_some_and(|subscription| std::mem::take(&mut subscription.split))
     }
 
     /// Makes the request ask again then, whatever messages come in between.

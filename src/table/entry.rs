@@ -29,7 +29,8 @@ pub(crate) struct LockEntry {
     pub(crate) holds: Vec<Hold>,
     pub(crate) orphans: Orphans,
     pub(super) queue: Queue,
-    pub(super) subscription: Subscription,
+    /// `None` if it is not requested. Boxed, since mostly nobody waits.
+    pub(super) subscription: Option<Box<Subscription>>,
     /// How many clients were notified of this process's last release, and have not had the lock since as far as it knows. Only after
     /// a release that lets others go first.
     pub(super) others_due: u32,
@@ -64,7 +65,7 @@ impl LockEntry {
             holds: Vec::with_capacity(1),
             orphans: Orphans::default(),
             queue: Queue::default(),
-            subscription: Subscription::default(),
+            subscription: None,
             others_due: 0,
             contended: false,
             left_until: None,
@@ -101,7 +102,7 @@ impl LockEntry {
         self.holds.is_empty()
             && self.orphans.is_empty()
             && self.queue.is_empty()
-            && self.subscription.is_off()
+            && self.subscription.is_none()
     }
 
     pub(crate) fn hold(&mut self, id: u64) -> Option<&mut Hold> {

@@ -233,7 +233,8 @@ impl LockEntry {
     pub(super) fn due(&self, renews: bool) -> Option<Instant> {
         let waiting = self.queue.len();
         let holds = self.holds.iter().filter_map(|hold| hold.due(renews, waiting));
-        let ends = self.subscription.ends_at().filter(|_| waiting == 0);
+        let ends =
+            self.subscription.as_ref().filter(|_| waiting == 0).and_then(|subscription| subscription.ends_at);
         let due = holds.chain(self.orphans.due()).chain(self.queue.report_at()).chain(ends).min();
         // A head that is alone in its line keeps nobody waiting.
         if waiting < 2 {

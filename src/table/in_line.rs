@@ -123,15 +123,15 @@ impl LockEntry {
     /// Called when hints about this lock, which have a channel of their own, begin or cease to reach this process. The channel of
     /// the lock's releases is confirmed after it, and the head asks then.
     pub(crate) fn hints_of_lock(&mut self, on: bool, now: Instant) {
-        let Some(asked) = self.subscription.asked() else { return };
-        if std::mem::replace(&mut asked.hints, on) != on && !asked.confirmed.is_empty() {
+        let Some(subscription) = &mut self.subscription else { return };
+        if std::mem::replace(&mut subscription.hints, on) != on && !subscription.confirmed.is_empty() {
             self.hints_begin(now);
         }
     }
 
     /// Returns whether hints about this lock, which have a channel of their own, reach this process.
     pub(crate) fn gets_hints(&self) -> bool {
-        self.subscription.gets_hints()
+        self.subscription.as_ref().is_some_and(|subscription| subscription.hints)
     }
 
     /// Called when a hint came: see [`Hint`]. It decides nothing.

@@ -11,32 +11,35 @@ use crate::wire::Pending;
 
 impl LockEntry {
     pub(crate) fn is_subscribed(&self) -> bool {
-        !self.subscription.confirmed().is_empty()
+        self.subscription.as_ref().is_some_and(|subscription| !subscription.confirmed.is_empty())
+    }
+
+    /// Returns the subscription if this master's messages arrive.
+    fn subscription_by(&mut self, master: usize) -> Option<&mut Subscription> {
+        self.subscription.as_deref_mut().filter(|subscription| subscription.confirmed.contains(master))
     }
 
     /// Returns whether the subscription has to begin or to end: it is wanted while a stranger waits.
     pub(super) fn subscription_change(&mut self, now: Instant) -> Option<bool> {
-        if self.queue.is_empty() && self.subscription.is_off() {
+        if self.queue.is_empty() && self.subscription.is_none() {
             return None;
         }
         // A request that asks does not wait yet, and most of those that ask once never wait.
         let behind = |front: &Waiter| self.live().is_some() && front.phase == WaiterState::Waiting;
         let waits = self.outer_front().is_some_and(|front| front.is_asleep() || behind(front));
-        match (self.subscription.is_off(), waits) {
-            (true, true) => {
-                self.subscription.begin();
-                Some(true)
-            }
-            (false, true) => {
-                self.subscription.is_needed();
-                None
-            }
-            (false, false) if self.queue.is_empty() && !(self.is_open && self.subscription.lingers(now)) => {
-                self.subscription = Subscription::default();
-                Some(false)
-            }
-            _ => None,
+        let Some(subscription) = &mut self.subscription else {
+            self.subscription = waits.then(Box::default);
+            return waits.then_some(true);
+        };
+        if waits {
+            subscription.ends_at = None;
+            return None;
         }
+        if !self.queue.is_empty() || self.is_open && subscription.lingers(now) {
+            return None;
+        }
+        self.subscription = None;
+        Some(false)
     }
 
     /// Called when a master has confirmed the subscription. Messages that were published before did not arrive, so the head asks
@@ -44,10 +47,10 @@ impl LockEntry {
     /// confirms, and the head asks and sleeps. 3. The lock is released, and n2 and n3 publish it. 4. They confirm. Nobody would
     /// wake the head.
     pub(crate) fn subscribed(&mut self, master: usize, at: Moment) {
-        let Some(asked) = self.subscription.asked() else { return };
-        let before = asked.confirmed.len();
-        asked.confirmed.insert(master);
-        let (confirmed, enough) = (asked.confirmed.len(), self.timing.masters.div_ceil(2));
+        let Some(subscription) = &mut self.subscription else { return };
+        let before = subscription.confirmed.len();
+        subscription.confirmed.insert(master);
+        let (confirmed, enough) = (subscription.confirmed.len(), self.timing.masters.div_ceil(2));
         if confirmed > before && (before == 0 || confirmed == enough) {
             if self.is_in_line() {
                 return self.asks_by(after(at.now, UNHEARD), at.now);
@@ -58,10 +61,10 @@ impl LockEntry {
 
     /// Called when the subscription is lost or refused: messages may have been missed.
     pub(crate) fn unsubscribed(&mut self, master: usize, at: Moment) {
-        let Some(asked) = self.subscription.of(master) else { return };
-        asked.confirmed.remove(master);
-        asked.reported.remove(master);
-        if let Some(echoes) = asked.echoes.get_mut(master) {
+        let Some(subscription) = self.subscription_by(master) else { return };
+        subscription.confirmed.remove(master);
+        subscription.reported.remove(master);
+        if let Some(echoes) = subscription.echoes.get_mut(master) {
             *echoes = 0;
         }
         self.head_asks_once_more(at.now);
@@ -70,16 +73,16 @@ impl LockEntry {
     /// Called for a message on the lock's channel: somebody released the lock, or forced it open.
     pub(crate) fn message(&mut self, master: usize, now: Instant) {
         let asks = self.outer_front().is_some_and(|front| front.phase == WaiterState::Asking);
-        let Some(asked) = self.subscription.of(master) else { return };
-        let echo =
-            asked.echoes.get_mut(master).filter(|echoes| **echoes > 0).map(|echoes| *echoes -= 1).is_some();
-        if !asked.reported.is_empty() && !asked.reported.contains(master) {
+        let Some(subscription) = self.subscription_by(master) else { return };
+        let echoes = subscription.echoes.get_mut(master).filter(|echoes| **echoes > 0);
+        let echo = echoes.map(|echoes| *echoes -= 1).is_some();
+        if !subscription.reported.is_empty() && !subscription.reported.contains(master) {
             // A release that is reported by one master after the other wakes only once.
-            asked.reported.insert(master);
-            asked.missed |= asks;
+            subscription.reported.insert(master);
+            subscription.missed |= asks;
             return;
         }
-        asked.reported = MasterSet::one(master);
+        subscription.reported = MasterSet::one(master);
         if echo {
             return self.head_asks_once_more(now);
         }
@@ -93,8 +96,10 @@ impl LockEntry {
 
     /// Called when a release is sent: its messages will come back to this process, and are no news.
     pub(super) fn expect_echoes(&mut self, pending: &Pending) {
-        if pending.is_end() {
-            self.subscription.count_echoes(pending.masters, |echoes| *echoes += 1);
+        if pending.is_end()
+            && let Some(subscription) = &mut self.subscription
+        {
+            subscription.count_echoes(pending.masters, |echoes| *echoes += 1);
         }
     }
 
@@ -108,6 +113,8 @@ impl LockEntry {
 
     /// Expects no echo of a release from these masters, which have not run it.
     pub(super) fn expect_no_echo_of(&mut self, masters: MasterSet) {
-        self.subscription.count_echoes(masters, |echoes| *echoes = echoes.saturating_sub(1));
+        if let Some(subscription) = &mut self.subscription {
+            subscription.count_echoes(masters, |echoes| *echoes = echoes.saturating_sub(1));
+        }
     }
 }

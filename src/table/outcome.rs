@@ -392,8 +392,8 @@ impl LockEntry {
         if silent {
             self.expect_no_echo_of(MasterSet::one(master));
         }
-        if in_vain && let Some(asked) = self.subscription.asked() {
-            asked.split = true;
+        if in_vain && let Some(subscription) = &mut self.subscription {
+            subscription.split = true;
         }
         self.sweep(now);
     }

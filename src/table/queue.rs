@@ -308,8 +308,30 @@ impl Queue {
     /// A call chain never has two bare requests of one owner under way at once, so two of them prove branches, which queue.
     /// A bare request that begins after the proof while its owner holds may be nested in that hold, and must not wait, or
     /// be a branch, and must not enter: the two look the same.
-    pub(super) fn enter(&mut self, request: Waiter, holds: bool) -> Result<(), Ambiguous> {
-        self.0.get_or_insert_default().enter(request, holds)
+    pub(super) fn enter(&mut self, mut request: Waiter, holds: bool) -> Result<(), Ambiguous> {
+        let waiters = self.0.get_or_insert_default();
+        if request.bare {
+            if waiters.known_branches.contains(&request.owner) {
+                if holds {
+                    return Err(Ambiguous);
+                }
+                request.branch = true;
+            } else if waiters.may_have_kin(&request.owner) && waiters.bare(&request.owner).next().is_some() {
+                request.branch = true;
+                waiters.note_branch(&request.owner);
+            }
+        }
+        // A request that passes to an heir stays in its tree.
+        if !waiters.per_tree.is_empty() {
+            *waiters.per_tree.entry(request.owner.tree()).or_default() += 1;
+        }
+        waiters.requests.push_back(request);
+        if waiters.per_tree.is_empty() && waiters.requests.len() > MANY {
+            for request in &waiters.requests {
+                *waiters.per_tree.entry(request.owner.tree()).or_default() += 1;
+            }
+        }
+        Ok(())
     }
 
     /// Returns whether there may be requests of this owner's tree.
@@ -363,7 +385,20 @@ impl Queue {
 
     /// Removes a request.
     pub(super) fn leave(&mut self, id: u64) -> Option<Waiter> {
-        self.0.as_mut()?.leave(id)
+        let waiters = self.0.as_mut()?;
+        let at = waiters.index_of(id)?;
+        let request = waiters.requests.remove(at)?;
+        let tree = request.owner.tree();
+        if let Some(count) = waiters.per_tree.get_mut(&tree) {
+            *count -= 1;
+            if *count == 0 {
+                waiters.per_tree.remove(&tree);
+            }
+        }
+        if waiters.requests.is_empty() {
+            waiters.report_at = None;
+        }
+        Some(request)
     }
 
     /// Forgets proofs. A proof is kept until its owner has neither a hold nor a request here.
@@ -461,31 +496,6 @@ impl Waiters {
         self.requests.binary_search_by_key(&id, |request| request.id).ok()
     }
 
-    fn enter(&mut self, mut request: Waiter, holds: bool) -> Result<(), Ambiguous> {
-        if request.bare {
-            if self.known_branches.contains(&request.owner) {
-                if holds {
-                    return Err(Ambiguous);
-                }
-                request.branch = true;
-            } else if self.may_have_kin(&request.owner) && self.bare(&request.owner).next().is_some() {
-                request.branch = true;
-                self.note_branch(&request.owner);
-            }
-        }
-        // A request that passes to an heir stays in its tree.
-        if !self.per_tree.is_empty() {
-            *self.per_tree.entry(request.owner.tree()).or_default() += 1;
-        }
-        self.requests.push_back(request);
-        if self.per_tree.is_empty() && self.requests.len() > MANY {
-            for request in &self.requests {
-                *self.per_tree.entry(request.owner.tree()).or_default() += 1;
-            }
-        }
-        Ok(())
-    }
-
     fn may_have_kin(&self, owner: &Owner) -> bool {
         self.per_tree.is_empty() || self.per_tree.contains_key(&owner.tree())
     }
@@ -499,22 +509,6 @@ impl Waiters {
         if !self.known_branches.contains(owner) {
             self.known_branches.push(owner.clone());
         }
-    }
-
-    fn leave(&mut self, id: u64) -> Option<Waiter> {
-        let at = self.index_of(id)?;
-        let request = self.requests.remove(at)?;
-        let tree = request.owner.tree();
-        if let Some(count) = self.per_tree.get_mut(&tree) {
-            *count -= 1;
-            if *count == 0 {
-                self.per_tree.remove(&tree);
-            }
-        }
-        if self.requests.is_empty() {
-            self.report_at = None;
-        }
-        Some(request)
     }
 }
 

@@ -126,7 +126,8 @@ fn a_head_that_was_notified_of_a_release_while_it_asked_sleeps_for_a_short_time(
         let mut world = World::new(1);
         let id = world.asks(&Owner::new(), true);
         let pending = world.askers[0].asking.take().unwrap();
-        world.entry.subscription = Subscription::by(MasterSet::first(3)).reported(MasterSet::one(0));
+        world.entry.subscription = Subscription::by(MasterSet::first(3));
+        world.entry.subscription.as_mut().unwrap().reported = MasterSet::one(0);
         if notified {
             world.entry.message(1, world.now);
         }

@@ -56,21 +56,21 @@ fn a_subscription_is_wanted_while_a_stranger_waits_and_no_longer() {
     let mut world = World::new(1);
     world.faults = false;
     let first = world.asks(&Owner::new(), true);
-    assert!(world.entry.subscription.is_off(), "it asks");
+    assert!(world.entry.subscription.is_none(), "it asks");
     world.answers(first);
-    assert!(world.entry.subscription.is_off(), "it holds");
+    assert!(world.entry.subscription.is_none(), "it holds");
     world.begin(
         Owner::new(),
         true,
         Options { lease: LEASE, fixed: false, limit: None, single_attempt: true },
     );
-    assert!(world.entry.subscription.is_off(), "it asks beside the hold");
+    assert!(world.entry.subscription.is_none(), "it asks beside the hold");
     world.go(0);
     let second = world.asks(&Owner::new(), true);
-    assert!(!world.entry.subscription.is_off());
+    assert!(world.entry.subscription.is_some());
     let at = world.asker(second);
     world.go(at);
-    assert!(world.entry.subscription.is_off());
+    assert!(world.entry.subscription.is_none());
 }
 
 /// A request that is gone as soon as it waits; hints about the lock have a channel of their own.
@@ -97,7 +97,7 @@ fn a_subscription_with_hints_of_its_own_ends_a_while_after_the_last_wait() {
     waits_for_a_moment(&mut world);
     world.now = ends;
     world.wake();
-    assert!(!world.entry.subscription.is_off());
+    assert!(world.entry.subscription.is_some());
     // One that asks does not wait.
     let id = world.asks(&Owner::new(), true);
     assert_eq!(world.entry.due(true).filter(|due| *due <= world.now), None);
@@ -105,7 +105,7 @@ fn a_subscription_with_hints_of_its_own_ends_a_while_after_the_last_wait() {
     world.go(at);
     world.now = ends + Duration::from_millis(600);
     world.wake();
-    assert!(world.entry.subscription.is_off());
+    assert!(world.entry.subscription.is_none());
 }
 
 #[test]
@@ -115,10 +115,10 @@ fn a_subscription_ends_with_the_wait_where_no_hints_reach_it_and_in_a_session_th
         world.faults = false;
         world.is_taken();
         waits_for_a_moment(&mut world);
-        assert!(!world.entry.subscription.is_off());
+        assert!(world.entry.subscription.is_some());
         world.entry.hints_of_lock(hints, world.now);
         world.entry.is_open = is_open;
         world.wake();
-        assert!(world.entry.subscription.is_off(), "{hints} {is_open}");
+        assert!(world.entry.subscription.is_none(), "{hints} {is_open}");
     }
 }
