@@ -215,17 +215,13 @@ impl Session {
         result
     }
 
-    /// Visits an entry after the end of the runtime. Nothing is sent.
-    pub(super) fn visit_before_last<R>(
-        &self,
-        keys: &Arc<Keys>,
-        visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R,
-    ) -> R {
-        let (at, mut effects) = (self.moment(), VisitEffects::default());
-        let result =
-            lock(&self.table).visit(keys, at.now, &mut effects, |entry, numbers| visit(entry, numbers, at));
+    /// Begins the ends that are still owed for this lock. Called after the end of the runtime.
+    pub(super) fn last_ends(&self, keys: &Arc<Keys>) -> Vec<Pending> {
+        let (now, mut effects) = (self.moment().now, VisitEffects::default());
+        let ends =
+            lock(&self.table).visit(keys, now, &mut effects, |entry, numbers| entry.last_ends(numbers, now));
         self.carry_out(keys, effects);
-        result
+        ends
     }
 
     /// Grants a nested level to this owner, a new one, if neither a command nor a visit is needed: see [`LockEntry::nest`]. Called

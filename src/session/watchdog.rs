@@ -81,10 +81,7 @@ impl Session {
     /// may make another end due.
     #[cold]
     pub(super) fn send_last(&self, keys: &[Arc<Keys>]) {
-        let mut ends = Vec::new();
-        for keys in keys {
-            self.visit_before_last(keys, |entry, number, at| ends.extend(entry.last_ends(number, at.now)));
-        }
+        let ends: Vec<_> = keys.iter().flat_map(|keys| self.last_ends(keys)).collect();
         self.quorum.run_last(&ends);
         // If something was written, the connection stays until the last handle is dropped: if it were closed before the server has
         // read everything, the server's answers would fail, and it would read no more.

@@ -9,7 +9,7 @@ use crate::base::after;
 use crate::table::admission::AcquireParams;
 use crate::table::entry::LockEntry;
 use crate::table::hold::{Hold, State};
-use crate::table::queue::{HEAD_PATIENCE, Waiter, WaiterState};
+use crate::table::queue::HEAD_PATIENCE;
 use crate::wire::{Pending, Reply};
 
 /// The longest time for which a process lets others go first.
@@ -24,8 +24,7 @@ impl LockEntry {
     pub(super) fn offer(&mut self, id: u64, passes: bool, now: Instant) -> bool {
         let Some(front) = self.outer_front() else { return false };
         // 1. Its own acquire is under way, or it lets others go first. 2. It would not look for a while.
-        let comes = matches!(front.phase, WaiterState::Waiting | WaiterState::Asleep { .. });
-        let (front, accepts_handoff) = (front.id, front.accepts_handoff && comes);
+        let (front, accepts_handoff) = (front.id, front.accepts_handoff && front.can_be_woken());
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) else { return false };
         if !(passes && accepts_handoff && self.is_open) {
             hold.offer.end(hold.timing.handoff, now);
@@ -94,9 +93,8 @@ impl LockEntry {
     /// Makes the next request of this process ask no earlier than that, unless it asks already: then it is about to get an answer,
     /// which decides. Returns whether a request pauses.
     fn front_pauses(&mut self, pause: Duration, now: Instant) -> bool {
-        let comes =
-            |front: &&Waiter| matches!(front.phase, WaiterState::Waiting | WaiterState::Asleep { .. });
-        let Some(front) = self.outer_front().filter(comes).map(|front| front.id) else { return false };
+        let front = self.outer_front().filter(|front| front.can_be_woken()).map(|front| front.id);
+        let Some(front) = front else { return false };
         // 1. The end is sent, and the machine sleeps for hours, or the answer is looked at late. 2. Nothing wakes a request that
         // pauses.
         self.pause_request(front, after(now, pause.min(LONGEST_PAUSE)));

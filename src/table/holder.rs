@@ -38,9 +38,8 @@ impl LockEntry {
             // A hold of this process is not noted: the process knows of it without an answer, and may have ended it in the
             // meantime.
             let ours = holds_of(&pending.call.field);
-            let theirs =
-                Some(holder.clone()).filter(|holder| holds_of(holder.hold_id()) != ours).map(Box::new);
-            self.seen.note(theirs, pending.sent);
+            let is_theirs = holds_of(holder.hold_id()) != ours;
+            self.seen.note(is_theirs.then(|| holder.clone()), pending.sent);
         }
     }
 

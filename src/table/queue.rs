@@ -171,6 +171,11 @@ impl Waiter {
         matches!(self.phase, WaiterState::Asleep { .. } | WaiterState::Pausing { .. })
     }
 
+    /// Returns whether it neither asks nor pauses.
+    pub(super) fn can_be_woken(&self) -> bool {
+        matches!(self.phase, WaiterState::Waiting | WaiterState::Asleep { .. })
+    }
+
     pub(super) fn sleeps_until(&self, now: Instant) -> Option<Instant> {
         match self.phase {
             WaiterState::Asleep { until } | WaiterState::Pausing { until } if now < until => Some(until),
@@ -447,10 +452,7 @@ impl Queue {
     /// would keep the others waiting. Not all are woken at once: on a busy machine late requests do come, and that would make more
     /// work.
     pub(super) fn wake_ahead(&mut self, passed_over: usize, now: Instant) -> Vec<Waker> {
-        let waits = |request: &&mut Waiter| {
-            let waits = matches!(request.phase, WaiterState::Waiting | WaiterState::Asleep { .. });
-            waits && !request.passed_over && !request.is_woken()
-        };
+        let waits = |request: &&mut Waiter| request.can_be_woken() && !request.passed_over && !request.woken;
         let next = self.iter_mut().filter(waits).take(WOKEN_AHEAD * passed_over);
         next.filter_map(|request| request.wake(now)).collect()
     }

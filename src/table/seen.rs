@@ -39,13 +39,13 @@ impl Seen {
     /// Notes the holder named in the answer to a command that was sent then. 1. The command is sent. 2. The lock is released, and
     /// this process is notified. 3. The answer comes: it names the previous holder. So it counts only if nothing is known to have
     /// changed since the command was sent.
-    pub(super) fn note(&mut self, holder: Option<Box<Holder>>, sent: Instant) {
+    pub(super) fn note(&mut self, holder: Option<Holder>, sent: Instant) {
         if self.changed.is_none_or(|changed| changed < sent.into()) {
             let before = self.last.take();
             self.last = holder.map(|holder| {
                 let same = before.filter(|last| last.holder.hold_id() == holder.hold_id());
                 let until = after(sent, holder.remaining_lease()).into();
-                Box::new(Last { holder: *holder, until, since: same.map_or(sent, |last| last.since) })
+                Box::new(Last { holder, until, since: same.map_or(sent, |last| last.since) })
             });
         }
     }
