@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::error::Result;
+use crate::error::{Result, rejected};
 
 /// The times that a request sets. Boxed, since few requests set any, and 100,000 may wait.
 #[derive(Clone, Debug, Default)]
@@ -39,9 +39,18 @@ impl HoldTimes {
         HoldTimes(self.0.as_ref().map(|times| Box::new(Times { at_least: None, ..**times })))
     }
 
-    /// Checks that `at_least` is possible together with the other times.
+    /// Checks `at_least`. A hold that ended earlier would free its lock then, or leave it to the lease.
     pub(super) fn check(&self, config: &Config) -> Result<()> {
         let Times { fixed_lease, max_hold, at_least } = self.get();
-        config.check_at_least(at_least, fixed_lease, max_hold)
+        let Some(asked) = at_least.filter(|asked| !asked.is_zero()) else { return Ok(()) };
+        config.lease("at_least", asked)?;
+        for (what, end) in [("fixed_lease", fixed_lease), ("max_hold", max_hold)] {
+            if let Some(end) = end.filter(|end| *end < asked) {
+                return Err(rejected(format!(
+                    "at_least of {asked:?} is more than {what} of {end:?}, which ends the hold earlier; make {what} at least as long"
+                )));
+            }
+        }
+        Ok(())
     }
 }

@@ -68,28 +68,18 @@ const LOCAL_HANDOFF: Duration = Duration::from_millis(10);
 #[derive(Clone, Debug)]
 #[must_use = "options do nothing until `connect` is called"]
 pub struct Builder {
-    masters: Vec<MasterKind>,
+    /// The options that are used as they are set. Of those below it has the defaults, which [`check`](Builder::check) replaces.
+    config: Config,
     lease: Duration,
     drift: (f64, Duration),
     prefix: String,
-    node_timeout: Duration,
-    unavailable_after: Duration,
-    poll_interval: Duration,
-    retry_delay: RangeInclusive<Duration>,
     restart_delay: Option<Duration>,
     token_ttl: Option<Duration>,
     replicas: (usize, Duration),
-    local_handoff: Duration,
-    bare_reentry: BareReentry,
-    confirm_reentry: bool,
     blocked_for: Option<Duration>,
     sharded_channels: Option<bool>,
     holder_name: Option<String>,
     warn_after: Option<Duration>,
-    grouping: Option<Grouping>,
-    fair: bool,
-    provider: Option<Provider>,
-    address_map: AddressMap,
 }
 
 /// How a bare request re-enters a hold of its owner: see [`Builder::bare_reentry`].
@@ -123,7 +113,7 @@ pub enum BareReentry {
     Refused,
 }
 
-/// Checked options.
+/// All options, checked once they have left the builder.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) masters: Vec<MasterKind>,
@@ -164,28 +154,17 @@ impl Builder {
     /// Returns all defaults, for locks that these masters keep.
     pub(crate) fn over(masters: impl IntoIterator<Item = impl Into<Master>>) -> Builder {
         Builder {
-            masters: masters.into_iter().map(|master| master.into().0).collect(),
+            config: Config::defaults(masters.into_iter().map(|master| master.into().0).collect()),
             lease: Lease::DEFAULT.duration(),
             drift: (DRIFT.factor, DRIFT.slack),
             prefix: String::new(),
-            node_timeout: NODE_TIMEOUT,
-            unavailable_after: UNAVAILABLE_AFTER,
-            poll_interval: POLL_INTERVAL,
-            retry_delay: RETRY_DELAY,
             restart_delay: None,
             token_ttl: None,
             replicas: (0, Duration::ZERO),
-            local_handoff: LOCAL_HANDOFF,
-            bare_reentry: BareReentry::Asked,
-            confirm_reentry: false,
             blocked_for: None,
             sharded_channels: None,
             holder_name: None,
             warn_after: None,
-            grouping: None,
-            fair: true,
-            provider: None,
-            address_map: AddressMap::NONE,
         }
     }
 
@@ -232,7 +211,7 @@ impl Builder {
         Fut: Future<Output = Result<Credentials, E>> + Send + 'static,
         E: Into<Box<dyn StdError + Send + Sync>>,
     {
-        self.provider = Some(Provider::new(provider));
+        self.config.provider = Some(Provider::new(provider));
         self
     }
 
@@ -268,7 +247,7 @@ impl Builder {
     /// Rejected: any map, if no master is a [`Master::sentinel`](crate::Master::sentinel) or a
     /// [`Master::cluster`](crate::Master::cluster).
     pub fn address_map(mut self, map: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static) -> Self {
-        self.address_map = AddressMap::new(map);
+        self.config.address_map = AddressMap::new(map);
         self
     }
 
@@ -306,7 +285,7 @@ impl Builder {
     ///
     /// Rejected: zero.
     pub fn node_timeout(mut self, timeout: Duration) -> Self {
-        self.node_timeout = timeout;
+        self.config.node_timeout = timeout;
         self
     }
 
@@ -315,7 +294,7 @@ impl Builder {
     /// Zero means not at all; [`Duration::MAX`] means for ever. A request with [`within`](crate::futures::Request::within) ends when
     /// that time is over, if that is sooner; a `try_lock` without it, a release or a look makes one attempt.
     pub fn unavailable_after(mut self, time: Duration) -> Self {
-        self.unavailable_after = time;
+        self.config.unavailable_after = time;
         self
     }
 
@@ -325,7 +304,7 @@ impl Builder {
     ///
     /// Rejected: zero.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
-        self.poll_interval = interval;
+        self.config.poll_interval = interval;
         self
     }
 
@@ -339,7 +318,7 @@ impl Builder {
     /// needs; a user who lacks them has locks without it. Inside a process a lock may first pass on for
     /// [`local_handoff`](Builder::local_handoff).
     pub fn fair(mut self, fair: bool) -> Self {
-        self.fair = fair;
+        self.config.fair = fair;
         self
     }
 
@@ -363,7 +342,7 @@ impl Builder {
     ///
     /// Rejected: a range without a value in it.
     pub fn retry_delay(mut self, range: RangeInclusive<Duration>) -> Self {
-        self.retry_delay = range;
+        self.config.retry_delay = range;
         self
     }
 
@@ -431,7 +410,7 @@ impl Builder {
     /// about that time in its turn. [The guide](crate::guide::leases) describes what passes on, what does not, and who is known to
     /// wait. Zero means that every release is sent. A sixth of the lease counts, if that is less.
     pub fn local_handoff(mut self, longest: Duration) -> Self {
-        self.local_handoff = longest;
+        self.config.local_handoff = longest;
         self
     }
 
@@ -440,7 +419,7 @@ impl Builder {
     ///
     /// A [`run`](crate::Mutex::run) is an owner of its own, and re-enters without a command, whatever this option says.
     pub fn bare_reentry(mut self, how: BareReentry) -> Self {
-        self.bare_reentry = how;
+        self.config.bare_reentry = how;
         self
     }
 
@@ -452,7 +431,7 @@ impl Builder {
     /// With `true` a key that was deleted, evicted, or lost in a failover is noticed by the next nested call, as by
     /// [`Guard::check`](crate::Guard::check); with `false` by the next renewal. [The guide](crate::guide::owners) says more.
     pub fn confirm_reentry(mut self, confirm: bool) -> Self {
-        self.confirm_reentry = confirm;
+        self.config.confirm_reentry = confirm;
         self
     }
 
@@ -567,66 +546,47 @@ impl Builder {
     /// # Ok(()) }
     /// ```
     pub fn metric_label(mut self, label: impl Fn(&str) -> Cow<'_, str> + Send + Sync + 'static) -> Self {
-        self.grouping = Some(Grouping::new(label));
+        self.config.grouping = Some(Grouping::new(label));
         self
     }
 
     pub(crate) fn check(self) -> Result<Config> {
-        let drift = limits::drift(self.drift)?;
-        let lease = Lease::new("lease", self.lease, drift)?;
-        let masters = master::checked(self.masters)?;
-        let restart_delay = limits::restart_delay(self.restart_delay, masters.len(), lease, drift)?;
-        let longest_lease = restart_delay.map_or(lease, |delay| delay.max(lease));
-        let token_ttl = limits::token_ttl(self.token_ttl, longest_lease, drift)?;
-        if self.provider.is_some() {
-            credentials::check(&masters)?;
+        let mut config = self.config;
+        config.drift = limits::drift(self.drift)?;
+        config.lease = Lease::new("lease", self.lease, config.drift)?;
+        let (lease, drift, masters) = (config.lease, config.drift, &config.masters);
+        master::check(masters)?;
+        config.restart_delay = limits::restart_delay(self.restart_delay, masters.len(), lease, drift)?;
+        let longest_lease = config.restart_delay.map_or(lease, |delay| delay.max(lease));
+        config.token_ttl = limits::token_ttl(self.token_ttl, longest_lease, drift)?;
+        if config.provider.is_some() {
+            credentials::check(masters)?;
         }
-        let prefix = limits::prefix(&self.prefix)?;
-        let holder_name = self.holder_name.as_deref().map(limits::holder_name).transpose()?;
-        if self.node_timeout.is_zero() {
+        config.prefix = limits::prefix(&self.prefix)?;
+        config.holder_name = self.holder_name.as_deref().map(limits::holder_name).transpose()?;
+        if config.node_timeout.is_zero() {
             return Err(rejected(
                 "node_timeout of 0 ns leaves no time for an answer; it must be more than zero",
             ));
         }
-        if self.poll_interval.is_zero() {
+        if config.poll_interval.is_zero() {
             return Err(rejected(
                 "poll_interval of 0 ns would ask without a pause; it must be more than zero",
             ));
         }
-        if self.retry_delay.is_empty() {
-            let (start, end) = (self.retry_delay.start(), self.retry_delay.end());
+        if config.retry_delay.is_empty() {
+            let (start, end) = (config.retry_delay.start(), config.retry_delay.end());
             return Err(rejected(format!(
                 "retry_delay of {start:?}..={end:?} holds no value; its start must not be after its end"
             )));
         }
-        let warn_after = limits::warn_after(self.warn_after, self.lease)?;
-        let replicas = limits::replicas(self.replicas, lease, &masters)?;
-        let address_map = limits::address_map(self.address_map, &masters)?;
-        let sharded_channels = limits::sharded_channels(self.sharded_channels, &masters)?;
-        Ok(Config {
-            masters,
-            replicas,
-            sharded_channels,
-            holder_name,
-            warn_after,
-            grouping: self.grouping,
-            fair: self.fair,
-            provider: self.provider,
-            address_map,
-            restart_delay,
-            token_ttl,
-            lease,
-            drift,
-            prefix,
-            node_timeout: self.node_timeout,
-            unavailable_after: self.unavailable_after,
-            poll_interval: self.poll_interval,
-            retry_delay: self.retry_delay,
-            local_handoff: self.local_handoff.min(lease.duration() / 6),
-            bare_reentry: self.bare_reentry,
-            confirm_reentry: self.confirm_reentry,
-            blocked_for: self.blocked_for.unwrap_or_else(|| lease.duration().saturating_mul(10)),
-        })
+        config.warn_after = limits::warn_after(self.warn_after, self.lease)?;
+        config.replicas = limits::replicas(self.replicas, lease, masters)?;
+        limits::address_map(&config.address_map, masters)?;
+        config.sharded_channels = limits::sharded_channels(self.sharded_channels, masters)?;
+        config.local_handoff = config.local_handoff.min(lease.duration() / 6);
+        config.blocked_for = self.blocked_for.unwrap_or_else(|| lease.duration().saturating_mul(10));
+        Ok(config)
     }
 }
 
@@ -648,25 +608,6 @@ impl Config {
     pub(crate) fn probation(&self) -> Option<Duration> {
         let delay = self.restart_delay?.duration();
         Some(delay.saturating_add(self.drift.of(delay)))
-    }
-
-    /// Checks the `at_least` of a request. A hold that ended earlier would free its lock then, or leave it to the lease.
-    pub(crate) fn check_at_least(
-        &self,
-        at_least: Option<Duration>,
-        fixed_lease: Option<Duration>,
-        max_hold: Option<Duration>,
-    ) -> Result<()> {
-        let Some(asked) = at_least.filter(|asked| !asked.is_zero()) else { return Ok(()) };
-        self.lease("at_least", asked)?;
-        for (what, end) in [("fixed_lease", fixed_lease), ("max_hold", max_hold)] {
-            if let Some(end) = end.filter(|end| *end < asked) {
-                return Err(rejected(format!(
-                    "at_least of {asked:?} is more than {what} of {end:?}, which ends the hold earlier; make {what} at least as long"
-                )));
-            }
-        }
-        Ok(())
     }
 
     /// Returns how long a single attempt to get a lock may take.
@@ -704,8 +645,12 @@ impl Config {
 
     /// Returns all defaults, with this store as the master: nothing in it can be rejected.
     pub(crate) fn over(store: &Memory) -> Config {
+        Config::defaults(vec![MasterKind::Memory(store.clone())])
+    }
+
+    fn defaults(masters: Vec<MasterKind>) -> Config {
         Config {
-            masters: vec![MasterKind::Memory(store.clone())],
+            masters,
             replicas: None,
             sharded_channels: true,
             holder_name: None,

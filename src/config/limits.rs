@@ -121,14 +121,14 @@ pub(super) fn sharded_channels(asked: Option<bool>, masters: &[MasterKind]) -> R
 }
 
 /// Rejects a map if no master reports addresses.
-pub(super) fn address_map(map: AddressMap, masters: &[MasterKind]) -> Result<AddressMap> {
+pub(super) fn address_map(map: &AddressMap, masters: &[MasterKind]) -> Result<()> {
     let reports = |master: &MasterKind| matches!(master, MasterKind::Cluster(_) | MasterKind::Sentinel(_));
     if !map.is_none() && !masters.iter().any(reports) {
         return Err(rejected(
             "address_map is an option of a `Master::cluster` or a `Master::sentinel`, which report addresses, and no master is one; leave it out",
         ));
     }
-    Ok(map)
+    Ok(())
 }
 
 /// Checks the name of a holder. The `:` that ends it is rejected in it, so that nothing else is taken for a name.

@@ -145,7 +145,7 @@ pub(crate) struct SentinelMaster {
 }
 
 /// Checks the masters, and their addresses too, so that a mistake is reported before anything is sent.
-pub(super) fn checked(masters: Vec<MasterKind>) -> Result<Vec<MasterKind>> {
+pub(super) fn check(masters: &[MasterKind]) -> Result<()> {
     if masters.is_empty() {
         return Err(rejected(
             "no master was given; give `Locks::quorum` the addresses of your servers, or use `Locks::in_memory`",
@@ -170,7 +170,7 @@ pub(super) fn checked(masters: Vec<MasterKind>) -> Result<Vec<MasterKind>> {
             )));
         }
     }
-    Ok(masters)
+    Ok(())
 }
 
 impl MasterKind {
