@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
@@ -17,7 +17,7 @@ use crate::client::kind::{Fenced, Kind, Plain};
 use crate::error::{Error, ErrorKind, Loss, Result};
 use crate::owner::Owner;
 use crate::session::Handle;
-use crate::table::{Grant, HandOver, LockEntry, Meaning, ReleaseStep};
+use crate::table::{Grant, HandOver, Meaning, ReleaseStep};
 use crate::wire::keys::Keys;
 
 /// A hold of a lock. Dropping it releases the hold without waiting; [`release`](Guard::release) releases it and reports the
@@ -131,48 +131,49 @@ impl<K: Kind> Guard<K> {
             self.level.released = true;
             (entry.leave(self.level.held.id, self.level.held.level, Some(number()), at), at.by_tokio())
         });
-        let lost = |loss| Err(Error::lost(loss).on(&self.level.held.keys.name));
+        let held = self.held();
         // Matched by reference: if the command were moved out, each task that releases a lock would need room for it twice.
-        match &step {
-            ReleaseStep::Released => Ok(()),
-            ReleaseStep::Lost(loss) => lost(*loss),
-            ReleaseStep::Wait => {
-                self.await_release(self.level.held.handle.timing.patience).await?.or_else(lost)
-            }
-            ReleaseStep::Send(pending) => match self.level.held.command(pending).await {
-                Ok(Meaning::Done) => Ok(()),
-                Ok(Meaning::Lost(loss)) => lost(loss),
+        let unanswered = match &step {
+            ReleaseStep::Released => return Ok(()),
+            ReleaseStep::Lost(loss) => return Err(held.lost(*loss)),
+            ReleaseStep::Wait => None,
+            ReleaseStep::Send(pending) => match held.command(pending).await {
+                Ok(Meaning::Done) => return Ok(()),
+                Ok(Meaning::Lost(loss)) => return Err(held.lost(loss)),
                 // Another part gave this command up while this future was not polled: the background carries the release out.
-                Ok(Meaning::Void) => {
-                    self.await_release(self.level.held.handle.timing.patience).await?.or_else(lost)
-                }
-                Err(error) if error.kind() == ErrorKind::Unavailable => {
-                    // The background sends it again. If only a connection broke, the answer may come soon.
-                    let rest = self.level.held.handle.config.node_timeout.saturating_sub(began.elapsed());
-                    self.await_release(rest).await.map_err(|_| error)?.or_else(lost)
-                }
-                Err(error) => Err(error),
+                Ok(Meaning::Void) => None,
+                // The background sends it again. If only a connection broke, the answer may come soon.
+                Err(error) if error.kind() == ErrorKind::Unavailable => Some(error),
+                Err(error) => return Err(error),
             },
-        }
+        };
+        let limit = match &unanswered {
+            Some(_) => after(began, held.handle.config.node_timeout),
+            None => held.limit(),
+        };
+        self.await_release(limit, unanswered).await
     }
 
-    /// Waits for a release that the background carries out, after another command of the hold.
-    async fn await_release(&self, patience: Duration) -> Result<Result<(), Loss>> {
-        let limit = after(Instant::now(), patience);
+    /// Waits for a release that the background carries out, after another command of the hold. `unanswered`: the error of the release
+    /// that was sent before.
+    async fn await_release(&self, limit: Instant, unanswered: Option<Error>) -> Result<()> {
+        let held = self.held();
         loop {
             // Made before the signal is read, so that a change in between is not missed.
-            let changed = self.level.held.signal.notified();
+            let changed = held.signal.notified();
             // The runtime of the background may have ended while it carried the release out.
-            self.level.held.handle.ensure_watchdog();
-            if let Some(outcome) = self.level.held.signal.released() {
-                return Ok(outcome);
+            held.handle.ensure_watchdog();
+            if let Some(outcome) = held.signal.released() {
+                return outcome.map_err(|loss| held.lost(loss));
             }
-            let slice = self.level.held.handle.takeover_pause().map(|pause| after(Instant::now(), pause));
+            let slice = held.handle.takeover_pause().map(|pause| after(Instant::now(), pause));
             let until = slice.map_or(limit, |slice| slice.min(limit));
             if timeout_at(until, changed).await.is_err() && limit <= Instant::now() {
-                let message = "the release could not be confirmed in time, as the log says at level DEBUG; it goes on in the background \
-                               until the lease is over";
-                return Err(Error::new(ErrorKind::Unavailable, message).on(&self.level.held.keys.name));
+                return Err(unanswered.unwrap_or_else(|| {
+                    let message = "the release could not be confirmed in time, as the log says at level DEBUG; it goes on in the background \
+                                   until the lease is over";
+                    Error::new(ErrorKind::Unavailable, message).on(&held.keys.name)
+                }));
             }
         }
     }
@@ -199,7 +200,7 @@ impl<K: Kind> Guard<K> {
     ///
     /// Dropping the future changes nothing. Any number of callers may wait at once.
     pub async fn lost(&self) -> Loss {
-        self.level.held.watch().await
+        self.held().watch().await
     }
 
     /// Returns whether the hold is lost, as far as this process knows now. Sends nothing.
@@ -215,7 +216,7 @@ impl<K: Kind> Guard<K> {
     /// See the example of [`Loss`].
     #[must_use]
     pub fn loss(&self) -> Option<Loss> {
-        self.level.held.loss()
+        self.held().loss()
     }
 
     /// Returns until when the hold is good if nothing renews it.
@@ -239,7 +240,7 @@ impl<K: Kind> Guard<K> {
     /// ```
     #[must_use]
     pub fn valid_until(&self) -> Instant {
-        self.level.held.valid_until()
+        self.held().valid_until()
     }
 
     /// Makes the hold good for at least `lease` from now, in whole milliseconds.
@@ -269,7 +270,7 @@ impl<K: Kind> Guard<K> {
     ///
     /// If the future is dropped, the lease may or may not have been extended.
     pub async fn extend(&self, lease: Duration) -> Result<()> {
-        self.level.held.extend(lease).await
+        self.held().extend(lease).await
     }
 
     /// Asks the masters now whether the hold still stands.
@@ -314,15 +315,13 @@ impl<K: Kind> Guard<K> {
     ///
     /// If the future is dropped, the hold stays, and its lease may or may not have been renewed.
     pub async fn check(&self) -> Result<()> {
-        self.level.held.check().await
+        self.held().check().await
     }
 
     /// Keeps the lock from everybody else for `at_least` from now, whatever happens to this guard.
     pub(super) fn keep(&self, at_least: Duration) {
-        self.level
-            .held
-            .handle
-            .visit(&self.level.held.keys, |entry, _, at| entry.keep(self.level.held.id, at_least, at.now));
+        let held = self.held();
+        held.handle.visit(&held.keys, |entry, _, at| entry.keep(held.id, at_least, at.now));
     }
 
     /// Returns the level of this hold at its grant: 1 is the outermost. It never changes.
@@ -338,7 +337,7 @@ impl<K: Kind> Guard<K> {
     /// See the example of [`Guard`].
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.level.held.keys.name
+        &self.held().keys.name
     }
 
     /// Returns the id of this hold, which is its field in Redis: `<uuid>:<number>`, preceded by the
@@ -350,7 +349,7 @@ impl<K: Kind> Guard<K> {
     /// Use it in logs, and to compare with the output of `HGETALL`. See the example of [`Guard`].
     #[must_use]
     pub fn hold_id(&self) -> &str {
-        &self.level.held.field
+        &self.held().field
     }
 
     /// Returns the owner of the hold.
@@ -368,12 +367,7 @@ impl<K: Kind> Guard<K> {
     /// ```
     #[must_use]
     pub fn owner(&self) -> Owner {
-        let owner = self.level.held.handle.table(|table, _| {
-            let hold = table.entry_of(&self.level.held.keys)?.hold_of_guard(self.level.held.id)?;
-            hold.level(self.level.held.level).map(|level| level.owner.clone())
-        });
-        // It is always found: a level stays in its hold for as long as its guard lives.
-        owner.unwrap_or_else(Owner::current)
+        self.held().owner()
     }
 }
 
@@ -399,33 +393,31 @@ impl Guard {
     ///
     /// If the future is dropped, the guard is dropped with it, which releases this level.
     pub async fn into_claim(mut self) -> Result<Claim> {
-        self.level.held.handle.check_open().map_err(|error| error.on(&self.level.held.keys.name))?;
-        let first = self.level.held.handle.visit(&self.level.held.keys, |entry, _, _| {
-            entry.may_be_handed_over(self.level.held.id, self.level.held.level)
-        });
+        let held = self.held();
+        held.check_open()?;
+        let first =
+            held.handle.visit(&held.keys, |entry, _, _| entry.may_be_handed_over(held.id, held.level));
         self.refuse_hand_over(&first)?;
-        let limit = after(Instant::now(), self.level.held.handle.timing.patience);
-        let check = |entry: &mut LockEntry, command_id, waker: &Waker, now| {
-            entry.begin_check(self.level.held.id, command_id, waker, now)
-        };
-        self.level.held.renew(limit, check).await?;
+        let limit = held.limit();
+        held.check_once(limit).await?;
         // Commands that have become due in the meantime go first: a settle, a re-entry.
         let given = poll_fn(|cx| {
-            let given = self.level.held.handle.visit(&self.level.held.keys, |entry, _, at| {
-                entry.hand_over(self.level.held.id, self.level.held.level, cx.waker(), at)
-            });
+            let given = held
+                .handle
+                .visit(&held.keys, |entry, _, at| entry.hand_over(held.id, held.level, cx.waker(), at));
             if given == HandOver::Wait { Poll::Pending } else { Poll::Ready(given) }
         });
-        let given = timeout_at(limit, given).await.map_err(|_| self.level.held.stuck())?;
+        let given = timeout_at(limit, given).await.map_err(|_| held.stuck())?;
         self.refuse_hand_over(&given)?;
+        let claim = Claim::new(held.field.clone(), held.keys.name.clone());
         self.level.released = true;
-        Ok(Claim::new(self.level.held.field.clone(), self.level.held.keys.name.clone()))
+        Ok(claim)
     }
 
     fn refuse_hand_over(&self, answer: &HandOver) -> Result<()> {
         let message = match answer {
             HandOver::Done | HandOver::Wait => return Ok(()),
-            HandOver::Lost(loss) => return Err(Error::lost(*loss).on(&self.level.held.keys.name)),
+            HandOver::Lost(loss) => return Err(self.held().lost(*loss)),
             HandOver::Nested(levels) => format!(
                 "the hold has {levels} levels, but only one with a single level can be handed over; release the others first, or take the lock as an owner \
                  of its own"
@@ -435,7 +427,7 @@ impl Guard {
                     .to_owned()
             }
         };
-        Err(Error::new(ErrorKind::Misuse, message).on(&self.level.held.keys.name))
+        Err(Error::new(ErrorKind::Misuse, message).on(&self.held().keys.name))
     }
 }
 

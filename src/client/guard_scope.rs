@@ -8,8 +8,9 @@ use std::task::{Context, Poll};
 use pin_project_lite::pin_project;
 
 use crate::client::guard::Guard;
+use crate::client::hold::Held;
 use crate::client::kind::Kind;
-use crate::owner::{Owner, Scope, scope};
+use crate::owner::{Scope, scope};
 
 pin_project! {
     /// The future of [`Guard::scope`]: work that runs as a child of the hold's owner. Resolves to the work's output.
@@ -24,18 +25,7 @@ pin_project! {
         #[pin]
         scope: Scope<F>,
         // `None` after the first poll.
-        guard: Option<&'a dyn HasOwner>,
-    }
-}
-
-/// Something whose hold has an owner: a guard of either kind.
-pub(super) trait HasOwner: Sync {
-    fn owner(&self) -> Owner;
-}
-
-impl<K: Kind> HasOwner for Guard<K> {
-    fn owner(&self) -> Owner {
-        Guard::owner(self)
+        held: Option<&'a Held>,
     }
 }
 
@@ -58,14 +48,14 @@ impl<K: Kind> Guard<K> {
     ///
     /// Dropping the future drops `work`. The guard stays.
     pub fn scope<F: Future>(&self, work: F) -> GuardScope<'_, F> {
-        GuardScope::of(Some(self), work)
+        GuardScope::of(Some(self.held()), work)
     }
 }
 
 impl<'a, F: Future> GuardScope<'a, F> {
     /// Runs `work` as a child of the owner of any of several guards: they all have the same owner.
-    pub(super) fn of(guard: Option<&'a dyn HasOwner>, work: F) -> GuardScope<'a, F> {
-        GuardScope { scope: scope(work), guard }
+    pub(super) fn of(held: Option<&'a Held>, work: F) -> GuardScope<'a, F> {
+        GuardScope { scope: scope(work), held }
     }
 }
 
@@ -74,9 +64,9 @@ impl<F: Future> Future for GuardScope<'_, F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let mut this = self.project();
-        if let Some(guard) = this.guard.take() {
+        if let Some(held) = this.held.take() {
             // Not earlier: the owner's last scope may have ended since `scope` was called.
-            this.scope.as_mut().set_owner(guard.owner().child());
+            this.scope.as_mut().set_owner(held.owner().child());
         }
         this.scope.poll(cx)
     }

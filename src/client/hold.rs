@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::base::{LossSignal, Outcome, Spread, after};
 use crate::client::kind::{Fenced, Kind, Plain, UNFENCED};
 use crate::error::{Error, ErrorKind, Loss, Result};
+use crate::owner::Owner;
 use crate::session::Handle;
 use crate::session::clock::sleep_until;
 use crate::table::{LockEntry, Meaning};
@@ -167,28 +168,30 @@ impl Held {
         seen.unwrap_or_else(Instant::now)
     }
 
+    /// Returns the owner that has the level now.
+    pub(super) fn owner(&self) -> Owner {
+        let owner = self.handle.table(|table, _| {
+            let hold = table.entry_of(&self.keys)?.hold_of_guard(self.id)?;
+            hold.level(self.level).map(|level| level.owner.clone())
+        });
+        // It is always found: a level stays in its hold for as long as its guard lives.
+        owner.unwrap_or_else(Owner::current)
+    }
+
     pub(super) async fn extend(&self, lease: Duration) -> Result<()> {
-        let lease = self
-            .handle
-            .config
-            .lease("extend", lease)
-            .and_then(|lease| self.handle.check_open().map(|()| lease))
-            .map_err(|error| error.on(&self.keys.name))?;
-        let limit = after(Instant::now(), self.handle.timing.patience);
-        let extension = |entry: &mut LockEntry, command_id, waker: &Waker, now| {
+        let lease = self.handle.config.lease("extend", lease).map_err(|error| error.on(&self.keys.name))?;
+        self.check_open()?;
+        self.renew(self.limit(), |entry, command_id, waker, now| {
             entry.begin_extension((self.id, self.level), lease, command_id, waker, now)
-        };
-        self.renew(limit, extension).await
+        })
+        .await
     }
 
     pub(super) async fn check(&self) -> Result<()> {
-        self.handle.check_open().map_err(|error| error.on(&self.keys.name))?;
-        let limit = after(Instant::now(), self.handle.timing.patience);
+        self.check_open()?;
+        let limit = self.limit();
         loop {
-            let check = |entry: &mut LockEntry, command_id, waker: &Waker, now| {
-                entry.begin_check(self.id, command_id, waker, now)
-            };
-            self.renew(limit, check).await?;
+            self.check_once(limit).await?;
             // 1. The check runs. 2. The lock is forced away, and this process is notified. 3. The answer to the check is read.
             let in_doubt = self.handle.visit(&self.keys, |entry, _, _| entry.is_in_doubt(self.id));
             if !in_doubt {
@@ -198,6 +201,21 @@ impl Held {
                 return Err(self.stuck());
             }
         }
+    }
+
+    /// Asks the masters whether the hold stands; a hold that is renewed is renewed by that.
+    pub(super) async fn check_once(&self, limit: Instant) -> Result<()> {
+        self.renew(limit, |entry, command_id, waker, now| entry.begin_check(self.id, command_id, waker, now))
+            .await
+    }
+
+    pub(super) fn check_open(&self) -> Result<()> {
+        self.handle.check_open().map_err(|error| error.on(&self.keys.name))
+    }
+
+    /// Returns when a command of this hold that begins now is given up.
+    pub(super) fn limit(&self) -> Instant {
+        after(Instant::now(), self.handle.timing.patience)
     }
 
     pub(super) fn loss(&self) -> Option<Loss> {
@@ -222,6 +240,10 @@ impl Held {
     fn over(&self) -> Error {
         let message = "the run that this hold belongs to has ended; use the hold inside its work only";
         Error::new(ErrorKind::Misuse, message).on(&self.keys.name)
+    }
+
+    pub(super) fn lost(&self, loss: Loss) -> Error {
+        Error::lost(loss).on(&self.keys.name)
     }
 
     /// Sends a command of this hold, and reports its outcome to the entry; the outcome is unknown if the future is dropped before
@@ -249,14 +271,14 @@ impl Held {
 
     /// Sends the renewal that `begin` starts, as soon as no other command of the hold is under way. Fails if one still is when
     /// `limit` is reached.
-    pub(super) async fn renew(
+    async fn renew(
         &self,
         limit: Instant,
         begin: impl Fn(&mut LockEntry, u64, &Waker, Instant) -> Option<Pending>,
     ) -> Result<()> {
         let free = poll_fn(|cx| {
             if let Some(loss) = self.loss() {
-                return Poll::Ready(Err(Error::lost(loss).on(&self.keys.name)));
+                return Poll::Ready(Err(self.lost(loss)));
             }
             let begun = self.handle.visit(&self.keys, |entry, number, at| {
                 // Begins nothing for a hold that ends: the waker would never be called.
@@ -271,8 +293,8 @@ impl Held {
         let pending = timeout_at(limit, free).await.unwrap_or_else(|_| Err(self.stuck()))?;
         match self.command(&pending).await? {
             // The hold may have ended while the answer was on its way, and a loss is final.
-            Meaning::Done => self.loss().map_or(Ok(()), |loss| Err(Error::lost(loss).on(&self.keys.name))),
-            Meaning::Lost(loss) => Err(Error::lost(loss).on(&self.keys.name)),
+            Meaning::Done => self.loss().map_or(Ok(()), |loss| Err(self.lost(loss))),
+            Meaning::Lost(loss) => Err(self.lost(loss)),
             Meaning::Void => {
                 let known = self.handle.visit(&self.keys, |entry, _, _| self.is_known(entry));
                 Err(if known { self.stuck() } else { self.over() })

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::base::telemetry::{self, HeldSpan};
 use crate::client::answer::{Granted, Releasing, Watching};
 use crate::client::guard::Guard;
-use crate::client::guard_scope::{GuardScope, HasOwner};
+use crate::client::guard_scope::GuardScope;
 use crate::client::kind::{Fenced, Kind, Plain};
 use crate::error::{Error, Loss, Result};
 
@@ -237,7 +237,7 @@ impl<K: Kind> Guards<K> {
     ///
     /// Dropping the future drops `work`. The guards stay.
     pub fn scope<F: Future>(&self, work: F) -> GuardScope<'_, F> {
-        GuardScope::of(self.guards.first().map(|guard| guard as &dyn HasOwner), work)
+        GuardScope::of(self.guards.first().map(Guard::held), work)
     }
 
     /// Keeps the locks from everybody else for `at_least` from now.
