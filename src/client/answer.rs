@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use crate::base::telemetry::HeldSpan;
 use crate::client::acquire::NotGranted;
 use crate::client::call::CallOptions;
+use crate::client::guard::Guard;
 use crate::error::{Error, ErrorKind, Loss, Result};
 
 pub(super) type Releasing = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
@@ -26,8 +27,6 @@ pub trait Asks {
     /// Drops the request that is under way, which undoes it.
     fn restart(&mut self);
 
-    fn call(&self) -> &CallOptions;
-
     fn call_mut(&mut self) -> &mut CallOptions;
 
     /// Adds the names and options of the request.
@@ -37,16 +36,11 @@ pub trait Asks {
 /// What was granted, in the form that a run needs.
 #[expect(private_interfaces, reason = "as in `Asks`")]
 pub trait Granted: Sized {
-    fn is_lost(&self) -> bool;
+    /// Returns the guards, in the order of their names.
+    fn guards(&self) -> &[Guard];
 
-    /// Resolves when the hold is lost.
+    /// Resolves when a hold is lost.
     fn watch(&self) -> Watching;
-
-    /// Returns the span in which the work runs, if somebody records it.
-    fn span(&self) -> Option<&HeldSpan>;
-
-    /// Returns the error of a run that this loss ended.
-    fn lost(&self, loss: Loss) -> Error;
 
     /// Releases it, if that needs no await. Returns whether it did.
     fn ends_here(&mut self) -> bool {
@@ -55,6 +49,21 @@ pub trait Granted: Sized {
 
     /// Releases it, and logs a release that is not confirmed.
     fn release_done(self) -> Releasing;
+
+    fn is_lost(&self) -> bool {
+        self.guards().iter().any(Guard::is_lost)
+    }
+
+    /// Returns the span in which the work runs, if somebody records it: that of the first name, since a span has one parent.
+    fn span(&self) -> Option<&HeldSpan> {
+        self.guards().iter().find_map(Guard::span)
+    }
+
+    /// Returns the error of a run that this loss ended.
+    fn lost(&self, loss: Loss) -> Error {
+        let lost = self.guards().iter().find(|guard| guard.loss() == Some(loss));
+        lost.map_or_else(|| Error::lost(loss), |guard| guard.held().lost(loss))
+    }
 }
 
 /// What a [`Request`](crate::futures::Request) resolves to: a guard or guards, or an option of them. No other type implements it.
@@ -73,7 +82,10 @@ pub trait Answer: Sealed + Sized {
 
     /// Returns the answer of a request that was not granted, unless that is an error.
     #[doc(hidden)]
-    fn none() -> Option<Self>;
+    #[must_use]
+    fn none() -> Option<Self> {
+        None
+    }
 
     #[doc(hidden)]
     fn hold(granted: &GrantedTo<Self>) -> Result<Self::Hold>;
@@ -83,7 +95,10 @@ pub trait Answer: Sealed + Sized {
 
     /// Returns the answer of a run that was not granted, unless that is an error.
     #[doc(hidden)]
-    fn not_ran<T>() -> Option<Self::Ran<T>>;
+    #[must_use]
+    fn not_ran<T>() -> Option<Self::Ran<T>> {
+        None
+    }
 }
 
 /// Keeps others from implementing [`Answer`], since its module is private.

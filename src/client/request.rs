@@ -70,10 +70,6 @@ impl Asks for AskOne {
         self.asking = None;
     }
 
-    fn call(&self) -> &CallOptions {
-        &self.options.call
-    }
-
     fn call_mut(&mut self) -> &mut CallOptions {
         &mut self.options.call
     }
@@ -94,20 +90,12 @@ impl<K: Kind> Answer for Guard<K> {
         granted.into_kind()
     }
 
-    fn none() -> Option<Guard<K>> {
-        None
-    }
-
     fn hold(granted: &Guard) -> Result<Hold<K>> {
         Hold::of(granted.held())
     }
 
     fn ran<T>(output: T) -> T {
         output
-    }
-
-    fn not_ran<T>() -> Option<T> {
-        None
     }
 }
 

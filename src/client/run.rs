@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::slice;
 use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
@@ -11,25 +12,16 @@ use crate::base::telemetry::{self, HeldSpan};
 use crate::client::acquire::NotGranted;
 use crate::client::answer::{Answer, Asks, Granted, Releasing, Watching, polled_again};
 use crate::client::guard::Guard;
-use crate::error::{Error, ErrorKind, Loss, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::owner::{Owner, inside};
 
-#[expect(private_interfaces, reason = "as in `Asks`")]
 impl Granted for Guard {
-    fn is_lost(&self) -> bool {
-        Guard::is_lost(self)
+    fn guards(&self) -> &[Guard] {
+        slice::from_ref(self)
     }
 
     fn watch(&self) -> Watching {
         Box::pin(self.held().watch())
-    }
-
-    fn span(&self) -> Option<&HeldSpan> {
-        Guard::span(self)
-    }
-
-    fn lost(&self, loss: Loss) -> Error {
-        Error::lost(loss).on(&self.name().into())
     }
 
     fn ends_here(&mut self) -> bool {

@@ -14,7 +14,7 @@ use crate::base::meter::Sample;
 use crate::base::telemetry;
 use crate::base::{after, limit};
 use crate::client::acquire::{AcquireOptions, NotGranted, Part};
-use crate::client::answer::{Answer, Asks, Sealed, Watching, polled_again};
+use crate::client::answer::{Answer, Asks, Releasing, Sealed, Watching, polled_again};
 use crate::client::call::CallOptions;
 use crate::client::guard::Guard;
 use crate::client::hold::Hold;
@@ -71,16 +71,14 @@ impl Asks for AskAll {
         if self.answered {
             return Poll::Ready(Err(polled_again().into()));
         }
-        let answer = match &mut self.asking {
-            Some(asking) => ready!(asking.poll(&self.options, cx)),
-            None => match self.options.check() {
-                Ok(()) => {
-                    let asking = self.asking.insert(Box::new(Gathering::new(&self.options)));
-                    ready!(asking.poll(&self.options, cx))
-                }
-                Err(error) => Err(error.into()),
-            },
-        };
+        if self.asking.is_none()
+            && let Err(error) = self.options.check()
+        {
+            self.answered = true;
+            return Poll::Ready(Err(error.into()));
+        }
+        let asking = self.asking.get_or_insert_with(|| Box::new(Gathering::new(&self.options)));
+        let answer = ready!(asking.poll(&self.options, cx));
         // If the answer is an error, this drops whatever was granted.
         self.asking = None;
         self.answered = true;
@@ -93,10 +91,6 @@ impl Asks for AskAll {
 
     fn restart(&mut self) {
         self.asking = None;
-    }
-
-    fn call(&self) -> &CallOptions {
-        &self.options.call
     }
 
     fn call_mut(&mut self) -> &mut CallOptions {
@@ -120,20 +114,12 @@ impl<K: Kind> Answer for Guards<K> {
         granted.into_kind()
     }
 
-    fn none() -> Option<Guards<K>> {
-        None
-    }
-
     fn hold(granted: &Guards) -> Result<Vec<Hold<K>>> {
         granted.iter().map(|guard| Hold::of(guard.held())).collect()
     }
 
     fn ran<T>(output: T) -> T {
         output
-    }
-
-    fn not_ran<T>() -> Option<T> {
-        None
     }
 }
 
@@ -151,7 +137,7 @@ enum Slot {
         watching: Option<Watching>,
     },
     /// It was held, and its release is awaited.
-    GoingBack(Pin<Box<dyn Future<Output = Result<()>> + Send>>),
+    GoingBack(Releasing),
 }
 
 /// How a request that makes one attempt asks.
@@ -204,28 +190,21 @@ struct Gathering {
 
 impl Gathering {
     fn new(options: &AllOptions) -> Gathering {
-        let single_attempt = options.call.within == Some(Duration::ZERO);
         let started = Instant::now();
-        let limit = options.call.within.and_then(|within| limit(started, within));
-        let slots = options.keys.iter().map(|_| Slot::Free).collect();
-        // One owner for all names, whichever task polls this later.
-        let owner = options.call.owner.clone().unwrap_or_else(Owner::current);
-        let (begun, began, waited) = (false, options.handle.number(), 0);
-        let (refused, losses, pause) = (None, 0, None);
-        let pass = Pass::AtOnce;
         Gathering {
-            slots,
-            owner,
-            limit,
-            single_attempt,
-            pass,
+            slots: options.keys.iter().map(|_| Slot::Free).collect(),
+            // One owner for all names, whichever task polls this later.
+            owner: options.call.owner.clone().unwrap_or_else(Owner::current),
+            limit: options.call.within.and_then(|within| limit(started, within)),
+            single_attempt: options.call.within == Some(Duration::ZERO),
+            pass: Pass::AtOnce,
             started,
-            begun,
-            began,
-            waited,
-            refused,
-            losses,
-            pause,
+            begun: false,
+            began: options.handle.number(),
+            waited: 0,
+            refused: None,
+            losses: 0,
+            pause: None,
         }
     }
 

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::base::telemetry::{self, HeldSpan};
+use crate::base::telemetry;
 use crate::client::answer::{Granted, Releasing, Watching};
 use crate::client::guard::Guard;
 use crate::client::guard_scope::GuardScope;
 use crate::client::kind::{Fenced, Kind, Plain};
-use crate::error::{Error, Loss, Result};
+use crate::error::{Loss, Result};
 
 /// Holds of several locks. Dropping it releases all of them in the background; [`release`](Guards::release) releases them and reports
 /// the outcome.
@@ -91,7 +91,7 @@ impl<K: Kind> Guards<K> {
     ///
     /// # Errors
     ///
-    /// The error of the first name whose release failed, as for [`Guard::release`](crate::Guard::release); [`Error::lock`] is that
+    /// The error of the first name whose release failed, as for [`Guard::release`](crate::Guard::release); [`Error::lock`](crate::Error::lock) is that
     /// name.
     ///
     /// # Cancel safety
@@ -293,28 +293,13 @@ impl From<Guards<Fenced>> for Guards {
     }
 }
 
-#[expect(private_interfaces, reason = "as in `Asks`")]
 impl Granted for Guards {
-    fn is_lost(&self) -> bool {
-        Guards::is_lost(self)
+    fn guards(&self) -> &[Guard] {
+        &self.guards
     }
 
     fn watch(&self) -> Watching {
         self.watching()
-    }
-
-    /// Returns the span of the first name, since a span has one parent.
-    fn span(&self) -> Option<&HeldSpan> {
-        self.guards.iter().find_map(Guard::span)
-    }
-
-    fn lost(&self, loss: Loss) -> Error {
-        let lost = self.guards.iter().find(|guard| guard.loss() == Some(loss));
-        let error = Error::lost(loss);
-        match lost {
-            Some(guard) => error.on(&guard.name().into()),
-            None => error,
-        }
     }
 
     fn release_done(self) -> Releasing {
