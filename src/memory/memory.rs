@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use crate::base::{Mutex, lock};
-use crate::memory::store::{Notice, Store};
+use crate::memory::store::Store;
 
 /// A store for locks in this process, in place of a Redis server.
 ///
@@ -66,7 +66,7 @@ impl Memory {
             (visit(&mut store), store.take_notices(), std::mem::take(&mut store.progressed))
         };
         // The store is unlocked by now, so the receiver of a notice may visit it.
-        notices.into_iter().for_each(Notice::deliver);
+        notices.into_iter().for_each(|deliver| deliver());
         // Not notified after every visit: a task that waits for an answer visits the store to look, and two such tasks would wake
         // each other for ever.
         if progressed {

@@ -69,28 +69,17 @@ struct Client {
     channels: HashSet<Arc<str>>,
 }
 
-/// An event for one client.
-pub(super) struct Notice {
-    to: Weak<dyn Events>,
-    kind: NoticeKind,
-}
+/// Delivers an event to one client.
+pub(super) type Notice = Box<dyn FnOnce() + Send>;
 
-enum NoticeKind {
-    Reconnected,
-    Subscribed(Arc<str>),
-    Message(Arc<str>, String),
-    SubscriptionsLost,
-}
-
-impl Notice {
-    pub(super) fn deliver(self) {
-        let Some(events) = self.to.upgrade() else { return };
-        match self.kind {
-            NoticeKind::Reconnected => events.reconnected(),
-            NoticeKind::Subscribed(channel) => events.subscribed(&channel),
-            NoticeKind::Message(channel, text) => events.message(&channel, &text),
-            NoticeKind::SubscriptionsLost => events.subscriptions_lost(),
-        }
+impl Client {
+    fn notice(&self, event: impl FnOnce(&dyn Events) + Send + 'static) -> Notice {
+        let events = self.events.clone();
+        Box::new(move || {
+            if let Some(events) = events.upgrade() {
+                event(&*events);
+            }
+        })
     }
 }
 
@@ -153,17 +142,13 @@ impl Store {
         // Nobody reconnects while replies are dropped: all commands would be sent again and dropped again, without a pause.
         let back = if self.unanswered == 0 { std::mem::take(&mut self.reconnecting) } else { HashSet::new() };
         for id in back {
-            self.notices.extend(
-                self.clients
-                    .get(&id)
-                    .map(|client| Notice { to: client.events.clone(), kind: NoticeKind::Reconnected }),
-            );
+            let client = self.clients.get(&id);
+            self.notices.extend(client.map(|client| client.notice(|events| events.reconnected())));
         }
         for (id, channel) in std::mem::take(&mut self.unconfirmed) {
             if let Some(client) = self.clients.get_mut(&id) {
                 client.channels.insert(channel.clone());
-                self.notices
-                    .push(Notice { to: client.events.clone(), kind: NoticeKind::Subscribed(channel) });
+                self.notices.push(client.notice(move |events| events.subscribed(&channel)));
             }
         }
     }
@@ -173,7 +158,7 @@ impl Store {
         let lost = self.held(key, now).is_some();
         self.locks.remove(key);
         if lost {
-            self.notify_all(|| NoticeKind::Reconnected);
+            self.notify_all(|events| events.reconnected());
         }
         lost
     }
@@ -198,13 +183,12 @@ impl Store {
         for (id, client) in &mut self.clients {
             self.unconfirmed.extend(client.channels.drain().map(|channel| (*id, channel)));
         }
-        self.notify_all(|| NoticeKind::SubscriptionsLost);
-        self.notify_all(|| NoticeKind::Reconnected);
+        self.notify_all(|events| events.subscriptions_lost());
+        self.notify_all(|events| events.reconnected());
     }
 
-    fn notify_all(&mut self, kind: impl Fn() -> NoticeKind) {
-        self.notices
-            .extend(self.clients.values().map(|client| Notice { to: client.events.clone(), kind: kind() }));
+    fn notify_all(&mut self, event: fn(&dyn Events)) {
+        self.notices.extend(self.clients.values().map(|client| client.notice(event)));
     }
 
     /// Returns how many locks are stored, including expired ones.
@@ -462,13 +446,9 @@ impl Store {
     }
 
     fn keep(&mut self, call: &Call, lease: Lease, now: Instant) -> Reply {
+        let Some(held) = self.held_by(&call.keys.key, &call.field, now) else { return Reply::Gone };
         let kept = wire::kept_field(&call.field);
-        match self.held(&call.keys.key, now) {
-            Some(held) if held.field == call.field && held.count > 0 => {
-                *held = StoredLock { field: kept.into(), count: 1, until: after(now, lease.duration()) };
-            }
-            _ => return Reply::Gone,
-        }
+        *held = StoredLock { field: kept.into(), count: 1, until: after(now, lease.duration()) };
         self.publish(call.keys.channel(), RELEASED);
         Reply::Done
     }
@@ -497,8 +477,8 @@ impl Store {
         let before = self.notices.len();
         for client in self.clients.values() {
             if let Some(channel) = client.channels.get(channel) {
-                let kind = NoticeKind::Message(channel.clone(), text.to_owned());
-                self.notices.push(Notice { to: client.events.clone(), kind });
+                let (channel, text) = (channel.clone(), text.to_owned());
+                self.notices.push(client.notice(move |events| events.message(&channel, &text)));
             }
         }
         (self.notices.len() - before) as u64
