@@ -666,54 +666,53 @@ impl Call {
 
     /// Decodes the script's reply. An error is the server's own, or reports a reply that no script of ours gives.
     pub(crate) fn decode(&self, value: Value) -> Result<Reply, RedisError> {
+        match value {
+            Value::ServerError(refused) => Err(refused.into()),
+            value => self.reply(&value).ok_or_else(|| self.garbled(&value)),
+        }
+    }
+
+    /// Returns what this value means as the script's reply, or `None` if no script of ours gives it.
+    fn reply(&self, value: &Value) -> Option<Reply> {
         use Action::{Acquire, Count, Force, Look, Release, Renew, Repair, Settle, Waiters, Who};
         let fenced = self.fence.is_some();
         let counts = matches!(self.action, Acquire { .. } | Count(_));
-        Ok(match (self.action, value) {
-            (_, Value::ServerError(refused)) => return Err(refused.into()),
+        Some(match (self.action, value) {
             // A key lives through its last millisecond: with a TTL of 0 it is still held, not free.
-            (Acquire { .. } | Look, Value::Int(ttl @ 0..)) => Reply::busy(left(ttl)),
+            (Acquire { .. } | Look, Value::Int(ttl @ 0..)) => Reply::busy(left(*ttl)),
             (Action::END, Value::Array(parts)) if self.line().is_some() => match parts[..] {
                 [Value::Int(millis @ 1..=LONGEST_TURN)] => Reply::LeftToOthers(left(millis)),
-                _ => return Err(self.garbled(&Value::Array(parts))),
+                _ => return None,
             },
-            (Acquire { .. } | Look | Who, Value::Array(parts)) => match whose(&parts) {
-                Some(reply) if self.line().is_some() || !matches!(reply, Reply::InLine(..)) => reply,
-                _ => return Err(self.garbled(&Value::Array(parts))),
-            },
+            (Acquire { .. } | Look | Who, Value::Array(parts)) => {
+                whose(parts).filter(|reply| self.line().is_some() || !matches!(reply, Reply::InLine(..)))?
+            }
             (Force | Look | Who, Value::Int(FREE)) => Reply::Free,
             (action, Value::SimpleString(kind)) if counts || matches!(action, Force | Look | Who) => {
                 match kind.strip_prefix("counter ") {
                     Some(kind) if fenced => Reply::NotACounter(no_counter(kind)),
-                    _ => Reply::NotALock(no_lock(action, &kind)),
+                    _ => Reply::NotALock(no_lock(action, kind)),
                 }
             }
             (_, Value::BulkString(token)) if counts && fenced => {
-                let text = str::from_utf8(&token).ok();
-                match text.and_then(|text| text.parse().ok()) {
-                    Some(token) => Reply::Token(token),
-                    None => return Err(self.garbled(&Value::BulkString(token))),
-                }
+                Reply::Token(str::from_utf8(token).ok()?.parse().ok()?)
             }
-            (Release { .. } | Settle { .. } | Repair { .. }, Value::BulkString(why)) => deferred(&why),
-            (Renew { .. }, Value::BulkString(why)) if fenced => deferred(&why),
+            (Release { .. } | Settle { .. } | Repair { .. }, Value::BulkString(why)) => deferred(why),
+            (Renew { .. }, Value::BulkString(why)) if fenced => deferred(why),
             (Renew { .. }, Value::Array(parts)) => match parts[..] {
                 [Value::Int(ttl @ 0..), Value::Int(ends @ 1..)] => {
-                    Reply::Longer(left(ttl), NonZeroU64::new(ends.unsigned_abs()).unwrap_or(NonZeroU64::MIN))
+                    Reply::Longer(left(ttl), NonZeroU64::new(ends.unsigned_abs())?)
                 }
-                _ => return Err(self.garbled(&Value::Array(parts))),
+                _ => return None,
             },
-            (Waiters, Value::Array(parts)) => match waiters(&parts) {
-                Some(waiters) => Reply::Waiters(waiters),
-                None => return Err(self.garbled(&Value::Array(parts))),
-            },
-            (Look | Who | Waiters | Count(_), value) => return Err(self.garbled(&value)),
-            (Acquire { .. }, value @ Value::Int(DONE)) if fenced => return Err(self.garbled(&value)),
+            (Waiters, Value::Array(parts)) => Reply::Waiters(waiters(parts)?),
+            (Look | Who | Waiters | Count(_), _) => return None,
+            (Acquire { .. }, Value::Int(DONE)) if fenced => return None,
             (_, Value::Int(DONE)) => Reply::Done,
-            (Action::END, Value::Int(ended @ ..=ENDED)) => Reply::Ended(ENDED.abs_diff(ended)),
-            (Force, value) => return Err(self.garbled(&value)),
+            (Action::END, Value::Int(ended @ ..=ENDED)) => Reply::Ended(ENDED.abs_diff(*ended)),
+            (Force, _) => return None,
             (_, Value::Int(GONE)) => Reply::Gone,
-            (_, value) => return Err(self.garbled(&value)),
+            _ => return None,
         })
     }
 
@@ -800,17 +799,7 @@ mod testing;
 #[cfg(test)]
 impl Call {
     pub(crate) fn of(key: &str, field: &str, action: Action) -> Call {
-        Call {
-            keys: Arc::new(Keys::new("", key)),
-            field: field.into(),
-            action,
-            fence: None,
-            sharded: false,
-            report_holder: false,
-            from: None,
-            end: KeyEnd::Stays,
-            line: None,
-        }
+        Call { field: field.into(), ..Call::of_lock(&Arc::new(Keys::new("", key)), action) }
     }
 }
 
