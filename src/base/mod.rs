@@ -2,6 +2,7 @@
 
 mod events;
 mod failure;
+mod join;
 mod loss_signal;
 mod masters;
 pub(crate) mod meter;
@@ -14,6 +15,7 @@ mod users_code;
 
 pub(crate) use events::Events;
 pub(crate) use failure::{Failure, Outcome};
+pub(crate) use join::join_all;
 pub(crate) use loss_signal::LossSignal;
 pub(crate) use masters::{Absence, MasterSet, Spread};
 pub(crate) use sync::{Mutex, atomic, lock};

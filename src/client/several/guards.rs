@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::base::join_all;
 use crate::base::telemetry;
 use crate::client::answer::{Granted, Releasing, Watching};
 use crate::client::guard::Guard;
@@ -311,35 +311,8 @@ impl Granted for Guards {
 }
 
 /// Awaits all futures at once, and returns the first error in their order.
-fn all<F>(futures: impl Iterator<Item = F>) -> All<F> {
-    All { under_way: futures.map(|one| (Some(Box::pin(one)), Ok(()))).collect() }
-}
-
-/// The future, `None` once it is done, and then its result.
-type UnderWay<F> = (Option<Pin<Box<F>>>, Result<()>);
-
-/// Awaits all futures, whose results are kept in their order.
-struct All<F> {
-    under_way: Vec<UnderWay<F>>,
-}
-
-impl<F: Future<Output = Result<()>>> Future for All<F> {
-    type Output = Result<()>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        let mut pending = false;
-        for (one, result) in &mut self.under_way {
-            let Some(future) = one else { continue };
-            match future.as_mut().poll(cx) {
-                Poll::Ready(ready) => (*one, *result) = (None, ready),
-                Poll::Pending => pending = true,
-            }
-        }
-        if pending {
-            return Poll::Pending;
-        }
-        Poll::Ready(std::mem::take(&mut self.under_way).into_iter().try_for_each(|(_, result)| result))
-    }
+async fn all(futures: impl Iterator<Item = impl Future<Output = Result<()>>>) -> Result<()> {
+    join_all(futures).await.into_iter().collect()
 }
 
 impl<K: Kind> fmt::Debug for Guards<K> {
