@@ -26,6 +26,7 @@ use crate::config::{BareReentry, Config};
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::holder::Shown;
 use crate::owner::Owner;
+use crate::quorum::Verdict;
 use crate::session::{Handle, Session, clock};
 use crate::table::{
     AcquireParams, Admission, Ambiguous, Grant, Grantee, LockEntry, Meaning, NewLevel, NotHeld, Owned, Pause,
@@ -37,11 +38,11 @@ use crate::wire::{Fence, Pending, Reply, Token};
 /// The lock that is requested, and the options of the call.
 #[derive(Clone, Debug)]
 pub(super) struct AcquireOptions {
-    handle: Handle,
-    keys: Arc<Keys>,
+    pub(super) handle: Handle,
+    pub(super) keys: Arc<Keys>,
     pub(super) call: CallOptions,
     /// The request for several locks that this one belongs to, if any.
-    part: Option<Arc<Part>>,
+    pub(super) part: Option<Arc<Part>>,
 }
 
 /// What a request for one of several locks shares with the request for all of them.
@@ -64,24 +65,8 @@ impl Part {
 }
 
 impl AcquireOptions {
-    pub(super) fn new(
-        handle: Handle,
-        keys: Arc<Keys>,
-        call: CallOptions,
-        part: Option<Arc<Part>>,
-    ) -> AcquireOptions {
-        AcquireOptions { handle, keys, call, part }
-    }
-
     pub(super) fn name(&self) -> &Arc<str> {
         &self.keys.name
-    }
-
-    /// Marks the request as waiting, since others are before it or its attempt failed: it may now take arbitrarily long.
-    fn mark_waiting(&self) {
-        if let Some(part) = &self.part {
-            part.is_waiting.store(true, Relaxed);
-        }
     }
 
     /// Returns a number that was taken from the session when the request for several locks began that this one is part of, or
@@ -295,21 +280,31 @@ impl Backoff {
 
 /// An acquire under way. If it is dropped before it is answered, its outcome is unknown.
 pub(super) struct Sent {
-    pub(super) session: Handle,
+    session: Handle,
     pub(super) pending: Pending,
     /// Until it is answered: its drop reports an unknown outcome.
     pub(super) is_armed: bool,
 }
 
+impl Sent {
+    /// Arms the undoing of a command that is about to be sent.
+    pub(super) fn new(session: Handle, pending: Pending) -> Sent {
+        Sent { session, pending, is_armed: true }
+    }
+
+    /// Reports to the entry that the command is over, but not granted.
+    pub(super) fn conclude(&self, answer: Result<&Reply, Outcome>, spread: Spread) -> Meaning {
+        let pending = &self.pending;
+        self.session.visit(&pending.call.keys, |entry, _, at| entry.conclude(pending, answer, spread, at))
+    }
+}
+
 impl Drop for Sent {
     fn drop(&mut self) {
         if self.is_armed {
-            let pending = &self.pending;
-            self.session.visit(&pending.call.keys, |entry, _, at| {
-                // It may still be on its way to any master, over a connection that is replaced before the end is sent.
-                let spread = Spread { given_up: pending.masters, ..Spread::default() };
-                entry.conclude(pending, Err(Outcome::Unknown), spread, at);
-            });
+            // It may still be on its way to any master, over a connection that is replaced before the end is sent.
+            let spread = Spread { given_up: self.pending.masters, ..Spread::default() };
+            self.conclude(Err(Outcome::Unknown), spread);
         }
     }
 }
@@ -372,26 +367,22 @@ impl Acquire {
                 self.id = None;
                 return Ok(guard);
             }
-            if !self.has_failed() && self.is_over() {
+            if self.is_over() && self.last_failure().is_none() {
                 return Err(self.busy_too_long());
             }
         }
     }
 
-    /// Ends the request, since its time is over. `unanswered` is the error to report if no master has answered yet that somebody else
-    /// holds the lock.
-    fn over(&mut self, unanswered: Option<Error>) -> NotGranted {
-        self.failure_at_end(unanswered).map_or_else(|| self.busy_too_long(), NotGranted::Failed)
-    }
-
-    /// Returns why it is not granted when its time is over, or `None` if somebody else holds the lock.
-    fn failure_at_end(&self, unanswered: Option<Error>) -> Option<Error> {
+    /// Returns why the request ends, since its time is over: it failed, or somebody else holds the lock. `unanswered` is the error to
+    /// report if no master has answered yet that somebody else holds the lock.
+    fn over(&self, unanswered: Option<Error>) -> NotGranted {
         let refused = self.was_refused || self.backoff.is_some();
         // If an owner of this process holds it, no master is needed to refuse this request, whatever else fails for that hold.
         let is_held = self.visit(|entry, _, _| entry.is_held_by_another(self.id()));
         // A request that waited behind others has not asked the masters itself: they may be away.
         let away = || self.outage().or(unanswered.filter(|_| !refused));
-        self.last_failure().or_else(|| if is_held { None } else { away() })
+        let failure = self.last_failure().or_else(|| if is_held { None } else { away() });
+        failure.map_or_else(|| self.busy_too_long(), NotGranted::Failed)
     }
 
     /// Waits for this request's turn.
@@ -530,10 +521,12 @@ impl Acquire {
 
     /// Enters the line by this number, which it returns.
     fn enter(&self, entry: &mut LockEntry, id: u64, waker: &Waker, at: Moment) -> Result<u64> {
-        let CallOptions { owner, bare, .. } = &self.options.call;
+        let CallOptions { owner, bare, fenced, times, .. } = &self.options.call;
         let request = Waiter::new(id, owner.clone().unwrap_or_else(Owner::current), *bare, at.now);
         let polled = if *bare { Polled::first(waker) } else { Polled::default() };
-        let request = request.first_polled(polled).taking(self.accepts_handoff());
+        // Only a hold that is renewed and has no token can be taken over.
+        let accepts_handoff = !fenced && times.fixed_lease().is_none();
+        let request = request.first_polled(polled).taking(accepts_handoff);
         entry.enter(request, self.options.began()).map_err(|Ambiguous| ambiguous())?;
         Ok(id)
     }
@@ -597,7 +590,7 @@ impl Acquire {
         &mut self,
         pending: Pending,
     ) -> impl Future<Output = Result<Option<Guard>, NotGranted>> + Send {
-        let mut sent = Sent { session: self.options.handle.clone(), pending, is_armed: true };
+        let mut sent = Sent::new(self.options.handle.clone(), pending);
         // Not an `async fn`, which would need room for the command twice.
         async move {
             // Dropped last, after the entry was updated.
@@ -608,14 +601,19 @@ impl Acquire {
                 return Err(self.over(Some(self.not_in_time())));
             };
             sent.is_armed = false;
-            let pending = &sent.pending;
-            match verdict.result {
+            let Verdict { result, spread, split, token } = verdict;
+            match result {
                 Ok(ref reply @ (Reply::Busy(left, _) | Reply::InLine(left, ..))) => {
-                    self.busy(pending, (reply, left), verdict.spread, verdict.split);
+                    self.busy(&sent, reply, left, spread, split);
                     self.failures_end();
                 }
-                Ok(reply) => return Ok(self.answered(pending, &reply, (verdict.spread, verdict.token))?),
-                Err(failure) => self.failed(pending, failure, verdict.spread)?,
+                Ok(reply) => return Ok(self.answered(&sent, &reply, spread, token)?),
+                Err(Failure { outcome, error }) => {
+                    // Masters that have not answered yet may still grant it.
+                    sent.conclude(Err(outcome), spread);
+                    let leaves_traces = !spread.remains.union(spread.unanswered).is_empty();
+                    self.unsuccessful(&sent.pending, error, leaves_traces)?;
+                }
             }
             Ok(None)
         }
@@ -666,53 +664,47 @@ impl Acquire {
     /// Handles every answer of the masters other than `Busy` and `InLine`, which `busy` handles.
     fn answered(
         &mut self,
-        pending: &Pending,
+        sent: &Sent,
         reply: &Reply,
-        (spread, token): (Spread, Option<Token>),
+        spread: Spread,
+        token: Option<Token>,
     ) -> Result<Option<Guard>> {
         if let Some(foreign) = self.options.foreign(reply) {
-            self.visit(|entry, _, at| entry.conclude(pending, Ok(reply), spread, at));
+            sent.conclude(Ok(reply), spread);
             return Err(foreign);
         }
-        match reply {
+        if *reply == Reply::Gone {
             // This was a re-entry, and the hold above it is gone or was given up.
-            Reply::Gone => {
-                let meaning = self.visit(|entry, _, at| {
-                    entry.back_to_waiting(self.id());
-                    entry.conclude(pending, Ok(reply), spread, at)
-                });
-                if let Meaning::Lost(loss) = meaning {
-                    return Err(Error::lost(loss));
-                }
-                self.failures_end();
+            let meaning = self.visit(|entry, _, at| {
+                entry.back_to_waiting(self.id());
+                entry.conclude(&sent.pending, Ok(reply), spread, at)
+            });
+            if let Meaning::Lost(loss) = meaning {
+                return Err(Error::lost(loss));
             }
-            // Granted, maybe with a token.
-            _ => {
-                // If the `Locks` was closed in the meantime, nobody will renew the hold, so it is undone.
-                let open = self.options.handle.check_open();
-                open.inspect_err(|_| {
-                    self.visit(|entry, _, at| {
-                        entry.conclude(pending, Err(Outcome::Unknown), spread, at);
-                    });
-                })?;
-                match self.granted(pending, spread, token) {
-                    Ok(guard) => return Ok(Some(guard)),
-                    Err(NotHeld::Taken) => self.failures_end(),
-                    // This attempt does not count as answered: 1. The masters take longer than the lease. 2. Each grant is over
-                    // before its answer is read, and is undone. 3. The next one would be asked for at once, and so on for ever.
-                    Err(NotHeld::Late) => self.unsuccessful(pending, self.too_late(), true)?,
-                }
-            }
+            self.failures_end();
+            return Ok(None);
+        }
+        // Granted, maybe with a token. If the `Locks` was closed in the meantime, nobody will renew the hold, so it is undone.
+        if let Err(closed) = self.options.handle.check_open() {
+            sent.conclude(Err(Outcome::Unknown), spread);
+            return Err(closed);
+        }
+        match self.granted(&sent.pending, spread, token) {
+            Ok(guard) => return Ok(Some(guard)),
+            Err(NotHeld::Taken) => self.failures_end(),
+            // This attempt does not count as answered: 1. The masters take longer than the lease. 2. Each grant is over before
+            // its answer is read, and is undone. 3. The next one would be asked for at once, and so on for ever.
+            Err(NotHeld::Late) => self.unsuccessful(&sent.pending, self.too_late(), true)?,
         }
         Ok(None)
     }
 
     fn granted(&mut self, pending: &Pending, spread: Spread, token: Option<Token>) -> Result<Guard, NotHeld> {
-        let granted = self.visit(|entry, number, at| {
+        let (granted, _spent) = self.visit(|entry, number, at| {
             let new = self.new_level(number(), token.map(|token| token.highest));
             entry.granted(&Grantee::Waiter(self.id()), pending, &new, spread, at)
-        });
-        let (granted, _spent) = granted?;
+        })?;
         let polls_at = self.backoff.as_ref().and_then(|backoff| backoff.polls_at);
         if polls_at.is_some_and(|at| at <= pending.sent) {
             // 1. This process is subscribed at a node, which leaves the cluster. 2. The lock is released; no message arrives. 3. The
@@ -741,18 +733,14 @@ impl Acquire {
         Guard::new(self.options.handle.clone(), keys.clone(), granted)
     }
 
-    /// Returns whether it may take over a hold of this process: only if it asks for one that is renewed and has no token.
-    fn accepts_handoff(&self) -> bool {
-        !self.options.call.fenced && self.options.call.times.fixed_lease().is_none()
-    }
-
     /// Handles the answer that somebody else holds the lock. With a subscription the message of a release wakes the request; without
     /// one it polls.
-    fn busy(&mut self, pending: &Pending, (reply, left): (&Reply, Duration), spread: Spread, split: bool) {
+    fn busy(&mut self, sent: &Sent, reply: &Reply, left: Duration, spread: Spread, split: bool) {
         if self.single_attempt {
-            self.visit(|entry, _, at| entry.conclude(pending, Ok(reply), spread, at));
+            sent.conclude(Ok(reply), spread);
             return;
         }
+        let pending = &sent.pending;
         self.mark_waiting();
         let (asked_before, session) = (self.backoff.is_some(), self.options.handle.clone());
         let pause = self.backoff.get_or_insert_default().next_pause(pending.sent, &session);
@@ -788,14 +776,6 @@ impl Acquire {
         if let Some(until) = paused {
             backoff.note_pause(until);
         }
-    }
-
-    fn failed(&mut self, pending: &Pending, failure: Failure, spread: Spread) -> Result<()> {
-        let Failure { outcome, error } = failure;
-        // Masters that have not answered yet may still grant it.
-        self.visit(|entry, _, at| entry.conclude(pending, Err(outcome), spread, at));
-        let leaves_traces = !spread.remains.union(spread.unanswered).is_empty();
-        self.unsuccessful(pending, error, leaves_traces)
     }
 
     /// Handles a failed attempt: another one follows after a pause, unless the time for the request is over. `leaves_traces`: the
@@ -842,8 +822,11 @@ impl Acquire {
         }
     }
 
+    /// Marks the request as waiting, since others are before it or its attempt failed: it may now take arbitrarily long.
     fn mark_waiting(&mut self) {
-        self.options.mark_waiting();
+        if let Some(part) = &self.options.part {
+            part.is_waiting.store(true, Relaxed);
+        }
         self.waiting.begin(&self.options.keys.name, self.options.handle.config.grouping.as_ref());
     }
 
@@ -894,11 +877,6 @@ impl Acquire {
     fn outage(&self) -> Option<Error> {
         let session = &self.options.handle;
         session.outage(&self.options.keys, session.timing.patience)
-    }
-
-    /// Returns whether its last attempt failed.
-    fn has_failed(&self) -> bool {
-        self.backoff.as_ref().is_some_and(|backoff| backoff.last_failure.is_some())
     }
 
     /// Returns whether it makes no further attempt.

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::Failure;
-use crate::client::acquire::AcquireOptions;
 use crate::client::call::CallOptions;
 use crate::client::claim::Claim;
 use crate::client::guard::Guard;
@@ -481,8 +480,7 @@ impl<K: Kind> Mutex<K> {
 
     #[track_caller]
     pub(super) fn request(&self, within: Option<Duration>) -> AskOne {
-        let call = CallOptions::new(within, K::FENCED);
-        AskOne::new(AcquireOptions::new(self.handle.clone(), self.keys.clone(), call, None))
+        AskOne::new(self.handle.clone(), self.keys.clone(), CallOptions::new(within, K::FENCED), None)
     }
 }
 

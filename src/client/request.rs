@@ -3,11 +3,12 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use crate::base::telemetry;
-use crate::client::acquire::{AcquireOptions, NotGranted, acquire, grant_here};
+use crate::client::acquire::{AcquireOptions, NotGranted, Part, acquire, grant_here};
 use crate::client::answer::{Answer, Asks, Sealed, polled_again};
 use crate::client::call::CallOptions;
 use crate::client::guard::Guard;
@@ -16,6 +17,8 @@ use crate::client::kind::Kind;
 use crate::client::run::Run;
 use crate::error::Result;
 use crate::owner::Owner;
+use crate::session::Handle;
+use crate::wire::keys::Keys;
 
 /// A request from its first poll on.
 type AcquireFuture = Pin<Box<dyn Future<Output = Result<Guard, NotGranted>> + Send>>;
@@ -29,7 +32,8 @@ pub struct AskOne {
 }
 
 impl AskOne {
-    pub(super) fn new(options: AcquireOptions) -> AskOne {
+    pub(super) fn new(handle: Handle, keys: Arc<Keys>, call: CallOptions, part: Option<Arc<Part>>) -> AskOne {
+        let options = AcquireOptions { handle, keys, call, part };
         AskOne { options, asking: None, answered: false }
     }
 }

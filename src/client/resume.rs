@@ -27,33 +27,24 @@ pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Re
         entry.begin_resume(number(), claim.shared_field().clone(), &handle.uuid, lease, at.now)
     });
     // Its undo is armed before it is sent.
-    let mut sent = Sent { session: handle.clone(), pending, is_armed: true };
+    let mut sent = Sent::new(handle.clone(), pending);
     // Dropped last, after the entry was updated.
     let (verdict, _stragglers) = handle.ask(&sent.pending).await;
     // Like a request for the lock, it is never ready in its first poll: otherwise branches of a task that begin in one poll would
     // look nested.
     yield_now().await;
     sent.is_armed = false;
-    let pending = &sent.pending;
-    let conclude = |answer| {
-        handle.visit(&keys, |entry, _, at| entry.conclude(pending, answer, verdict.spread, at));
+    let (answer, error) = match &verdict.result {
+        // If the `Locks` was closed in the meantime, nobody will renew the hold, so it is undone.
+        Ok(Reply::Done) => (Err(Outcome::Unknown), handle.check_open().err()),
+        Ok(reply) => (Ok(reply), Some(Error::claim_is_over())),
+        Err(failure) => (Err(failure.outcome), Some(failure.error.again())),
     };
-    match &verdict.result {
-        Ok(Reply::Done) => {}
-        Ok(reply) => {
-            conclude(Ok(reply));
-            return Err(Error::claim_is_over().on(&keys.name));
-        }
-        Err(failure) => {
-            conclude(Err(failure.outcome));
-            return Err(failure.error.again().on(&keys.name));
-        }
+    if let Some(error) = error {
+        sent.conclude(answer, verdict.spread);
+        return Err(error.on(&keys.name));
     }
-    // If the `Locks` was closed in the meantime, nobody will renew the hold, so it is undone.
-    handle
-        .check_open()
-        .inspect_err(|_| conclude(Err(Outcome::Unknown)))
-        .map_err(|error| error.on(&keys.name))?;
+    let pending = &sent.pending;
     let owner = Owner::current();
     let granted = handle.visit(&keys, |entry, number, at| {
         let new = NewLevel::watched(number(), lease);

@@ -13,7 +13,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::base::meter::Sample;
 use crate::base::telemetry;
 use crate::base::{after, limit};
-use crate::client::acquire::{AcquireOptions, NotGranted, Part};
+use crate::client::acquire::{NotGranted, Part};
 use crate::client::answer::{Answer, Asks, Releasing, Sealed, Watching, polled_again};
 use crate::client::call::CallOptions;
 use crate::client::guard::Guard;
@@ -299,8 +299,8 @@ impl Gathering {
                     busy_is_error,
                     ..options.call.clone()
                 };
-                let one = AcquireOptions::new(options.handle.clone(), keys.clone(), call, Some(part.clone()));
-                *slot = Slot::Asking { request: AskOne::new(one), part };
+                let request = AskOne::new(options.handle.clone(), keys.clone(), call, Some(part.clone()));
+                *slot = Slot::Asking { request, part };
                 if in_order {
                     break;
                 }
