@@ -226,9 +226,39 @@ impl Held {
         self.signal.loss()
     }
 
-    /// Waits until the hold is lost, without borrowing it.
+    /// Waits for the loss of the level, which comes at its hold's end at the latest, without borrowing anything.
     pub(super) fn watch(&self) -> impl Future<Output = Loss> + Send + use<> {
-        loss(self.handle.clone(), self.keys.clone(), (self.id, self.level), self.signal.clone())
+        let held = self.clone();
+        async move {
+            loop {
+                // Made before the signal is read. Otherwise: 1. The signal is read. 2. It changes. 3. This waits for a change that
+                // has already happened.
+                let changed = held.signal.notified();
+                if let Some(loss) = held.signal.announced_loss() {
+                    return loss;
+                }
+                let end = held.handle.visit_known(&held.keys.name, |entry, _, at| {
+                    entry.end_late(held.id, at);
+                    entry.hold(held.id).map(|hold| hold.end_of(held.level))
+                });
+                match end.flatten() {
+                    // Another thread has found the loss and is about to count it, or this one has.
+                    _ if held.signal.loss().is_some() => {
+                        if held.signal.announced_loss().is_none() {
+                            changed.await;
+                        }
+                    }
+                    // It has a timer of its own, since the runtime of the background may have ended or be stopped.
+                    Some(end) => tokio::select! {
+                        biased;
+                        () = changed => {}
+                        () = sleep_until(end, || held.handle.moment()) => {}
+                    },
+                    // The guard is gone, so nothing can be lost any more.
+                    None => changed.await,
+                }
+            }
+        }
     }
 
     /// Returns whether its level has not been released yet.
@@ -323,38 +353,6 @@ impl Hold<Fenced> {
     #[must_use]
     pub fn token(&self) -> u64 {
         self.held.token()
-    }
-}
-
-/// Waits for the loss of a level, which comes at its hold's end at the latest.
-async fn loss(handle: Handle, keys: Arc<Keys>, (id, level): (u64, u64), signal: Arc<LossSignal>) -> Loss {
-    loop {
-        // Made before the signal is read. Otherwise: 1. The signal is read. 2. It changes. 3. This waits for a change that has already
-        // happened.
-        let changed = signal.notified();
-        if let Some(loss) = signal.announced_loss() {
-            return loss;
-        }
-        let end = handle.visit_known(&keys.name, |entry, _, at| {
-            entry.end_late(id, at);
-            entry.hold(id).map(|hold| hold.end_of(level))
-        });
-        match end.flatten() {
-            // Another thread has found the loss and is about to count it, or this one has.
-            _ if signal.loss().is_some() => {
-                if signal.announced_loss().is_none() {
-                    changed.await;
-                }
-            }
-            // It has a timer of its own, since the runtime of the background may have ended or be stopped.
-            Some(end) => tokio::select! {
-                biased;
-                () = changed => {}
-                () = sleep_until(end, || handle.moment()) => {}
-            },
-            // The guard is gone, so nothing can be lost any more.
-            None => changed.await,
-        }
     }
 }
 

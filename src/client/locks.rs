@@ -329,17 +329,13 @@ fn built(
     events: Vec<Arc<dyn Events>>,
     relay: &EventRelay,
 ) -> Result<Locks> {
-    let uuid = named(uuid()?, config.holder_name.as_deref());
+    // What the fields of all holds begin with. With a name in front, the id is as unique as without one: processes with the same name
+    // are different owners.
+    let uuid = match &config.holder_name {
+        Some(name) => format!("{name}:{}", uuid()?),
+        None => uuid()?,
+    };
     Ok(Locks::over(Session::new(config, quorum, uuid, clock, events), relay))
-}
-
-/// Returns what the fields of all holds begin with. With a name in front, the id is as unique as without one: processes with the
-/// same name are different owners.
-fn named(uuid: String, name: Option<&str>) -> String {
-    match name {
-        Some(name) => format!("{name}:{uuid}"),
-        None => uuid,
-    }
 }
 
 /// Makes a random UUID, version 4, from the operating system's randomness: a generator in this process would be copied by `fork`, and
