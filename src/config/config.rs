@@ -71,14 +71,10 @@ pub struct Builder {
     /// The options that are used as they are set. Of those below it has the defaults, which [`check`](Builder::check) replaces.
     config: Config,
     lease: Duration,
-    drift: (f64, Duration),
-    prefix: String,
     restart_delay: Option<Duration>,
     token_ttl: Option<Duration>,
-    replicas: (usize, Duration),
     blocked_for: Option<Duration>,
     sharded_channels: Option<bool>,
-    holder_name: Option<String>,
     warn_after: Option<Duration>,
 }
 
@@ -156,14 +152,10 @@ impl Builder {
         Builder {
             config: Config::defaults(masters.into_iter().map(|master| master.into().0).collect()),
             lease: Lease::DEFAULT.duration(),
-            drift: (DRIFT.factor, DRIFT.slack),
-            prefix: String::new(),
             restart_delay: None,
             token_ttl: None,
-            replicas: (0, Duration::ZERO),
             blocked_for: None,
             sharded_channels: None,
-            holder_name: None,
             warn_after: None,
         }
     }
@@ -271,7 +263,8 @@ impl Builder {
     /// Rejected: a prefix that begins with `}`, which would break the hash tag of the channel, and one of more than 1024
     /// bytes.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = prefix.into();
+        let prefix: String = prefix.into();
+        self.config.prefix = prefix.into();
         self
     }
 
@@ -329,7 +322,7 @@ impl Builder {
     ///
     /// Rejected: a factor that is not a number, is negative, or is 1 or more; and a drift that leaves nothing of the lease.
     pub fn drift(mut self, factor: f64, slack: Duration) -> Self {
-        self.drift = (factor, slack);
+        self.config.drift = Drift { factor, slack };
         self
     }
 
@@ -398,7 +391,7 @@ impl Builder {
     /// [`Memory`](crate::Memory); and a server that refuses `WAIT`. It needs the right `+wait`, and `+info` to notice an address
     /// that leads to another server.
     pub fn replicas(mut self, count: usize, wait: Duration) -> Self {
-        self.replicas = (count, wait);
+        self.config.replicas = (count > 0).then_some(Replicas { count, wait });
         self
     }
 
@@ -496,7 +489,8 @@ impl Builder {
     ///
     /// Rejected: an empty name, one of more than 64 bytes, and one with a `:` or with a character that can't be printed.
     pub fn holder_name(mut self, name: impl Into<String>) -> Self {
-        self.holder_name = Some(name.into());
+        let name: String = name.into();
+        self.config.holder_name = Some(name.into());
         self
     }
 
@@ -552,9 +546,10 @@ impl Builder {
 
     pub(crate) fn check(self) -> Result<Config> {
         let mut config = self.config;
-        config.drift = limits::drift(self.drift)?;
-        config.lease = Lease::new("lease", self.lease, config.drift)?;
-        let (lease, drift, masters) = (config.lease, config.drift, &config.masters);
+        let (drift, masters) = (config.drift, &config.masters);
+        limits::drift(drift)?;
+        let lease = Lease::new("lease", self.lease, drift)?;
+        config.lease = lease;
         master::check(masters)?;
         config.restart_delay = limits::restart_delay(self.restart_delay, masters.len(), lease, drift)?;
         let longest_lease = config.restart_delay.map_or(lease, |delay| delay.max(lease));
@@ -562,8 +557,8 @@ impl Builder {
         if config.provider.is_some() {
             credentials::check(masters)?;
         }
-        config.prefix = limits::prefix(&self.prefix)?;
-        config.holder_name = self.holder_name.as_deref().map(limits::holder_name).transpose()?;
+        limits::prefix(&config.prefix)?;
+        config.holder_name.as_deref().map_or(Ok(()), limits::holder_name)?;
         if config.node_timeout.is_zero() {
             return Err(rejected(
                 "node_timeout of 0 ns leaves no time for an answer; it must be more than zero",
@@ -581,7 +576,7 @@ impl Builder {
             )));
         }
         config.warn_after = limits::warn_after(self.warn_after, self.lease)?;
-        config.replicas = limits::replicas(self.replicas, lease, masters)?;
+        config.replicas.map_or(Ok(()), |replicas| limits::replicas(replicas, lease, masters))?;
         limits::address_map(&config.address_map, masters)?;
         config.sharded_channels = limits::sharded_channels(self.sharded_channels, masters)?;
         config.local_handoff = config.local_handoff.min(lease.duration() / 6);

@@ -1,6 +1,5 @@
 //! Checks of single options.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::{Drift, Lease};
@@ -64,22 +63,15 @@ pub(super) fn restart_delay(
     Ok(Some(delay))
 }
 
-pub(super) fn drift((factor, slack): (f64, Duration)) -> Result<Drift> {
+pub(super) fn drift(Drift { factor, .. }: Drift) -> Result<()> {
     // Not `factor < 0.0 || factor >= 1.0`: a NaN would pass.
     if (0.0..1.0).contains(&factor) {
-        return Ok(Drift { factor, slack });
+        return Ok(());
     }
     Err(rejected(format!("drift factor of {factor} can't be used; it must be at least 0 and less than 1")))
 }
 
-pub(super) fn replicas(
-    (count, wait): (usize, Duration),
-    lease: Lease,
-    masters: &[MasterKind],
-) -> Result<Option<Replicas>> {
-    if count == 0 {
-        return Ok(None);
-    }
+pub(super) fn replicas(Replicas { wait, .. }: Replicas, lease: Lease, masters: &[MasterKind]) -> Result<()> {
     if wait.is_zero() {
         return Err(rejected("replicas with a wait of 0 ns would wait for ever; it must be more than zero"));
     }
@@ -92,7 +84,7 @@ pub(super) fn replicas(
     if masters.iter().any(|master| matches!(master, MasterKind::Memory(_))) {
         return Err(rejected("replicas can't be waited for if a `Memory` is a master: it has none"));
     }
-    Ok(Some(Replicas { count, wait }))
+    Ok(())
 }
 
 /// Returns when a waiting request is reported, or `None` for never.
@@ -132,7 +124,7 @@ pub(super) fn address_map(map: &AddressMap, masters: &[MasterKind]) -> Result<()
 }
 
 /// Checks the name of a holder. The `:` that ends it is rejected in it, so that nothing else is taken for a name.
-pub(super) fn holder_name(name: &str) -> Result<Arc<str>> {
+pub(super) fn holder_name(name: &str) -> Result<()> {
     let wrong = |char: &char| match char {
         ':' => true,
         '\'' | '"' | '\\' => false,
@@ -145,12 +137,12 @@ pub(super) fn holder_name(name: &str) -> Result<Arc<str>> {
     } else if let Some(char) = name.chars().find(wrong) {
         format!("has `{}` in it; use printable characters other than `:`", char.escape_debug())
     } else {
-        return Ok(name.into());
+        return Ok(());
     };
     Err(rejected(format!("the holder name `{}` {wrong}", shown(name))))
 }
 
-pub(super) fn prefix(prefix: &str) -> Result<Arc<str>> {
+pub(super) fn prefix(prefix: &str) -> Result<()> {
     if prefix.len() > LONGEST_PREFIX {
         let (bytes, cut) = (prefix.len(), shown(prefix));
         return Err(rejected(format!(
@@ -163,5 +155,5 @@ pub(super) fn prefix(prefix: &str) -> Result<Arc<str>> {
             "prefix `{cut}` can't begin with `}}`, which would break the hash tag"
         )));
     }
-    Ok(prefix.into())
+    Ok(())
 }

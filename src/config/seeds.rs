@@ -7,7 +7,7 @@ use redis::ConnectionAddr;
 
 use crate::config::destination::Destination;
 use crate::config::server::Server;
-use crate::error::{Error, Result, rejected};
+use crate::error::{Result, rejected};
 
 /// The nodes by which a cluster is found.
 #[derive(Clone, Debug)]
@@ -53,13 +53,9 @@ impl Seeds {
             } else {
                 continue;
             };
-            return Err(self.wrong(wrong, seed));
+            return Err(rejected(wrong).at(&seed.address()));
         }
         Ok(())
-    }
-
-    fn wrong(&self, wrong: &str, seed: &Server) -> Error {
-        rejected(wrong).at(&seed.address())
     }
 
     pub(super) fn has(&self, server: &Server) -> bool {
