@@ -189,15 +189,7 @@ pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Gu
     let mut request = Acquire::new(options);
     span.around(async move {
         let request = &mut request;
-        let granted = match request.begin() {
-            Ok(()) => {
-                if let Some(opening) = request.options.handle.opening(request.limit) {
-                    opening.await;
-                }
-                request.until_granted().await
-            }
-            Err(why) => Err(NotGranted::Failed(why)),
-        };
+        let granted = request.until_granted().await;
         granted.map_err(|why| match why {
             NotGranted::Failed(error) => {
                 telemetry::not_granted(error.kind());
@@ -337,10 +329,10 @@ impl Acquire {
     }
 
     /// Checks whether it may ask at all.
-    fn begin(&mut self) -> Result<()> {
+    fn check(&mut self) -> Result<()> {
         let session = &self.options.handle;
         keys::check(&self.options.keys.name, &session.config.prefix)?;
-        if let Some(asked) = self.options.call.times.fixed_lease() {
+        if let Some(asked) = self.options.call.times.get().fixed_lease {
             self.lease = session.config.lease("fixed_lease", asked)?;
         }
         self.options.call.times.check(&session.config)?;
@@ -356,6 +348,10 @@ impl Acquire {
     }
 
     async fn until_granted(&mut self) -> Result<Guard, NotGranted> {
+        self.check()?;
+        if let Some(opening) = self.options.handle.opening(self.limit) {
+            opening.await;
+        }
         loop {
             let granted = match self.until_admitted().await? {
                 // Boxed, since requests that wait in line have no attempt and need no room for one.
@@ -442,7 +438,7 @@ impl Acquire {
         let ask = AcquireParams {
             single_attempt: self.single_attempt,
             lease: self.lease,
-            fixed: self.options.call.times.fixed_lease().is_some(),
+            fixed: self.options.call.times.get().fixed_lease.is_some(),
             uuid,
             fence,
             polled_before,
@@ -525,7 +521,7 @@ impl Acquire {
         let request = Waiter::new(id, owner.clone().unwrap_or_else(Owner::current), *bare, at.now);
         let polled = if *bare { Polled::first(waker) } else { Polled::default() };
         // Only a hold that is renewed and has no token can be taken over.
-        let accepts_handoff = !fenced && times.fixed_lease().is_none();
+        let accepts_handoff = !fenced && times.get().fixed_lease.is_none();
         let request = request.first_polled(polled).taking(accepts_handoff);
         entry.enter(request, self.options.began()).map_err(|Ambiguous| ambiguous())?;
         Ok(id)

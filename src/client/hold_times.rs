@@ -30,10 +30,6 @@ impl HoldTimes {
         self.0.is_none()
     }
 
-    pub(super) fn fixed_lease(&self) -> Option<Duration> {
-        self.0.as_ref()?.fixed_lease
-    }
-
     /// Returns the times for one of several names. `at_least` begins only once all are granted.
     pub(super) fn without_at_least(&self) -> HoldTimes {
         HoldTimes(self.0.as_ref().map(|times| Box::new(Times { at_least: None, ..**times })))

@@ -310,7 +310,7 @@ impl<K: Kind> Mutex<K> {
     ///
     /// Dropping the future changes nothing.
     pub async fn remaining_lease(&self) -> Result<Option<Duration>> {
-        self.look(Rule::HeldFor).await
+        Ok(self.look(Rule::HeldFor).await?.map(|(left, _)| left))
     }
 
     /// Returns who holds the lock, or `None` if it is free. Asks Redis.
@@ -334,11 +334,7 @@ impl<K: Kind> Mutex<K> {
     ///
     /// Dropping the future changes nothing.
     pub async fn holder(&self) -> Result<Option<Holder>> {
-        self.check().await?;
-        match self.reply(self.handle.quorum.look(&self.keys, Rule::Who).await)? {
-            Reply::Busy(_, holder) => Ok(holder.map(|holder| *holder)),
-            _ => Ok(None),
-        }
+        Ok(self.look(Rule::Who).await?.and_then(|(_, holder)| holder))
     }
 
     /// Returns which processes wait for the lock, in the order in which they get it; of a very long line the first 1,000. Asks Redis.
@@ -444,10 +440,11 @@ impl<K: Kind> Mutex<K> {
         }
     }
 
-    async fn look(&self, rule: Rule) -> Result<Option<Duration>> {
+    /// Returns for how long the lock is held, and who holds it as far as this look reports that; `None` if it is free.
+    async fn look(&self, rule: Rule) -> Result<Option<(Duration, Option<Holder>)>> {
         self.check().await?;
         match self.reply(self.handle.quorum.look(&self.keys, rule).await)? {
-            Reply::Busy(left, _) => Ok(Some(left)),
+            Reply::Busy(left, holder) => Ok(Some((left, holder.map(|holder| *holder)))),
             _ => Ok(None),
         }
     }
