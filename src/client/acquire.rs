@@ -167,10 +167,10 @@ impl From<Error> for NotGranted {
 /// [`acquire`].
 pub(super) fn grant_here(options: &AcquireOptions, cx: &mut Context<'_>) -> Option<Guard> {
     let AcquireOptions { handle, keys, call, part: None } = options else { return None };
-    let CallOptions { owner: Some(owner), bare: false, fenced, times, .. } = call else {
+    let CallOptions { owner: Some(owner), bare: false, fenced, times: None, .. } = call else {
         return None;
     };
-    let is_simple = times.are_default() && !handle.config.confirm_reentry && !telemetry::has_spans();
+    let is_simple = !handle.config.confirm_reentry && !telemetry::has_spans();
     if !is_simple || !has_budget_remaining() || runtime::Handle::try_current().is_err() {
         return None;
     }
@@ -332,10 +332,10 @@ impl Acquire {
     fn check(&mut self) -> Result<()> {
         let session = &self.options.handle;
         keys::check(&self.options.keys.name, &session.config.prefix)?;
-        if let Some(asked) = self.options.call.times.get().fixed_lease {
+        if let Some(asked) = self.options.call.times().fixed_lease {
             self.lease = session.config.lease("fixed_lease", asked)?;
         }
-        self.options.call.times.check(&session.config)?;
+        self.options.call.times().check(&session.config)?;
         session.check_open()?;
         if runtime::Handle::try_current().is_err() {
             let message = "a lock can be awaited inside a tokio runtime only; use `block_on` of a runtime";
@@ -438,7 +438,7 @@ impl Acquire {
         let ask = AcquireParams {
             single_attempt: self.single_attempt,
             lease: self.lease,
-            fixed: self.options.call.times.get().fixed_lease.is_some(),
+            fixed: self.options.call.times().fixed_lease.is_some(),
             uuid,
             fence,
             polled_before,
@@ -517,11 +517,11 @@ impl Acquire {
 
     /// Enters the line by this number, which it returns.
     fn enter(&self, entry: &mut LockEntry, id: u64, waker: &Waker, at: Moment) -> Result<u64> {
-        let CallOptions { owner, bare, fenced, times, .. } = &self.options.call;
+        let CallOptions { owner, bare, fenced, .. } = &self.options.call;
         let request = Waiter::new(id, owner.clone().unwrap_or_else(Owner::current), *bare, at.now);
         let polled = if *bare { Polled::first(waker) } else { Polled::default() };
         // Only a hold that is renewed and has no token can be taken over.
-        let accepts_handoff = !fenced && times.get().fixed_lease.is_none();
+        let accepts_handoff = !fenced && self.options.call.times().fixed_lease.is_none();
         let request = request.first_polled(polled).taking(accepts_handoff);
         entry.enter(request, self.options.began()).map_err(|Ambiguous| ambiguous())?;
         Ok(id)
@@ -711,7 +711,7 @@ impl Acquire {
     }
 
     fn new_level(&self, level: u64, token: Option<u64>) -> NewLevel {
-        let Times { fixed_lease, max_hold, at_least } = self.options.call.times.get();
+        let Times { fixed_lease, max_hold, at_least } = self.options.call.times();
         NewLevel { level, lease: self.lease, fixed: fixed_lease.is_some(), max_hold, at_least, token }
     }
 

@@ -228,7 +228,7 @@ impl<A: Answer> Request<A> {
     /// # Ok(()) }
     /// ```
     pub fn fixed_lease(self, lease: Duration) -> Self {
-        self.with(|call| call.times.get_mut().fixed_lease = Some(lease))
+        self.with(|call| call.times.get_or_insert_default().fixed_lease = Some(lease))
     }
 
     /// Ends the hold after this time, even if it would still be renewed. Default: never.
@@ -247,7 +247,7 @@ impl<A: Answer> Request<A> {
     /// # Ok(()) }
     /// ```
     pub fn max_hold(self, limit: Duration) -> Self {
-        self.with(|call| call.times.get_mut().max_hold = Some(limit))
+        self.with(|call| call.times.get_or_insert_default().max_hold = Some(limit))
     }
 
     /// Keeps the lock from all others for at least this time after the grant, even if the hold is released earlier. Default: zero,
@@ -282,7 +282,7 @@ impl<A: Answer> Request<A> {
     /// # Ok(()) }
     /// ```
     pub fn at_least(self, time: Duration) -> Self {
-        self.with(|call| call.times.get_mut().at_least = Some(time))
+        self.with(|call| call.times.get_or_insert_default().at_least = Some(time))
     }
 
     /// Makes the request as this owner. Default: the owner that is current at the first poll.

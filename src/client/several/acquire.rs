@@ -14,10 +14,11 @@ use crate::base::meter::Sample;
 use crate::base::telemetry;
 use crate::base::{after, limit};
 use crate::client::acquire::{NotGranted, Part};
-use crate::client::answer::{Answer, Asks, Releasing, Sealed, Watching, polled_again};
+use crate::client::answer::{Answer, Asks, Granted, Releasing, Sealed, Watching, polled_again};
 use crate::client::call::CallOptions;
 use crate::client::guard::Guard;
 use crate::client::hold::Hold;
+use crate::client::hold_times::Times;
 use crate::client::kind::Kind;
 use crate::client::request::AskOne;
 use crate::client::several::guards::Guards;
@@ -41,7 +42,7 @@ impl AllOptions {
                 "no name was given: `mutexes` takes one or more; name what they guard, such as `account:1`";
             return Err(Error::new(ErrorKind::Config, message));
         }
-        self.call.times.check(&self.handle.config)?;
+        self.call.times().check(&self.handle.config)?;
         let prefix = &self.handle.config.prefix;
         self.keys
             .iter()
@@ -115,7 +116,7 @@ impl<K: Kind> Answer for Guards<K> {
     }
 
     fn hold(granted: &Guards) -> Result<Vec<Hold<K>>> {
-        granted.iter().map(|guard| Hold::of(guard.held())).collect()
+        granted.guards().iter().map(|guard| Hold::of(guard.held())).collect()
     }
 
     fn ran<T>(output: T) -> T {
@@ -261,7 +262,7 @@ impl Gathering {
                 let guards = self.held();
                 // Not done at each grant: 1. The first name is granted. 2. The second one is not, and all are released. 3. The
                 // first one would be kept from everybody for nothing.
-                if let Some(time) = options.call.times.get().at_least {
+                if let Some(time) = options.call.times().at_least {
                     guards.keep(time);
                 }
                 return Poll::Ready(Ok(guards));
@@ -289,12 +290,14 @@ impl Gathering {
         self.begun = true;
         let (busy_is_error, in_order) =
             (options.call.busy_is_error && !self.has_second_pass(), self.is_in_order());
+        // `at_least` begins only once all are granted.
+        let times = options.call.times.as_ref().map(|times| Box::new(Times { at_least: None, ..**times }));
         for (slot, keys) in self.slots.iter_mut().zip(&*options.keys) {
             if matches!(slot, Slot::Free) {
                 let part = Arc::new(Part::new(self.began));
                 let call = CallOptions {
                     within,
-                    times: options.call.times.without_at_least(),
+                    times: times.clone(),
                     owner: Some(self.owner.clone()),
                     busy_is_error,
                     ..options.call.clone()

@@ -244,10 +244,6 @@ impl<K: Kind> Guards<K> {
     pub(super) fn keep(&self, at_least: Duration) {
         self.guards.iter().for_each(|guard| guard.keep(at_least));
     }
-
-    pub(in crate::client) fn iter(&self) -> impl Iterator<Item = &Guard<K>> {
-        self.guards.iter()
-    }
 }
 
 impl Guards<Fenced> {
