@@ -255,7 +255,7 @@ async fn send_query(
     let unreachable = |error| endpoint.unreachable(error, false);
     if let Some(slot) = slot {
         let link = slot.link(Instant::now()).await.map_err(|failure| failure.error)?;
-        return link.send_whenever(&slots_command).await.map_err(unreachable);
+        return link.connection.send(&slots_command, None).await.map_err(unreachable);
     }
     let to = to.as_ref().unwrap_or(&endpoint.to);
     let connection = Commands::connect(to, Box::new(drop)).await.map_err(unreachable)?;

@@ -2,13 +2,13 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use redis::{Cmd, RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{RedisError, RedisResult, Value};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use crate::backend::connection::commands::{By, Commands};
+use crate::backend::connection::commands::Commands;
 use crate::backend::connection::data_watch::DataWatch;
 use crate::backend::connection::login::LoggedIn;
 use crate::backend::connection::redis_error;
@@ -37,120 +37,9 @@ pub(crate) struct Link {
 
 #[derive(Default)]
 pub(crate) struct LinkStatus {
-    /// How many answers were received.
-    pub(super) answers: AtomicU64,
     /// Whether the connection has ended.
     pub(crate) ended: AtomicBool,
     pub(crate) data: DataWatch,
-    /// One bit for each script, set once its text was sent.
-    scripts: AtomicU32,
-}
-
-/// A script is sent before its deadline or never, and in the first poll or never. Otherwise:
-///
-/// 1. A future sends a part of its work: the `EVALSHA` of an acquire whose script the server does not know.
-/// 2. It is not polled for two node timeouts. The hold is given up, and its end runs.
-/// 3. The future is polled again, after its deadline. A timeout around it does not help, since it polls the future first.
-/// 4. The future sends the rest, the `EVAL`, which sets a field that is not removed before its lease ends.
-///
-/// An answer is read at any time. Otherwise, with a short node timeout, a grant could be given up, undone and requested again
-/// without end.
-impl Link {
-    /// Sends the command of a call, but not after the deadline: then it fails with an [unsent](crate::backend::resp::why_unsent)
-    /// error.
-    pub(super) async fn run(&self, call: &Call, by: By, deadline: Instant) -> RedisResult<Value> {
-        let answer = self.connection.run(call, by, deadline).await;
-        self.count_answer(answer.is_ok());
-        answer
-    }
-
-    /// Sends a command that changes nothing, at any time.
-    pub(crate) async fn send_whenever(&self, cmd: &Cmd) -> RedisResult<Value> {
-        let answer = self.connection.send(cmd, None).await;
-        self.count_answer(answer.is_ok());
-        answer
-    }
-
-    /// Like [`run`](Link::run), for many commands.
-    pub(crate) async fn send_all(
-        &self,
-        pipeline: &redis::Pipeline,
-        deadline: Instant,
-    ) -> RedisResult<Vec<Value>> {
-        let answers = self.connection.send_all(pipeline, Some(deadline)).await;
-        self.count_answer(answers.is_ok());
-        answers
-    }
-
-    /// Sends a command for a slot that may still be migrating to this node.
-    pub(super) async fn send_asking(&self, cmd: Cmd, deadline: Instant) -> RedisResult<Value> {
-        let mut pipeline = redis::Pipeline::with_capacity(2);
-        pipeline.add_command(redis::cmd("ASKING")).add_command(cmd);
-        let mut answers = self.send_all(&pipeline, deadline).await?.into_iter();
-        Ok(after_asking(answers.next(), answers.next()))
-    }
-
-    /// Returns how to send a script: by its text the first time over a connection, and by its hash from then on. By the hash alone, the
-    /// first call would take two round trips, and over a slow network the second one may come too late. If the text was not sent after
-    /// all, or the server has forgotten it, the hash is answered as unknown, and the text is sent again.
-    pub(super) fn by(&self, script: u32) -> By {
-        let (scripts, bit) = (&self.status.scripts, 1 << script);
-        let is_sent = |scripts: u32| scripts & bit != 0;
-        // A load is usually enough.
-        if is_sent(scripts.load(Ordering::Relaxed)) || is_sent(scripts.fetch_or(bit, Ordering::Relaxed)) {
-            return By::Hash;
-        }
-        By::Text
-    }
-
-    /// Makes all scripts go by their hash from now on.
-    #[cfg(test)]
-    pub(crate) fn has_sent_all(&self) {
-        self.status.scripts.store(u32::MAX, Ordering::Relaxed);
-    }
-
-    /// Sends the command of a call at once, if no other one is under way; the returned future waits for the answer.
-    pub(super) fn begin(
-        &self,
-        call: &Call,
-        deadline: Instant,
-    ) -> impl Future<Output = RedisResult<Value>> + Send + use<> {
-        let (answer, link) =
-            (self.connection.begin(call, self.by(call.script_number()), deadline), self.clone());
-        async move {
-            let answer = answer.await;
-            link.count_answer(answer.is_ok());
-            answer
-        }
-    }
-
-    /// Writes the commands of calls whose answers nobody gets, if the runtime of the connection ends or has ended.
-    pub(crate) fn run_last(&self, calls: &[Call]) {
-        self.connection.run_last(calls, |call| self.by(call.script_number()));
-    }
-
-    fn count_answer(&self, is_ok: bool) {
-        if is_ok {
-            self.status.answers.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    pub(crate) fn answers(&self) -> u64 {
-        self.status.answers.load(Ordering::Relaxed)
-    }
-}
-
-/// Returns the answer to a command that was sent after `ASKING`, given both answers.
-pub(super) fn after_asking(asking: Option<Value>, answer: Option<Value>) -> Value {
-    match (asking, answer) {
-        // Without `ASKING` the node redirects the command back. The reason why it refused `ASKING` is the more useful error.
-        (Some(refused @ Value::ServerError(_)), Some(Value::ServerError(error)))
-            if error.kind() == Some(ServerErrorKind::Moved) =>
-        {
-            refused
-        }
-        (_, answer) => answer.unwrap_or(Value::Nil),
-    }
 }
 
 /// Holds the current connection, for callers and for the task that replaces it.
@@ -362,18 +251,14 @@ impl ConnectionSlot {
     /// sooner than the one that does not read them.
     pub(crate) fn timed_out(&self, link: &Link, answers_before: u64, deadline: Instant) -> Option<String> {
         let is_unread = link.connection.is_unread();
-        if link.answers() == answers_before && !is_unread {
+        if link.connection.answers() == answers_before && !is_unread {
             self.discard(link, "no answer within the node timeout");
         }
         why_late(deadline).or_else(|| is_unread.then(|| redis_error::UNREAD.to_owned()))
     }
 
     pub(crate) fn close(&self) {
-        self.end(CLOSED);
-    }
-
-    fn end(&self, why: &'static str) {
-        self.replace(State::Ended(why, None), |state| !matches!(state, State::Ended(..)));
+        self.replace(State::Ended(CLOSED, None), |state| !matches!(state, State::Ended(..)));
     }
 
     /// Called when the runtime has ended, and with it the task that makes connections. `keeps`: the last connection is kept for the

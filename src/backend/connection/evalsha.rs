@@ -8,8 +8,8 @@ use std::ops::Range;
 use redis::{RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::time::Instant;
 
-use crate::backend::connection::commands::By;
-use crate::backend::connection::connection::{Link, after_asking};
+use crate::backend::connection::commands::{By, Commands};
+use crate::backend::connection::connection::Link;
 use crate::backend::resp::why_unsent;
 use crate::wire::{Call, Renewals};
 
@@ -20,40 +20,44 @@ pub(crate) const CHUNK: usize = 500;
 /// even after another `SCRIPT FLUSH`.
 ///
 /// Sends nothing from the deadline on. If no script ran by then, fails with an [unsent](crate::backend::resp::why_unsent) error.
-pub(crate) async fn ask(link: &Link, call: &Call, asking: bool, deadline: Instant) -> RedisResult<Value> {
+pub(crate) async fn ask(
+    connection: &Commands,
+    call: &Call,
+    asking: bool,
+    deadline: Instant,
+) -> RedisResult<Value> {
     if asking {
-        return Box::pin(ask_before_move(link, call, deadline)).await;
+        return Ok(Box::pin(ask_in_pipeline(connection, call, true, false, deadline)).await?.0);
     }
-    let answer = link.run(call, link.by(call.script_number()), deadline).await?;
+    let answer = connection.run(call, connection.by(call.script_number()), deadline).await?;
     // The rare case is boxed: otherwise the future of each call would be as large as both cases together.
-    if is_unknown_script(&answer) { Box::pin(link.run(call, By::Text, deadline)).await } else { Ok(answer) }
+    if is_unknown_script(&answer) {
+        Box::pin(connection.run(call, By::Text, deadline)).await
+    } else {
+        Ok(answer)
+    }
 }
 
 /// Like [`ask`], but sends the first command here, if no other one is under way. The returned future does the rest.
 pub(crate) fn begin(
-    link: &Link,
+    connection: &Commands,
     call: &Call,
     deadline: Instant,
 ) -> impl Future<Output = RedisResult<Value>> + Send + use<> {
-    let (answer, link, call) = (link.begin(call, deadline), link.clone(), call.clone());
+    let (answer, connection, call) = (connection.begin(call, deadline), connection.clone(), call.clone());
     async move {
         let answer = answer.await?;
         if is_unknown_script(&answer) {
-            Box::pin(link.run(&call, By::Text, deadline)).await
+            Box::pin(connection.run(&call, By::Text, deadline)).await
         } else {
             Ok(answer)
         }
     }
 }
 
-async fn ask_before_move(link: &Link, call: &Call, deadline: Instant) -> RedisResult<Value> {
-    let answer = link.send_asking(first(link, call), deadline).await?;
-    if is_unknown_script(&answer) { link.send_asking(call.eval(), deadline).await } else { Ok(answer) }
-}
-
 /// Returns the first command for a call: by the text if its script was not sent over this connection yet, otherwise by the hash.
-fn first(link: &Link, call: &Call) -> redis::Cmd {
-    match link.by(call.script_number()) {
+fn first(connection: &Commands, call: &Call) -> redis::Cmd {
+    match connection.by(call.script_number()) {
         By::Hash => call.evalsha(),
         By::Text => call.eval(),
     }
@@ -67,16 +71,16 @@ pub(crate) async fn ask_about_data(
     asking: bool,
     deadline: Instant,
 ) -> RedisResult<(Value, Option<Value>)> {
+    let connection = &link.connection;
     if !link.status.data.spares_look(Instant::now()) {
-        let (answer, info) = ask_with_info(link, call, asking, deadline).await?;
-        return Ok((answer, Some(info)));
+        return ask_in_pipeline(connection, call, asking, true, deadline).await;
     }
-    let answer = ask(link, call, asking, deadline).await?;
+    let answer = ask(connection, call, asking, deadline).await?;
     // Checked after the answer: a report that was sent before the answer was received before it.
     if link.status.data.is_same(Instant::now()) {
         return Ok((answer, None));
     }
-    let info = link.send_whenever(&info_replication()).await;
+    let info = connection.send(&info_replication(), None).await;
     Ok((answer, Some(info.map_err(behind_a_call)?)))
 }
 
@@ -86,35 +90,54 @@ fn behind_a_call(error: RedisError) -> RedisError {
     why_unsent(&error).map_or(error, |why| io::Error::new(io::ErrorKind::BrokenPipe, why).into())
 }
 
-/// Like [`ask`], with `INFO replication` after the call in the same pipeline. Returns both answers.
-async fn ask_with_info(
-    link: &Link,
+/// Like [`ask`], in one pipeline with an `ASKING` before the call, with `INFO replication` after it, or both. Also returns the answer
+/// to the latter.
+async fn ask_in_pipeline(
+    connection: &Commands,
     call: &Call,
     asking: bool,
+    info: bool,
     deadline: Instant,
-) -> RedisResult<(Value, Value)> {
-    let answers = send_with_info(link, first(link, call), asking, deadline).await?;
+) -> RedisResult<(Value, Option<Value>)> {
+    let answers = send_in_pipeline(connection, first(connection, call), asking, info, deadline).await?;
     if !is_unknown_script(&answers.0) {
         return Ok(answers);
     }
-    Box::pin(send_with_info(link, call.eval(), asking, deadline)).await
+    Box::pin(send_in_pipeline(connection, call.eval(), asking, info, deadline)).await
 }
 
-async fn send_with_info(
-    link: &Link,
+async fn send_in_pipeline(
+    connection: &Commands,
     command: redis::Cmd,
     asking: bool,
+    info: bool,
     deadline: Instant,
-) -> RedisResult<(Value, Value)> {
+) -> RedisResult<(Value, Option<Value>)> {
     let mut pipeline = redis::Pipeline::with_capacity(3);
     if asking {
         pipeline.cmd("ASKING");
     }
-    pipeline.add_command(command).add_command(info_replication());
-    let mut answers = link.send_all(&pipeline, deadline).await?.into_iter();
+    pipeline.add_command(command);
+    if info {
+        pipeline.add_command(info_replication());
+    }
+    let mut answers = connection.send_all(&pipeline, Some(deadline)).await?.into_iter();
     let before = if asking { answers.next() } else { None };
     let answer = after_asking(before, answers.next());
-    Ok((answer, answers.next().unwrap_or(Value::Nil)))
+    Ok((answer, info.then(|| answers.next().unwrap_or(Value::Nil))))
+}
+
+/// Returns the answer to a command that was sent after `ASKING`, given both answers.
+fn after_asking(asking: Option<Value>, answer: Option<Value>) -> Value {
+    match (asking, answer) {
+        // Without `ASKING` the node redirects the command back. The reason why it refused `ASKING` is the more useful error.
+        (Some(refused @ Value::ServerError(_)), Some(Value::ServerError(error)))
+            if error.kind() == Some(ServerErrorKind::Moved) =>
+        {
+            refused
+        }
+        (_, answer) => answer.unwrap_or(Value::Nil),
+    }
 }
 
 /// Returns the command whose answer names the server's data.
@@ -127,14 +150,14 @@ pub(crate) fn info_replication() -> redis::Cmd {
 /// Like [`ask`], for many calls in one pipeline. `asking` returns which of them are sent after an `ASKING`. The answers are written to
 /// `answers`, so that those that have arrived are kept if the future is dropped.
 pub(crate) async fn ask_all(
-    link: &Link,
+    connection: &Commands,
     calls: &[Call],
     asking: impl Fn(usize) -> bool,
     answers: &mut [Option<RedisResult<Value>>],
     deadline: Instant,
 ) {
     let all: Vec<usize> = (0..calls.len()).collect();
-    send_all(link, &all, &asking, answers, deadline, |at| first(link, &calls[at])).await;
+    send_all(connection, &all, &asking, answers, deadline, |at| first(connection, &calls[at])).await;
     let unknown: Vec<usize> = all
         .into_iter()
         .filter(|&at| matches!(&answers[at], Some(Ok(answer)) if is_unknown_script(answer)))
@@ -144,29 +167,30 @@ pub(crate) async fn ask_all(
     }
     // They are sent by their text now, so "unknown script" is no longer their answer.
     unknown.iter().for_each(|&at| answers[at] = None);
-    send_all(link, &unknown, &asking, answers, deadline, |at| calls[at].eval()).await;
+    send_all(connection, &unknown, &asking, answers, deadline, |at| calls[at].eval()).await;
 }
 
-/// Like [`ask_all`], for calls whose locks are all on one node: one run of a script makes several renewals.
-pub(crate) async fn ask_together(
-    link: &Link,
+/// Like [`ask_all`]. If `renews_together`, the locks are all on one node, and one run of a script makes several renewals.
+pub(crate) async fn ask_many(
+    connection: &Commands,
     calls: &[Call],
+    renews_together: bool,
     answers: &mut [Option<RedisResult<Value>>],
     deadline: Instant,
 ) {
-    let parts = Renewals::divide(calls);
-    if parts.len() == calls.len() {
-        return ask_all(link, calls, |_| false, answers, deadline).await;
+    let parts = if renews_together { Renewals::divide(calls) } else { Vec::new() };
+    if !renews_together || parts.len() == calls.len() {
+        return ask_all(connection, calls, |_| false, answers, deadline).await;
     }
     let mut apart = Vec::new();
-    let unknown = send_parts(link, calls, &parts, false, answers, &mut apart, deadline).await;
+    let unknown = send_parts(connection, calls, &parts, false, answers, &mut apart, deadline).await;
     if !unknown.is_empty() {
-        send_parts(link, calls, &unknown, true, answers, &mut apart, deadline).await;
+        send_parts(connection, calls, &unknown, true, answers, &mut apart, deadline).await;
     }
     if !apart.is_empty() {
         let alone: Vec<Call> = apart.iter().map(|at| calls[*at].clone()).collect();
         let mut theirs: Vec<_> = alone.iter().map(|_| None).collect();
-        ask_all(link, &alone, |_| false, &mut theirs, deadline).await;
+        ask_all(connection, &alone, |_| false, &mut theirs, deadline).await;
         apart.into_iter().zip(theirs).for_each(|(at, answer)| answers[at] = answer);
     }
 }
@@ -175,7 +199,7 @@ pub(crate) async fn ask_together(
 /// the calls to send alone to `apart`: those of a part that was refused before its script began, since the right to one of its keys
 /// may be missing, or a proxy does not accept keys of several shards, and those whose hold is reported as gone.
 async fn send_parts(
-    link: &Link,
+    connection: &Commands,
     calls: &[Call],
     parts: &[Range<usize>],
     again: bool,
@@ -186,14 +210,16 @@ async fn send_parts(
     let mut pipeline = redis::Pipeline::with_capacity(parts.len());
     for part in parts {
         pipeline.add_command(match Renewals::of(&calls[part.clone()]) {
-            Some(renewals) if again || link.by(Renewals::script_number()) == By::Text => renewals.eval(),
+            Some(renewals) if again || connection.by(Renewals::script_number()) == By::Text => {
+                renewals.eval()
+            }
             Some(renewals) => renewals.evalsha(),
             None if again => calls[part.start].eval(),
-            None => first(link, &calls[part.start]),
+            None => first(connection, &calls[part.start]),
         });
     }
     let mut unknown = Vec::new();
-    let values = match link.send_all(&pipeline, deadline).await {
+    let values = match connection.send_all(&pipeline, Some(deadline)).await {
         Ok(values) => values,
         Err(error) => {
             let all = parts.iter().cloned().flatten();
@@ -225,7 +251,7 @@ async fn send_parts(
 }
 
 async fn send_all(
-    link: &Link,
+    connection: &Commands,
     indexes: &[usize],
     asking: impl Fn(usize) -> bool,
     answers: &mut [Option<RedisResult<Value>>],
@@ -239,7 +265,7 @@ async fn send_all(
         }
         pipeline.add_command(command(at));
     }
-    match link.send_all(&pipeline, deadline).await {
+    match connection.send_all(&pipeline, Some(deadline)).await {
         Ok(values) => {
             let mut values = values.into_iter();
             for &at in indexes {

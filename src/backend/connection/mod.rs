@@ -24,7 +24,7 @@ pub(crate) use connection::{CLOSED, ConnectionSlot, Link, LinkStatus, State};
 pub(crate) use data_watch::DataWatch;
 pub(crate) use dial::connect_limit;
 pub(crate) use endpoint::{Endpoint, Gate, Target, moved};
-pub(crate) use evalsha::{CHUNK, ask, ask_about_data, ask_all, ask_together, begin, info_replication};
+pub(crate) use evalsha::{CHUNK, ask, ask_about_data, ask_all, ask_many, begin, info_replication};
 pub(crate) use handshake::Purpose;
 pub(crate) use listener::{ChannelKind, Listener, Received, Requester, open as listen};
 pub(crate) use login::Login;

@@ -259,7 +259,7 @@ impl Reconnector {
         };
         loop {
             let auth = logged_in.next().await;
-            let answer = link.send_whenever(&auth).await;
+            let answer = link.connection.send(&auth, None).await;
             if logged_in.answered(&self.slot.address, answer).is_err() {
                 return self.slot.discard(&link, LOST_AT_LOGIN);
             }

@@ -271,12 +271,12 @@ impl Shared {
         batch: Vec<QueuedAcquire>,
         deadline: Instant,
     ) -> Vec<PendingGrant> {
-        let before = link.answers();
+        let before = link.connection.answers();
         let asking: Vec<bool> = batch.iter().map(|queued_acquire| queued_acquire.asking).collect();
         let (calls, callers): (Vec<_>, Vec<_>) =
             batch.into_iter().map(|queued_acquire| (queued_acquire.call, queued_acquire.answer)).unzip();
         let mut answers: Vec<Option<RedisResult<Value>>> = calls.iter().map(|_| None).collect();
-        let asked = ask_all(link, &calls, |at| asking[at], &mut answers, deadline);
+        let asked = ask_all(&link.connection, &calls, |at| asking[at], &mut answers, deadline);
         let why = match timeout_at(deadline, asked).await {
             Ok(_) => None,
             Err(_) => self.slot.timed_out(link, before, deadline),
@@ -344,8 +344,8 @@ impl Shared {
             pipeline.add_command(info_replication());
         }
         let deadline = after(Instant::now(), self.node_timeout.saturating_add(wait));
-        let before = link.answers();
-        let answers = timeout_at(deadline, link.send_all(&pipeline, deadline)).await;
+        let before = link.connection.answers();
+        let answers = timeout_at(deadline, link.connection.send_all(&pipeline, Some(deadline))).await;
         let (answer, info) = match answers {
             Ok(Ok(answers)) => {
                 let mut answers = answers.into_iter();

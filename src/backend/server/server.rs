@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::backend::connection::{
     CHUNK, ChannelKind, ConnectionSlot, Endpoint, Link, NameRight, Purpose, ServerClock, Subscriber, Target,
-    ask, ask_about_data, ask_all, ask_together, begin, connect_limit, redis_error, tuned,
+    ask, ask_about_data, ask_many, begin, connect_limit, redis_error, tuned,
 };
 use crate::backend::resp::{TOO_LATE, unsent};
 use crate::backend::sentinel::Sentinels;
@@ -309,8 +309,8 @@ impl RedisServer {
         if self.checks_data && call.action.grants() {
             return Box::pin(self.acquire_checked(link, call, asking, deadline)).await;
         }
-        let before = link.answers();
-        match timeout_at(deadline, ask(&link, call, asking, deadline)).await {
+        let before = link.connection.answers();
+        match timeout_at(deadline, ask(&link.connection, call, asking, deadline)).await {
             Ok(answer) => self.slot.decode(&link, call, answer),
             Err(_) => Err(self.timed_out(&link, call, before, deadline)),
         }
@@ -324,7 +324,7 @@ impl RedisServer {
         asking: bool,
         deadline: Instant,
     ) -> Result<Reply, Failure> {
-        let (before, sent) = (link.answers(), Instant::now());
+        let (before, sent) = (link.connection.answers(), Instant::now());
         match timeout_at(deadline, ask_about_data(&link, call, asking, deadline)).await {
             Ok(Ok((answer, info))) => {
                 let reply = self.slot.decode(&link, call, Ok(answer))?;
@@ -396,14 +396,9 @@ impl RedisServer {
                 return false;
             }
         };
-        let before = link.answers();
+        let before = link.connection.answers();
         let mut answers: Vec<Option<RedisResult<Value>>> = calls.iter().map(|_| None).collect();
-        let asked = async {
-            match self.renews_together {
-                true => ask_together(&link, calls, &mut answers, deadline).await,
-                false => ask_all(&link, calls, |_| false, &mut answers, deadline).await,
-            }
-        };
+        let asked = ask_many(&link.connection, calls, self.renews_together, &mut answers, deadline);
         let in_time = timeout_at(deadline, asked).await.is_ok();
         let why = if in_time { None } else { self.slot.timed_out(&link, before, deadline) };
         for (call, answer) in calls.iter().zip(answers) {
@@ -450,8 +445,8 @@ impl Backend for RedisServer {
         let mut call = call.clone();
         self.name_right.apply(&mut call);
         let link = self.slot.link_now().ok()?;
-        let (deadline, before) = (after(Instant::now(), self.node_timeout), link.answers());
-        let answer = begin(&link, &call, deadline);
+        let (deadline, before) = (after(Instant::now(), self.node_timeout), link.connection.answers());
+        let answer = begin(&link.connection, &call, deadline);
         Some(Box::pin(async move {
             let answer = match timeout_at(deadline, answer).await {
                 Ok(answer) => self.slot.decode(&link, &call, answer),
@@ -478,7 +473,7 @@ impl Backend for RedisServer {
     fn run_last(&self, mut calls: Vec<Call>) {
         calls.iter_mut().for_each(|call| self.name_right.apply(call));
         if let Some(link) = self.acquire_slot().unwrap_or(&self.slot).last_link() {
-            link.run_last(&calls);
+            link.connection.run_last(&calls);
         }
     }
 

@@ -9,8 +9,8 @@ use redis::{RedisError, RedisResult, Value};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::backend::connection::{
-    CHUNK, Commands, ConnectionSlot, DataWatch, Endpoint, Link, LinkStatus, Purpose, ask_all, ask_together,
-    dial, redis_error,
+    CHUNK, Commands, ConnectionSlot, DataWatch, Endpoint, Link, LinkStatus, Purpose, ask_many, dial,
+    redis_error,
 };
 use crate::backend::sentinel::Sentinels;
 use crate::base::after;
@@ -150,10 +150,7 @@ impl Spare {
         let mut renewed = Vec::with_capacity(calls.len());
         for calls in calls.chunks(CHUNK) {
             let mut answers: Vec<Option<RedisResult<Value>>> = calls.iter().map(|_| None).collect();
-            match self.renews_together {
-                true => ask_together(link, calls, &mut answers, deadline).await,
-                false => ask_all(link, calls, |_| false, &mut answers, deadline).await,
-            }
+            ask_many(&link.connection, calls, self.renews_together, &mut answers, deadline).await;
             renewed.extend(calls.iter().zip(answers).map(|(call, answer)| {
                 let answer = answer.unwrap_or_else(|| Err(unanswered()))?.extract_error()?;
                 match call.decode(answer)? {

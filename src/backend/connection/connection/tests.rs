@@ -129,16 +129,16 @@ async fn a_connection_on_which_nothing_was_answered_meanwhile_is_replaced() {
 
     let (link, mut server) = link(1, None).await;
     let slot = slot(State::Up(link.clone()), None);
-    let before = link.answers();
+    let before = link.connection.answers();
     let ping = redis::cmd("PING");
-    let mut asked = pin!(link.send_whenever(&ping));
+    let mut asked = pin!(link.connection.send(&ping, None));
     assert!(timeout(Duration::from_millis(1), asked.as_mut()).await.is_err());
     server.read_exact(&mut [0; 14]).await.unwrap();
     server.write_all(b"+PONG\r\n").await.unwrap();
     asked.await.unwrap();
     slot.timed_out(&link, before, Instant::now());
     assert!(slot.is_up(), "it has answered");
-    slot.timed_out(&link, link.answers(), Instant::now());
+    slot.timed_out(&link, link.connection.answers(), Instant::now());
     assert!(!slot.is_up());
 }
 
@@ -151,17 +151,4 @@ async fn a_call_that_fails_when_the_line_has_ended_is_closed() {
     assert_eq!(of(slot.explain(failure())), (Outcome::Unknown, ErrorKind::Unavailable));
     slot.close();
     assert_eq!(of(slot.explain(failure())), (Outcome::Unknown, ErrorKind::Closed));
-}
-
-#[test]
-fn why_asking_was_refused_is_reported_in_place_of_the_redirection_that_follows() {
-    let answer = |wire: &str| redis::parse_redis_value(format!("{wire}\r\n").as_bytes()).unwrap();
-    let (denied, moved, full) = (answer("-NOPERM no"), answer("-MOVED 1 host:1"), answer("-OOM full"));
-    let after = |asking: &Value, answer: &Value| after_asking(Some(asking.clone()), Some(answer.clone()));
-    assert_eq!(after(&denied, &moved), denied);
-    assert_eq!(after(&denied, &full), full);
-    assert_eq!(after(&Value::Okay, &moved), moved);
-    assert_eq!(after(&denied, &Value::Int(1)), Value::Int(1));
-    assert_eq!(after_asking(None, Some(moved.clone())), moved);
-    assert_eq!(after_asking(None, None), Value::Nil);
 }

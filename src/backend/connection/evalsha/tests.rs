@@ -22,7 +22,7 @@ const SHORT: Duration = Duration::from_millis(300);
 /// Connects to a server that has forgotten all scripts.
 async fn connected(server: &TestServer, node_timeout: Duration) -> (Arc<RedisServer>, EventRecorder) {
     let (backend, events) = connected_anew(server, node_timeout).await;
-    backend.slot().link_now().unwrap().has_sent_all();
+    backend.slot().link_now().unwrap().connection.has_sent_all();
     (backend, events)
 }
 
@@ -49,7 +49,7 @@ fn polled<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
 /// Waits until everything sent over the connection was answered, and its task has received the answers.
 async fn answered(link: &Link) {
     let link = link.clone();
-    let answer = timeout(LONG, link.send_whenever(&redis::cmd("PING"))).await.unwrap();
+    let answer = timeout(LONG, link.connection.send(&redis::cmd("PING"), None)).await.unwrap();
     assert!(matches!(answer, Ok(Value::SimpleString(_))), "{answer:?}");
 }
 
@@ -66,7 +66,7 @@ async fn a_script_that_turns_out_unknown_after_the_deadline_is_not_sent_by_its_t
         let link = backend.slot().link_now().unwrap();
         let (seen, deadline) = (link.clone(), after(Instant::now(), SHORT));
         let call = acquire("stock");
-        let mut asked = pin!(ask(&link, &call, asking, deadline));
+        let mut asked = pin!(ask(&link.connection, &call, asking, deadline));
         assert!(polled(asked.as_mut()).is_pending());
         answered(&seen).await;
         sleep_until(deadline).await;
@@ -96,9 +96,9 @@ async fn the_first_run_of_a_script_over_a_connection_takes_one_round_trip() {
             let deadline = after(Instant::now(), LONG);
             if many {
                 let mut answers = [const { None }; 3];
-                ask_together(&link, &renewals(&at.to_string()), &mut answers, deadline).await;
+                ask_many(&link.connection, &renewals(&at.to_string()), true, &mut answers, deadline).await;
             } else {
-                ask(&link, &acquire(&format!("stock:{at}")), asking, deadline).await.unwrap();
+                ask(&link.connection, &acquire(&format!("stock:{at}")), asking, deadline).await.unwrap();
             }
         }
         // Renewals of locks that do not exist are sent again one by one.
@@ -118,7 +118,7 @@ async fn of_many_those_whose_scripts_are_unknown_after_the_deadline_are_not_sent
     let (seen, deadline) = (link.clone(), after(Instant::now(), SHORT));
     let calls = [look, acquire("stock")];
     let mut answers = [None, None];
-    let mut asked = Box::pin(ask_all(&link, &calls, |_| false, &mut answers, deadline));
+    let mut asked = Box::pin(ask_all(&link.connection, &calls, |_| false, &mut answers, deadline));
     assert!(polled(asked.as_mut()).is_pending());
     answered(&seen).await;
     sleep_until(deadline).await;
@@ -137,7 +137,7 @@ async fn what_was_sent_again_by_its_text_has_no_answer_until_that_is_answered() 
     let link = backend.slot().link_now().unwrap();
     let (seen, deadline) = (link.clone(), after(Instant::now(), LONG));
     let (calls, mut answers) = ([acquire("stock")], [None]);
-    let mut asked = Box::pin(ask_all(&link, &calls, |_| false, &mut answers, deadline));
+    let mut asked = Box::pin(ask_all(&link.connection, &calls, |_| false, &mut answers, deadline));
     assert!(polled(asked.as_mut()).is_pending());
     answered(&seen).await;
     assert!(polled(asked.as_mut()).is_pending());
@@ -241,4 +241,17 @@ async fn acquires_that_are_polled_again_after_their_deadline_do_not_run() {
     }
     answered(&backend.slot().link_now().unwrap()).await;
     nothing_ran(&server).await;
+}
+
+#[test]
+fn why_asking_was_refused_is_reported_in_place_of_the_redirection_that_follows() {
+    let answer = |wire: &str| redis::parse_redis_value(format!("{wire}\r\n").as_bytes()).unwrap();
+    let (denied, moved, full) = (answer("-NOPERM no"), answer("-MOVED 1 host:1"), answer("-OOM full"));
+    let after = |asking: &Value, answer: &Value| after_asking(Some(asking.clone()), Some(answer.clone()));
+    assert_eq!(after(&denied, &moved), denied);
+    assert_eq!(after(&denied, &full), full);
+    assert_eq!(after(&Value::Okay, &moved), moved);
+    assert_eq!(after(&denied, &Value::Int(1)), Value::Int(1));
+    assert_eq!(after_asking(None, Some(moved.clone())), moved);
+    assert_eq!(after_asking(None, None), Value::Nil);
 }

@@ -60,7 +60,7 @@ async fn an_attempt_ends_when_another_server_becomes_the_master() {
     assert_eq!(events.next().await, Event::Reconnected);
     assert_eq!(Instant::now(), stopped, "it paused");
     let link = slot.link(Instant::now()).await.unwrap();
-    let port = link.send_whenever(redis::cmd("CONFIG").arg("GET").arg("port")).await.unwrap();
+    let port = link.connection.send(redis::cmd("CONFIG").arg("GET").arg("port"), None).await.unwrap();
     assert!(other.url("").contains(&redis::from_redis_value::<Vec<(String, String)>>(port).unwrap()[0].1));
     slot.close();
 }

@@ -559,7 +559,7 @@ async fn what_is_reported_while_a_grant_is_under_way_is_looked_at() {
     let link = backend.slot.link_now().unwrap();
     let flushall = redis::cmd("FLUSHALL");
     let (flushed, reply) =
-        tokio::join!(link.send_whenever(&flushall), backend.clone().run(acquire("second")));
+        tokio::join!(link.connection.send(&flushall, None), backend.clone().run(acquire("second")));
     assert_eq!((flushed.unwrap(), reply.unwrap()), (Value::Okay, Reply::Done));
     assert_eq!(server.count("info").await, 1);
 }
@@ -601,7 +601,7 @@ async fn many_holds_are_renewed_by_a_few_commands_and_each_is_answered() {
     let keys: Vec<String> = (0..250).map(|at| format!("lock:{at}")).collect();
     let acquired = backend.clone().run_all(keys.iter().map(|key| acquire(key)).collect()).await;
     assert!(acquired.into_iter().all(|answer| answer.unwrap().is_grant()));
-    backend.slot().link_now().unwrap().has_sent_all();
+    backend.slot().link_now().unwrap().connection.has_sent_all();
     server.command("DEL lock:3").await;
     server.command("SET lock:150 other").await;
     server.command("PERSIST lock:7").await;
