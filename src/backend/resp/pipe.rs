@@ -10,7 +10,6 @@
 
 use std::future::Future;
 use std::io;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -55,7 +54,7 @@ impl Pipe {
     ) -> RedisResult<(Pipe, Vec<Value>, RedisResult<()>)> {
         let shared = Arc::new(Shared { calls: Mutex::default(), writer, process: std::process::id() });
         let pipe = Pipe(Arc::new(Handle(shared.clone())));
-        let first = if answers > 0 { Some(shared.call(None, answers, encode)?) } else { None };
+        let first = if answers > 0 { Some(pipe.call(None, answers, encode, None)?) } else { None };
         let task = Task { shared: shared.clone(), reader, input: Input::default(), on_push };
         drop(tokio::spawn(gated(task.run())));
         let Some(first) = first else { return Ok((pipe, Vec::new(), Ok(()))) };
@@ -72,9 +71,7 @@ impl Pipe {
         deadline: Option<Instant>,
         encode: impl FnOnce(&mut Vec<u8>),
     ) -> RedisResult<Value> {
-        let answer = self.0.0.call(deadline, 1, encode)?;
-        answer.came().await?;
-        Ok(answer.take())
+        self.call(deadline, 1, encode, None)?.one().await
     }
 
     /// Returns whether no call is under way, so that one that [begins](Pipe::begin) is written to the socket at once.
@@ -89,12 +86,8 @@ impl Pipe {
         deadline: Instant,
         encode: &dyn Fn(&mut Vec<u8>),
     ) -> impl Future<Output = RedisResult<Value>> + Send + use<> {
-        let answer = Shared::call_for(self.0.0.clone(), Some(deadline), 1, encode, None);
-        async move {
-            let answer = answer?;
-            answer.came().await?;
-            Ok(answer.take())
-        }
+        let answer = self.call(Some(deadline), 1, encode, None);
+        async move { answer?.one().await }
     }
 
     /// Writes commands whose answers nobody gets, as far as the socket has room, on any thread: the runtime of the connection ends
@@ -122,9 +115,7 @@ impl Pipe {
         (kind, channel): (PushKind, &str),
         encode: impl FnOnce(&mut Vec<u8>),
     ) -> RedisResult<Value> {
-        let answer = Shared::call_for(&*self.0.0, None, 1, encode, Some((kind, channel)))?;
-        answer.came().await?;
-        Ok(answer.take())
+        self.call(None, 1, encode, Some((kind, channel)))?.one().await
     }
 
     /// Makes the copy that the child of a `fork` has: another process has opened it.
@@ -157,32 +148,18 @@ impl Pipe {
         if answers == 0 {
             return Ok(Vec::new());
         }
-        self.0.0.call(deadline, answers, encode)?.all().await
-    }
-}
-
-impl Shared {
-    /// Returns whether this is a copy in the child of a `fork`, whose parent has the same socket.
-    fn is_copied(&self) -> bool {
-        self.process != std::process::id()
+        self.call(deadline, answers, encode, None)?.all().await
     }
 
+    /// Sends commands that have this many answers together, as far as that is possible at once. `push` answers a subscription.
     fn call(
         &self,
         deadline: Option<Instant>,
         answers: usize,
         encode: impl FnOnce(&mut Vec<u8>),
-    ) -> RedisResult<Answer<&Shared>> {
-        Shared::call_for(self, deadline, answers, encode, None)
-    }
-
-    fn call_for<S: Deref<Target = Shared>>(
-        shared: S,
-        deadline: Option<Instant>,
-        answers: usize,
-        encode: impl FnOnce(&mut Vec<u8>),
         push: Option<(PushKind, &str)>,
-    ) -> RedisResult<Answer<S>> {
+    ) -> RedisResult<Answer> {
+        let shared = self.0.0.clone();
         // The task's waker is kept apart from those of callers, of whom hardly any are woken here: in the vector it would cost each
         // call an allocation.
         let (mut woken, mut task) = (Vec::new(), None);
@@ -204,6 +181,13 @@ impl Shared {
         }
         woken.into_iter().chain(task).for_each(Waker::wake);
         Ok(answer)
+    }
+}
+
+impl Shared {
+    /// Returns whether this is a copy in the child of a `fork`, whose parent has the same socket.
+    fn is_copied(&self) -> bool {
+        self.process != std::process::id()
     }
 
     /// Writes what a caller has begun to write. Returns the task's waker if the task has to go on.
@@ -242,12 +226,12 @@ impl Drop for Handle {
 }
 
 /// A call under way. If it is dropped before it is sent, it is never sent.
-struct Answer<S: Deref<Target = Shared>> {
-    shared: S,
+struct Answer {
+    shared: Arc<Shared>,
     at: usize,
 }
 
-impl<S: Deref<Target = Shared>> Answer<S> {
+impl Answer {
     async fn came(&self) -> RedisResult<()> {
         std::future::poll_fn(|cx| {
             let (polled, _replaced) = lock(&self.shared.calls).poll(self.at, cx);
@@ -256,9 +240,9 @@ impl<S: Deref<Target = Shared>> Answer<S> {
         .await
     }
 
-    /// Takes the answer of one command, which came.
-    fn take(&self) -> Value {
-        lock(&self.shared.calls).answers(self.at).pop().unwrap_or(Value::Nil)
+    async fn one(self) -> RedisResult<Value> {
+        self.came().await?;
+        Ok(lock(&self.shared.calls).answers(self.at).pop().unwrap_or(Value::Nil))
     }
 
     async fn all(self) -> RedisResult<Vec<Value>> {
@@ -267,7 +251,7 @@ impl<S: Deref<Target = Shared>> Answer<S> {
     }
 }
 
-impl<S: Deref<Target = Shared>> Drop for Answer<S> {
+impl Drop for Answer {
     fn drop(&mut self) {
         let _waker = lock(&self.shared.calls).leave(self.at);
     }
