@@ -178,7 +178,7 @@ impl Nodes {
             )))
         };
         let server = RedisServer::begin(endpoint, &self.role, timeout, node_events, reports, &self.runtime);
-        for slot in [Some(server.slot()), server.acquire_slot()].into_iter().flatten() {
+        for slot in server.slots() {
             self.runtime.spawn(request_topology_on_loss(slot.clone(), self.me.clone()));
         }
         state.servers.insert(node_address.clone(), server.clone());
@@ -322,7 +322,7 @@ impl Nodes {
         let (mut any_connected, mut away) = (false, Vec::new());
         for node in &nodes {
             let mut links = Ok(());
-            for slot in [Some(node.server.slot()), node.server.acquire_slot()].into_iter().flatten() {
+            for slot in node.server.slots() {
                 links = links.and(slot.link(deadline).await.map(drop));
             }
             match links {

@@ -11,6 +11,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
 use crate::backend::connection::{ConnectionSlot, Link, ask_all, info_replication, redis_error};
+use crate::backend::resp::{TOO_LATE, unsent};
 use crate::backend::server::reconnect::Reconnector;
 use crate::backend::server::role::Role;
 use crate::base::{Failure, Outcome, after, gated, lock};
@@ -96,7 +97,11 @@ impl ReplicaAcks {
     }
 
     /// Queues an acquire, and waits for its answer. If the future is dropped before the acquire was sent, it is never sent.
-    pub(super) async fn ask(&self, call: Call, asking: bool) -> Result<Reply, Failure> {
+    pub(super) async fn ask(&self, call: Call, asking: bool, deadline: Instant) -> Result<Reply, Failure> {
+        // The future may be polled late, after another call of the same request, when its hold was given up.
+        if Instant::now() >= deadline {
+            return Err(redis_error::failed(unsent(TOO_LATE), &call, &self.shared.slot.address));
+        }
         let (answer, answered) = oneshot::channel();
         let unanswered =
             redis_error::unanswered(&call, self.shared.node_timeout, None, &self.shared.slot.address);

@@ -11,7 +11,6 @@ use crate::backend::connection::{
     CHUNK, ChannelKind, ConnectionSlot, Endpoint, Link, NameRight, Purpose, ServerClock, Subscriber, Target,
     ask, ask_about_data, ask_many, begin, connect_limit, redis_error, tuned,
 };
-use crate::backend::resp::{TOO_LATE, unsent};
 use crate::backend::sentinel::Sentinels;
 use crate::backend::server::reconnect::{RUNTIME_ENDED, Reconnector};
 use crate::backend::server::replica_acks::{self, ReplicaAcks};
@@ -55,7 +54,6 @@ pub(crate) struct Unconnected {
     /// The one for acquires, if replicas have to acknowledge grants.
     paired: Option<Reconnector>,
     sentinels: Option<Arc<Sentinels>>,
-    address: Arc<str>,
     role: Role,
     node_timeout: Duration,
     limit: Duration,
@@ -66,25 +64,32 @@ impl Unconnected {
     fn new(
         (source, sentinels): (Source, Option<Arc<Sentinels>>),
         address: Arc<str>,
+        purpose: Purpose,
         role: Role,
         (node_timeout, limit): (Duration, Duration),
         events: Weak<dyn Events>,
-    ) -> Result<Unconnected> {
-        // Fails outside of a runtime, where `tokio::spawn` below would panic.
-        runtime()?;
-        let purpose = Purpose {
-            needs_age: role.needs_age,
-            one_of_several: !role.alone,
-            reads_policy: true,
-            needs_run_id: needs_run_id(&role),
-            ..Purpose::default()
-        };
+    ) -> Unconnected {
+        let needs_run_id = role.replicas.is_some() || role.one_vote.is_some() || role.stands_in;
+        let purpose = Purpose { needs_age: role.needs_age, needs_run_id, ..purpose };
         let one_vote = role.one_vote.clone();
-        let reconnector = Reconnector::new(source, address.clone(), purpose, events.clone(), limit, one_vote);
+        let reconnector = Reconnector::new(source, address, purpose, events.clone(), limit, one_vote);
         let paired = role
             .replicas
             .map(|_| reconnector.paired(Purpose { sends_wait: true, reads_policy: false, ..purpose }));
-        Ok(Unconnected { reconnector, paired, sentinels, address, role, node_timeout, limit, events })
+        Unconnected { reconnector, paired, sentinels, role, node_timeout, limit, events }
+    }
+
+    /// Returns a server that is no node of a cluster. Fails outside of a runtime, where `tokio::spawn` would panic.
+    fn server(
+        source: (Source, Option<Arc<Sentinels>>),
+        address: Arc<str>,
+        role: Role,
+        times: (Duration, Duration),
+        events: Weak<dyn Events>,
+    ) -> Result<Unconnected> {
+        runtime()?;
+        let purpose = Purpose { one_of_several: !role.alone, reads_policy: true, ..Purpose::default() };
+        Ok(Unconnected::new(source, address, purpose, role, times, events))
     }
 
     /// Connects. If the server can't be reached now, returns the error too; the server is used once it can be reached.
@@ -95,34 +100,50 @@ impl Unconnected {
             // If the first connection can't be made, neither can this one, and only the first one knows the reason.
             away = away.or(paired_away);
         }
-        Ok((self.start(false), away))
+        Ok((self.start(false, ChannelKind::Plain, |_| None), away))
     }
 
     /// Begins to connect. Nobody waits for the first attempt; its outcome is for the log and for calls.
     pub(crate) fn connect_lazily(self) -> Arc<RedisServer> {
-        self.start(true)
+        self.start(true, ChannelKind::Plain, |_| None)
     }
 
-    fn start(self, lazily: bool) -> Arc<RedisServer> {
-        let Unconnected { reconnector, paired, sentinels, address, role, node_timeout, limit, events } = self;
+    /// Starts the tasks. On a node of a cluster, channels are sharded, and `reports` returns what receives the events of the subscriber,
+    /// or `None` if the node needs no subscriber.
+    fn start(
+        self,
+        lazily: bool,
+        channels: ChannelKind,
+        reports: impl FnOnce(&Weak<RedisServer>) -> Option<Arc<dyn Events>>,
+    ) -> Arc<RedisServer> {
+        let Unconnected { reconnector, paired, sentinels, role, node_timeout, limit, events } = self;
         let (slot, target) = (reconnector.slot(), reconnector.target());
         let acks = paired.zip(role.replicas);
         let acks = acks.map(|(paired, replicas)| ReplicaAcks::start(paired, replicas, node_timeout, &role));
         tokio::spawn(gated(reconnector.run(lazily)));
-        let subscriber = Some(Subscriber::start(ChannelKind::Plain, target.clone(), address, events, limit));
-        Arc::new(RedisServer {
-            slot,
-            target,
-            sentinels,
-            limit,
-            acks,
-            subscriber,
-            _reports: None,
-            node_timeout,
-            waits_for_connection: role.alone,
-            name_right: NameRight::default(),
-            checks_data: role.needs_age,
-            renews_together: true,
+        Arc::new_cyclic(|server| {
+            let reports = reports(server);
+            let receiver = match channels {
+                ChannelKind::Plain => Some(events),
+                ChannelKind::Sharded => reports.as_ref().map(Arc::downgrade),
+            };
+            let address = slot.address.clone();
+            let subscriber = receiver
+                .map(|receiver| Subscriber::start(channels, target.clone(), address, receiver, limit));
+            RedisServer {
+                slot,
+                target,
+                sentinels,
+                limit,
+                acks,
+                subscriber,
+                _reports: reports,
+                node_timeout,
+                waits_for_connection: role.alone,
+                name_right: NameRight::default(),
+                checks_data: role.needs_age,
+                renews_together: channels == ChannelKind::Plain,
+            }
         })
     }
 }
@@ -149,7 +170,7 @@ impl RedisServer {
         let (to, address) = (tuned(&server.destination()?, node_timeout), server.address());
         let (login, limit) = (role.login.clone(), connect_limit(Some(&to), node_timeout));
         let source = Source::Fixed(Box::new(Endpoint { to, address: address.clone(), gate: None, login }));
-        Unconnected::new((source, None), address, role, (node_timeout, limit), events)
+        Unconnected::server((source, None), address, role, (node_timeout, limit), events)
     }
 
     /// Like [`at`](RedisServer::at), for the server that the sentinels name, now and after each failover.
@@ -164,7 +185,7 @@ impl RedisServer {
             || Sentinels::new(master, role.login.clone(), role.address_map.clone(), node_timeout, limit);
         let (source, spare) = (Source::Sentinel(sentinels()?), Some(Arc::new(sentinels()?)));
         let address = master.to_string().into();
-        Unconnected::new((source, spare), address, role, (node_timeout, limit), events)
+        Unconnected::server((source, spare), address, role, (node_timeout, limit), events)
     }
 
     /// Returns a node of a cluster, before it is connected. Its tasks run on `runtime`. It has a subscriber for sharded channels if
@@ -179,40 +200,14 @@ impl RedisServer {
     ) -> Arc<RedisServer> {
         // So that the functions called below spawn on `runtime` too.
         let _entered = runtime.enter();
-        let address = endpoint.address.clone();
-        let purpose =
-            Purpose { needs_age: role.needs_age, needs_run_id: needs_run_id(role), ..Purpose::default() };
-        let limit = connect_limit(Some(&endpoint.to), node_timeout);
-        let (source, one_vote) = (Source::Fixed(Box::new(endpoint)), role.one_vote.clone());
-        let reconnector = Reconnector::new(source, address.clone(), purpose, events, limit, one_vote);
-        let slot = reconnector.slot();
-        let acks = role.replicas.map(|replicas| {
-            let paired = reconnector.paired(Purpose { sends_wait: true, ..purpose });
-            ReplicaAcks::start(paired, replicas, node_timeout, role)
-        });
-        let target = reconnector.target();
-        tokio::spawn(gated(reconnector.run(false)));
-        Arc::new_cyclic(|server| {
-            let reports = reports(server);
-            let subscriber = reports.as_ref().map(|reports| {
-                let (target, reports) = (target.clone(), Arc::downgrade(reports));
-                Subscriber::start(ChannelKind::Sharded, target, address, reports, limit)
-            });
-            RedisServer {
-                slot,
-                target,
-                sentinels: None,
-                limit,
-                acks,
-                subscriber,
-                _reports: reports,
-                node_timeout,
-                waits_for_connection: role.alone,
-                name_right: NameRight::default(),
-                checks_data: role.needs_age,
-                renews_together: false,
-            }
-        })
+        let (address, limit) = (endpoint.address.clone(), connect_limit(Some(&endpoint.to), node_timeout));
+        let source = (Source::Fixed(Box::new(endpoint)), None);
+        let times = (node_timeout, limit);
+        Unconnected::new(source, address, Purpose::default(), role.clone(), times, events).start(
+            false,
+            ChannelKind::Sharded,
+            reports,
+        )
     }
 
     /// Returns the slot for commands.
@@ -221,8 +216,13 @@ impl RedisServer {
     }
 
     /// Returns the slot for acquires, if replicas have to acknowledge them.
-    pub(crate) fn acquire_slot(&self) -> Option<&Arc<ConnectionSlot>> {
+    pub(super) fn acquire_slot(&self) -> Option<&Arc<ConnectionSlot>> {
         self.acks.as_ref().map(ReplicaAcks::slot)
+    }
+
+    /// Returns the slots of all its connections for commands.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = &Arc<ConnectionSlot>> {
+        std::iter::once(&self.slot).chain(self.acquire_slot())
     }
 
     #[cfg(test)]
@@ -261,9 +261,19 @@ impl RedisServer {
         if !NameRight::may_lack_lines(&call, &answer) {
             return answer;
         }
-        call.line = None;
         // Boxed, since it is rare.
-        let answer = Box::pin(self.answer(&call, asking, deadline)).await;
+        Box::pin(self.retry_without_line(call, asking, deadline)).await
+    }
+
+    /// Runs a call once more after it was denied, maybe because of its line.
+    async fn retry_without_line(
+        &self,
+        mut call: Call,
+        asking: bool,
+        deadline: Instant,
+    ) -> Result<Reply, Failure> {
+        call.line = None;
+        let answer = self.answer(&call, asking, deadline).await;
         self.name_right.learn_of_lines(&answer, self.slot.id(), &self.slot.address);
         answer
     }
@@ -273,38 +283,21 @@ impl RedisServer {
         &self,
         call: &Call,
         asking: bool,
-        deadline: Instant,
+        mut deadline: Instant,
     ) -> Result<Reply, Failure> {
         match &self.acks {
-            Some(acks) => Box::pin(self.answer_behind(acks, call, asking, deadline)).await,
-            None => self.answer_now(call, asking, deadline).await,
-        }
-    }
-
-    /// Runs one call if replicas have to acknowledge grants.
-    async fn answer_behind(
-        &self,
-        acks: &ReplicaAcks,
-        call: &Call,
-        asking: bool,
-        deadline: Instant,
-    ) -> Result<Reply, Failure> {
-        if replica_acks::needs_acks(call) {
-            // The future may be polled late, after another call of the same request, when its hold was given up.
-            if Instant::now() >= deadline {
-                return Err(redis_error::failed(unsent(TOO_LATE), call, &self.slot.address));
+            Some(acks) if replica_acks::needs_acks(call) => {
+                return Box::pin(acks.ask(call.clone(), asking, deadline)).await;
             }
-            return acks.ask(call.clone(), asking).await;
+            Some(acks) => {
+                let before = Instant::now();
+                Box::pin(acks.wait_for_acquires(std::slice::from_ref(call))).await;
+                // The wait for acquires does not count. It takes a node timeout at most. If more has passed, this future was not
+                // polled, and the call may have been given up.
+                deadline += before.elapsed().min(self.node_timeout);
+            }
+            None => {}
         }
-        let before = Instant::now();
-        acks.wait_for_acquires(std::slice::from_ref(call)).await;
-        // The wait for acquires does not count. It takes a node timeout at most. If more has passed, this future was not
-        // polled, and the call may have been given up.
-        let deadline = deadline + before.elapsed().min(self.node_timeout);
-        self.answer_now(call, asking, deadline).await
-    }
-
-    async fn answer_now(&self, call: &Call, asking: bool, deadline: Instant) -> Result<Reply, Failure> {
         let link = self.link(deadline).await?;
         if self.checks_data && call.action.grants() {
             return Box::pin(self.acquire_checked(link, call, asking, deadline)).await;
@@ -375,12 +368,10 @@ impl RedisServer {
     pub(crate) async fn answer_all_as_allowed(&self, mut calls: Vec<Call>) -> Vec<Result<Reply, Failure>> {
         calls.iter_mut().for_each(|call| self.apply_rights(call));
         let mut answers = self.answer_all(&calls).await;
-        for (call, answer) in calls.iter_mut().zip(&mut answers) {
-            if NameRight::may_lack_lines(call, answer) {
-                call.line = None;
-                let again = Box::pin(self.answer(call, false, after(Instant::now(), self.node_timeout)));
-                *answer = again.await;
-                self.name_right.learn_of_lines(answer, self.slot.id(), &self.slot.address);
+        for (call, answer) in calls.into_iter().zip(&mut answers) {
+            if NameRight::may_lack_lines(&call, answer) {
+                let deadline = after(Instant::now(), self.node_timeout);
+                *answer = Box::pin(self.retry_without_line(call, false, deadline)).await;
             }
         }
         answers
@@ -411,21 +402,15 @@ impl RedisServer {
     }
 }
 
-fn needs_run_id(role: &Role) -> bool {
-    role.replicas.is_some() || role.one_vote.is_some() || role.stands_in
-}
-
 impl Backend for RedisServer {
     fn run(self: Arc<Self>, mut call: Call) -> BoxFuture<Result<Reply, Failure>> {
         self.apply_rights(&mut call);
         Box::pin(async move {
             let mut answer = self.answer(&call, false, after(Instant::now(), self.node_timeout)).await;
             if NameRight::may_lack_lines(&call, &answer) {
-                call.line = None;
+                let deadline = after(Instant::now(), self.node_timeout);
                 // Boxed, since it is rare.
-                let again = Box::pin(self.answer(&call, false, after(Instant::now(), self.node_timeout)));
-                answer = again.await;
-                self.name_right.learn_of_lines(&answer, self.slot.id(), &self.slot.address);
+                answer = Box::pin(self.retry_without_line(call, false, deadline)).await;
             }
             self.name_right.learn(&answer);
             answer
@@ -478,8 +463,7 @@ impl Backend for RedisServer {
     }
 
     fn end_with_runtime(&self) {
-        let slots = [Some(&self.slot), self.acquire_slot()];
-        slots.into_iter().flatten().for_each(|slot| slot.end_with_runtime(RUNTIME_ENDED, false));
+        self.slots().for_each(|slot| slot.end_with_runtime(RUNTIME_ENDED, false));
     }
 
     fn is_younger_than(&self, age: Duration) -> bool {
@@ -492,11 +476,12 @@ impl Backend for RedisServer {
 
     fn first_attempt(self: Arc<Self>) -> BoxFuture<bool> {
         Box::pin(async move {
-            let acquires = async || match self.acquire_slot() {
-                Some(slot) => slot.first_attempt().await,
-                None => true,
-            };
-            self.slot.first_attempt().await && acquires().await
+            for slot in self.slots() {
+                if !slot.first_attempt().await {
+                    return false;
+                }
+            }
+            true
         })
     }
 
