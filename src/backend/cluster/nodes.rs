@@ -33,8 +33,6 @@ pub(super) struct Nodes {
     pub(super) node_timeout: Duration,
     pub(super) runtime: Handle,
     events: Weak<dyn Events>,
-    /// Receives the events of the nodes' connections.
-    node_events: Arc<dyn Events>,
     /// Receives what the nodes' subscribers report, if sharded channels are used.
     inbox: Option<Inbox>,
     state: Mutex<NodesState>,
@@ -46,6 +44,7 @@ pub(super) struct Nodes {
     pub(super) changes: watch::Sender<u64>,
 }
 
+#[derive(Default)]
 struct NodesState {
     slots: Slots,
     /// Why there is no first topology yet, if a query has failed.
@@ -79,17 +78,6 @@ impl Nodes {
         inbox: Option<Inbox>,
         runtime: Handle,
     ) -> Arc<Nodes> {
-        let state = NodesState {
-            slots: Slots::new(),
-            unseen: None,
-            servers: HashMap::new(),
-            replicas: Vec::new(),
-            pubsub_node: None,
-            owner_changed: None,
-            owner_changes: 0,
-            reported_changes: 0,
-            closed: false,
-        };
         Arc::new_cyclic(|me| Nodes {
             me: me.clone(),
             seeds,
@@ -97,10 +85,9 @@ impl Nodes {
             role: Role { alone: false, ..role },
             node_timeout,
             runtime,
-            node_events: Arc::new(NodeEvents { nodes: me.clone(), events: events.clone() }),
             events,
             inbox,
-            state: Mutex::new(state),
+            state: Mutex::default(),
             identity: Arc::default(),
             usage: Usage::default(),
             topology_requested: Arc::default(),
@@ -167,7 +154,7 @@ impl Nodes {
             return Err(refused(Error::new(ErrorKind::Closed, CLOSED)));
         }
         let endpoint = self.endpoint(&node_address).map_err(refused)?;
-        let (timeout, node_events) = (self.node_timeout, Arc::downgrade(&self.node_events));
+        let (timeout, events) = (self.node_timeout, self.me.clone());
         let reports = |server: &Weak<RedisServer>| -> Option<Arc<dyn Events>> {
             let inbox = self.inbox.clone()?;
             Some(Arc::new(ShardReports::of_node(
@@ -177,7 +164,7 @@ impl Nodes {
                 self.address_map().clone(),
             )))
         };
-        let server = RedisServer::begin(endpoint, &self.role, timeout, node_events, reports, &self.runtime);
+        let server = RedisServer::begin(endpoint, &self.role, timeout, events, reports, &self.runtime);
         for slot in server.slots() {
             self.runtime.spawn(request_topology_on_loss(slot.clone(), self.me.clone()));
         }
@@ -209,8 +196,8 @@ impl Nodes {
         }
     }
 
-    pub(super) fn set_pubsub_node(&self, node_address: &NodeAddress) {
-        lock(&self.state).pubsub_node = Some(node_address.clone());
+    pub(super) fn set_pubsub_node(&self, node_address: NodeAddress) {
+        lock(&self.state).pubsub_node = Some(node_address);
     }
 
     pub(super) fn pubsub_node(&self) -> Option<NodeAddress> {
@@ -254,9 +241,9 @@ impl Nodes {
         drop(state);
         // A server with calls in flight lives until they are answered.
         drop(before);
-        self.notify_changes();
-        if let (true, Some(events)) = (unreported, self.events.upgrade()) {
-            events.reconnected();
+        match unreported {
+            true => self.reconnected(),
+            false => self.notify_changes(),
         }
         // Set after the report: until then nobody knows that holds may be gone.
         let mut state = lock(&self.state);
@@ -388,16 +375,9 @@ async fn request_topology_on_loss(slot: Arc<ConnectionSlot>, nodes: Weak<Nodes>)
 }
 
 /// Receives the events of the nodes' command connections.
-struct NodeEvents {
-    nodes: Weak<Nodes>,
-    events: Weak<dyn Events>,
-}
-
-impl Events for NodeEvents {
+impl Events for Nodes {
     fn reconnected(&self) {
-        if let Some(nodes) = self.nodes.upgrade() {
-            nodes.notify_changes();
-        }
+        self.notify_changes();
         if let Some(events) = self.events.upgrade() {
             events.reconnected();
         }

@@ -57,10 +57,7 @@ impl Nodes {
     pub(super) async fn answer_until(&self, call: &Call, limit: Limit) -> CallResult {
         match self.send(call, self.permitted_slot(call)?, Route::Owner, limit).await {
             Ok(reply) => Ok(reply),
-            Err(failed) => {
-                let mut answers = self.retry_all(std::slice::from_ref(call), vec![(0, failed)], limit).await;
-                answers.pop().map_or_else(|| Err(unanswered()), |(_, answer)| answer)
-            }
+            Err(failed) => self.retry_one(call, failed, limit).await,
         }
     }
 
@@ -78,10 +75,16 @@ impl Nodes {
         answer: impl Future<Output = CallResult>,
     ) -> CallResult {
         let limit = Limit::new(self.node_timeout);
-        let failed = match answer.await {
-            Ok(reply) => return Ok(reply),
-            Err(failure) => FailedCall { failure, at: Some(node.node_address) },
-        };
+        match answer.await {
+            Ok(reply) => Ok(reply),
+            Err(failure) => {
+                let failed = FailedCall { failure, at: Some(node.node_address) };
+                self.retry_one(call, failed, limit).await
+            }
+        }
+    }
+
+    async fn retry_one(&self, call: &Call, failed: FailedCall, limit: Limit) -> CallResult {
         let mut answers = self.retry_all(std::slice::from_ref(call), vec![(0, failed)], limit).await;
         answers.pop().map_or_else(|| Err(unanswered()), |(_, answer)| answer)
     }

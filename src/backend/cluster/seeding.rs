@@ -29,7 +29,6 @@ impl Nodes {
                 None => query.next().await,
             };
             let Some(report) = report else { break };
-            let Ok(report) = report else { continue };
             answered.push(report.node_address.clone());
             match &first {
                 Some((first, _)) if !first.topology.ids.may_be_one_cluster(&report.topology.ids) => {
@@ -58,7 +57,6 @@ impl Nodes {
             TopologyQuery::new(self.candidates_at(unanswered_seeds), Duration::ZERO, self.connect_limit());
         let mut strangers = Vec::new();
         while let Some(report) = query.next().await {
-            let Ok(report) = report else { continue };
             if !self.identity.seed_answered(&report.node_address, &report.topology.ids) {
                 strangers.push(report.address);
             }

@@ -242,15 +242,7 @@ impl Task {
                     self.with_events(|events| events.not_subscribed(&channel));
                 }
             }
-            Report::Lost => {
-                let is_lost = |(_, known): &(&Arc<str>, &mut Channel)| known.is_at(server) && known.is_on;
-                let lost = self.channels.iter_mut().filter(is_lost).map(|(channel, known)| {
-                    known.is_on = false;
-                    channel.clone()
-                });
-                let lost: Vec<_> = lost.collect();
-                self.with_events(|events| lost.iter().for_each(|channel| events.not_subscribed(channel)));
-            }
+            Report::Lost => self.lost(|known| known.is_at(server) && std::mem::take(&mut known.is_on)),
             Report::Moved(channel, to) => {
                 let Some(known) = self.at(&channel, server) else { return };
                 known.hops += 1;
@@ -293,18 +285,22 @@ impl Task {
                     }
                 }
             }
-            Report::Lost => {
-                let lost = self.channels.iter_mut().filter(|(_, known)| known.plain_is_on);
-                let lost: Vec<_> = lost
-                    .map(|(channel, known)| {
-                        known.plain_is_on = false;
-                        channel.clone()
-                    })
-                    .collect();
-                self.with_events(|events| lost.iter().for_each(|channel| events.not_subscribed(channel)));
-            }
+            Report::Lost => self.lost(|known| std::mem::take(&mut known.plain_is_on)),
             // They belong to no channel.
             Report::Moved(..) | Report::NotSharded(_) => {}
+        }
+    }
+
+    /// Reports each channel that was subscribed over a lost connection. `was_on` returns whether it was, and notes that it is not any
+    /// more.
+    fn lost(&mut self, was_on: impl Fn(&mut Channel) -> bool) {
+        let events = self.events.upgrade();
+        for (channel, known) in &mut self.channels {
+            if was_on(known)
+                && let Some(events) = &events
+            {
+                events.not_subscribed(channel);
+            }
         }
     }
 

@@ -80,11 +80,13 @@ pub(super) struct Slots {
 
 const NOBODY: u16 = u16::MAX;
 
-impl Slots {
-    pub(super) fn new() -> Slots {
+impl Default for Slots {
+    fn default() -> Slots {
         Slots { owners: vec![NOBODY; usize::from(COUNT)].into(), node_addresses: Vec::new() }
     }
+}
 
+impl Slots {
     pub(super) fn owner(&self, slot: u16) -> Option<&NodeAddress> {
         self.node_addresses.get(usize::from(*self.owners.get(usize::from(slot))?))
     }

@@ -23,7 +23,7 @@ impl Topology {
     /// Parses ranges, each with its master and then its replicas. `asked` is the address that the command was sent to. It stands for a
     /// node that does not know its own name, or is configured not to report it.
     pub(super) fn read(answer: &Value, asked: &NodeAddress) -> Option<Topology> {
-        let (mut slots, mut replicas, mut ids) = (Slots::new(), Vec::new(), Ids::default());
+        let (mut slots, mut replicas, mut ids) = (Slots::default(), Vec::new(), Ids::default());
         let mut lowest = None;
         for range in list(answer)? {
             let [Value::Int(first), Value::Int(last), nodes @ ..] = list(range)? else { return None };

@@ -49,7 +49,6 @@ impl Nodes {
         let mut recognized = None;
         let (mut doubtful, mut strangers) = (Vec::new(), Vec::new());
         while let Some(report) = query.next().await {
-            let Ok(report) = report else { continue };
             if ids.recognizes(&report.topology.ids) {
                 recognized = Some(report.topology);
                 break;
@@ -182,8 +181,8 @@ impl TopologyQuery {
         TopologyQuery { candidates, stagger, limit, asking: JoinSet::new(), failed: None }
     }
 
-    /// Returns the next answer, or `None` if there are no more.
-    pub(super) async fn next(&mut self) -> Option<Result<NodeReport, ()>> {
+    /// Returns the next report, or `None` if there are no more. Nodes that can't be queried are skipped.
+    pub(super) async fn next(&mut self) -> Option<NodeReport> {
         loop {
             if let Some(candidate) = self.candidates.next() {
                 self.asking.spawn(query_node(candidate, self.limit));
@@ -191,11 +190,8 @@ impl TopologyQuery {
             let more = self.candidates.len() > 0;
             tokio::select! {
                 report = self.asking.join_next() => match report {
-                    Some(Ok(Ok(report))) => return Some(Ok(report)),
-                    Some(Ok(Err(error))) => {
-                        self.failed = Some(more_useful(self.failed.take(), error));
-                        return Some(Err(()));
-                    }
+                    Some(Ok(Ok(report))) => return Some(report),
+                    Some(Ok(Err(error))) => self.failed = Some(more_useful(self.failed.take(), error)),
                     Some(Err(_)) => {}
                     None if !more => return None,
                     None => {}

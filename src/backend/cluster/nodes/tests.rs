@@ -30,7 +30,7 @@ fn node_address(port: u16) -> NodeAddress {
 /// Returns a topology whose slots are served by the nodes at these ports, except the last one, a replica.
 fn topology(ids: [&str; 2], ports: [u16; 3]) -> Topology {
     let mut topology =
-        Topology { slots: Slots::new(), replicas: vec![node_address(ports[2])], ids: Default::default() };
+        Topology { slots: Slots::default(), replicas: vec![node_address(ports[2])], ids: Default::default() };
     ids.iter().for_each(|id| topology.ids.add(id));
     topology.slots.assign(0..=99, &node_address(ports[0]));
     topology.slots.assign(100..=16383, &node_address(ports[1]));
@@ -103,7 +103,7 @@ async fn a_node_forwards_messages_unless_it_is_refused_while_others_are_not() {
     refuse(&two);
     assert_eq!(forwards(), [true, true, true, false]);
     assert_eq!(nodes.pubsub_node(), None);
-    nodes.set_pubsub_node(&node_address(2));
+    nodes.set_pubsub_node(node_address(2));
     assert_eq!(nodes.pubsub_node(), Some(node_address(2)));
     assert_eq!(nodes.connect_limit(), connect_limit(None, Duration::ZERO));
     nodes.close();
@@ -154,7 +154,7 @@ async fn a_new_owner_of_a_slot_makes_the_cluster_young_and_is_reported() {
 async fn a_connection_to_a_node_that_is_back_is_reported_and_wakes_calls_that_wait() {
     let (nodes, mut events) = nodes();
     let mut changes = nodes.changes.subscribe();
-    nodes.node_events.reconnected();
+    nodes.reconnected();
     assert!(changes.has_changed().unwrap());
     assert_eq!(events.try_next(), Some(Event::Reconnected));
     changes.mark_unchanged();

@@ -41,7 +41,7 @@ fn a_redirection_names_host_and_port_or_the_port_alone() {
 
 #[test]
 fn slots_have_the_owner_that_was_assigned_last() {
-    let mut slots = Slots::new();
+    let mut slots = Slots::default();
     assert!(slots.is_empty() && slots.owner(7).is_none());
     assert!(slots.assign(0..=COUNT - 1, &node_address(1)));
     assert!(slots.assign(7..=7, &node_address(2)));
