@@ -331,15 +331,11 @@ impl Calls {
     /// Gives a call up: nobody waits for it any more. If it was not given to the socket, it is never sent. Returns the call's
     /// waker, which must not be dropped while this is locked, as with [`poll`](Calls::poll).
     pub(super) fn leave(&mut self, at: usize) -> Option<Waker> {
-        let waker = self.slots[at].waker.take();
-        self.give_up(at);
-        waker
-    }
-
-    fn give_up(&mut self, at: usize) {
         let slot = &mut self.slots[at];
+        let waker = slot.waker.take();
         if slot.missing == 0 {
-            return self.release(at);
+            self.release(at);
+            return waker;
         }
         slot.given_up = true;
         slot.answers.clear();
@@ -349,6 +345,7 @@ impl Calls {
                 self.remove_left();
             }
         }
+        waker
     }
 
     fn fail(&mut self, at: usize, why: RedisError, woken: &mut Vec<Waker>) {

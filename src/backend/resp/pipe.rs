@@ -10,16 +10,18 @@
 
 use std::future::Future;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use redis::{PushInfo, PushKind, RedisError, RedisResult, Value};
+use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
 
 use crate::backend::resp::calls::Calls;
 use crate::backend::resp::frame::Input;
-use crate::backend::resp::socket::{Reader, Writer, poll_read};
+use crate::backend::resp::socket::{Reader, Writer};
 use crate::base::{Mutex, gated, lock};
 
 /// How long the end of a runtime may wait for the answers on one connection.
@@ -380,7 +382,7 @@ impl Task {
     ) -> RedisResult<()> {
         const ROOM: usize = 4096;
         loop {
-            match poll_read(&mut self.reader, cx, self.input.room(ROOM)) {
+            match pin!(self.reader.read_buf(self.input.room(ROOM))).poll(cx) {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(Ok(0)) => {
                     return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());

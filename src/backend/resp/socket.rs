@@ -1,17 +1,16 @@
 //! The two halves of a stream to a server.
 
-use std::future::Future;
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use redis::io::tcp::{TcpSettings, socket2::SockRef};
 use redis::{ConnectionAddr, ErrorKind, RedisResult};
+use tokio::io::AsyncRead;
 #[cfg(test)]
 use tokio::io::AsyncWrite;
-use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::{TcpStream, lookup_host, tcp};
 use tokio::task::JoinSet;
 
@@ -124,15 +123,6 @@ impl Writer {
             }
         }
     }
-}
-
-/// Receives the bytes that are there, and appends them.
-pub(super) fn poll_read(
-    reader: &mut Reader,
-    cx: &mut Context<'_>,
-    bytes: &mut Vec<u8>,
-) -> Poll<io::Result<usize>> {
-    pin!(reader.read_buf(bytes)).poll(cx)
 }
 
 /// Connects to a server.

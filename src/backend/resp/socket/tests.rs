@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use redis::io::tcp::socket2::TcpKeepalive;
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 
 use super::*;
