@@ -6,19 +6,16 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use redis::RedisError;
-
 use crate::backend::cluster::limit::{CallResult, Limit};
 use crate::backend::cluster::nodes::Nodes;
+use crate::backend::connection::redis_error;
 use crate::base::{Failure, Lease, Outcome};
 use crate::error::{Error, ErrorKind};
 use crate::wire::{Action, Call, Count, Fence, Reply};
 
 /// Returns whether the call failed because its two keys are on different nodes, and can be split.
 pub(super) fn needs_split(call: &Call, failure: &Failure) -> bool {
-    let error =
-        std::error::Error::source(&failure.error).and_then(|error| error.downcast_ref::<RedisError>());
-    let is_split = error.is_some_and(|error| error.code() == Some("TRYAGAIN"));
+    let is_split = redis_error::cause(&failure.error).is_some_and(|error| error.code() == Some("TRYAGAIN"));
     is_split && (call.has_line() || call.alone().is_some())
 }
 

@@ -83,7 +83,7 @@ pub(crate) enum Redirect<'a> {
 }
 
 pub(crate) fn redirect(failure: &Failure) -> Option<Redirect<'_>> {
-    let error = std::error::Error::source(&failure.error)?.downcast_ref::<RedisError>()?;
+    let error = cause(&failure.error)?;
     let (address, _) = error.redirect_node()?;
     Some(if error.code() == Some("ASK") { Redirect::Ask(address) } else { Redirect::Moved(address) })
 }
@@ -200,7 +200,8 @@ pub(crate) fn is_refused_login(error: &Error) -> bool {
     cause(error).is_some_and(is_credentials)
 }
 
-fn cause(error: &Error) -> Option<&RedisError> {
+/// Returns the error of the redis crate that caused this one, if there is one.
+pub(crate) fn cause(error: &Error) -> Option<&RedisError> {
     std::error::Error::source(error)?.downcast_ref()
 }
 

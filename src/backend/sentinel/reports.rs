@@ -255,9 +255,7 @@ pub(super) fn decide_master(
     // A sentinel that takes part in a failover knows more than one that does not yet. Otherwise the number of sentinels decides, and
     // never the order of the answers: if one sentinel knows the master by its name and another by its address, the client would
     // leave the master for itself again and again.
-    let count = |one: &ReportedMaster| {
-        named.iter().filter(|other| (&other.host, other.port) == (&one.host, one.port)).count()
-    };
+    let count = |one: &ReportedMaster| named.iter().filter(|other| other.is_at(one)).count();
     let order = |one: &ReportedMaster| (!one.being_replaced, Reverse(count(one)), one.host.clone(), one.port);
     if let Some(at) = (0..named.len()).min_by_key(|at| order(&named[*at])) {
         let mut named = named.swap_remove(at);
