@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use redis::Value;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use crate::backend::cluster::identity::Ids;
 use crate::backend::cluster::nodes::Nodes;
 use crate::backend::cluster::slots::NodeAddress;
 use crate::backend::cluster::topology::{Topology, parse_answer, slots_command};
-use crate::backend::connection::dial::too_long;
-use crate::backend::connection::{Commands, ConnectionSlot, Endpoint, redis_error};
+use crate::backend::connection::{Commands, ConnectionSlot, Endpoint};
 use crate::base::telemetry;
 use crate::config::{AddressMap, Destination};
 use crate::error::{Error, ErrorKind, Result};
@@ -230,15 +229,9 @@ async fn query_node(candidate: Candidate, limit: Duration) -> Result<NodeReport>
     let Candidate { node_address, endpoint, slot, address_map } = candidate;
     // Outside the limit, for the reason given in `Reconnector`.
     let to = if slot.is_none() { Some(endpoint.destination().await?.0) } else { None };
-    match timeout(limit, send_query(&endpoint, to, slot.clone())).await {
-        Ok(answer) => {
-            let (topology, address) =
-                (parse_answer(answer?, &node_address, &endpoint.address)?, endpoint.address);
-            let topology = topology.mapped(&address_map);
-            Ok(NodeReport { topology, node_address, address, slot })
-        }
-        Err(_) => Err(redis_error::not_sent(&too_long(limit, &endpoint.to), &endpoint.address).error),
-    }
+    let answer = endpoint.within(limit, send_query(&endpoint, to, slot.clone())).await?;
+    let topology = parse_answer(answer, &node_address, &endpoint.address)?.mapped(&address_map);
+    Ok(NodeReport { topology, node_address, address: endpoint.address, slot })
 }
 
 /// Sends the query over the node's command connection or, if there is none, over a temporary one.

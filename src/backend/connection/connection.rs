@@ -66,6 +66,13 @@ pub(crate) enum State {
 }
 
 impl ConnectionSlot {
+    /// Returns a slot that has had no connection yet. `main` is the slot for commands if this one is for acquires.
+    pub(crate) fn new(address: Arc<str>, main: Option<Arc<ConnectionSlot>>) -> Arc<ConnectionSlot> {
+        let state = watch::Sender::new(State::Down { attempt: 0, failed: None });
+        let server_info = main.as_ref().map_or_else(Arc::default, |main| main.server_info.clone());
+        Arc::new(ConnectionSlot { state, address, server_info, main, reported: 1.into() })
+    }
+
     /// Returns the live connection. If there is none, waits for the outcome of the next attempt to connect.
     pub(crate) async fn link(&self, deadline: Instant) -> Result<Link, Failure> {
         if let Some(link) = self.settled() {

@@ -2,12 +2,15 @@
 
 use std::future::pending;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::RedisError;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::backend::BoxFuture;
 use crate::backend::connection::commands::Commands;
+use crate::backend::connection::dial::too_long;
 use crate::backend::connection::login::{LoggedIn, Login};
 use crate::backend::connection::redis_error;
 use crate::config::Destination;
@@ -49,6 +52,18 @@ impl Endpoint {
     fn with_credentials(&self, user: &str, password: &str) -> Destination {
         let settings = self.to.redis_settings().clone();
         self.to.with_redis_settings(settings.set_username(user).set_password(password))
+    }
+
+    /// Waits for an attempt to connect, until the limit.
+    pub(crate) async fn within<T>(
+        &self,
+        limit: Duration,
+        attempt: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        match timeout(limit, attempt).await {
+            Ok(made) => made,
+            Err(_) => Err(redis_error::not_sent(&too_long(limit, &self.to), &self.address).error),
+        }
     }
 
     /// Returns the error of a failed attempt to connect. `accepted` means that the server accepted the provider's credentials before. A

@@ -29,6 +29,6 @@ pub(crate) use handshake::Purpose;
 pub(crate) use listener::{ChannelKind, Listener, Received, Requester, open as listen};
 pub(crate) use login::Login;
 pub(crate) use name_right::NameRight;
-pub(crate) use server_info::{ServerClock, ServerInfo};
+pub(crate) use server_info::ServerClock;
 pub(crate) use settings::tuned;
 pub(crate) use subscriber::Subscriber;

@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use redis::PushKind;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use crate::backend::connection::{
-    Backoff, Commands, ConnectionSlot, Endpoint, Link, LinkStatus, Purpose, ServerInfo, State, Target, dial,
-    redis_error,
+    Backoff, Commands, ConnectionSlot, Endpoint, Link, LinkStatus, Purpose, State, Target, redis_error,
 };
 use crate::backend::resp::OnPush;
 use crate::backend::server::one_vote::OneVote;
@@ -45,49 +44,24 @@ pub(super) struct Reconnector {
 
 impl Reconnector {
     pub(super) fn new(
+        slot: Arc<ConnectionSlot>,
         source: Source,
-        address: Arc<str>,
         purpose: Purpose,
         events: Weak<dyn Events>,
         limit: Duration,
         one_vote: Option<OneVote>,
     ) -> Reconnector {
-        let mut made = Reconnector::with(source, address, Arc::default(), purpose, events, limit, None);
-        one_vote.iter().for_each(|one_vote| one_vote.add(&made.slot));
-        made.one_vote = one_vote;
-        made
+        one_vote.iter().for_each(|one_vote| one_vote.add(&slot));
+        let purpose = Purpose { may_be_replica: source.can_change(), ..purpose };
+        let (target, master_changed) = (watch::Sender::new(source.known()), watch::Sender::new(()));
+        Reconnector { slot, source, purpose, target, master_changed, events, limit, one_vote }
     }
 
     /// Returns a reconnector for a second connection, for another purpose, to the same server.
     pub(super) fn paired(&self, purpose: Purpose) -> Reconnector {
-        let (address, server_info) = (self.slot.address.clone(), self.slot.server_info.clone());
+        let slot = ConnectionSlot::new(self.slot.address.clone(), Some(self.slot.clone()));
         let source = Source::paired(self.slot.clone(), self.target());
-        Reconnector::with(
-            source,
-            address,
-            server_info,
-            purpose,
-            self.events.clone(),
-            self.limit,
-            Some(self.slot.clone()),
-        )
-    }
-
-    fn with(
-        source: Source,
-        address: Arc<str>,
-        server_info: Arc<ServerInfo>,
-        purpose: Purpose,
-        events: Weak<dyn Events>,
-        limit: Duration,
-        main: Option<Arc<ConnectionSlot>>,
-    ) -> Reconnector {
-        let state = watch::Sender::new(State::Down { attempt: 0, failed: None });
-        let slot = Arc::new(ConnectionSlot { state, address, server_info, main, reported: 1.into() });
-        let purpose = Purpose { may_be_replica: source.can_change(), ..purpose };
-        let target = watch::Sender::new(source.known());
-        let (master_changed, one_vote) = (watch::Sender::new(()), None);
-        Reconnector { slot, source, purpose, target, master_changed, events, limit, one_vote }
+        Reconnector::new(slot, source, purpose, self.events.clone(), self.limit, None)
     }
 
     /// Returns the endpoint of its connections, for other connections that follow it.
@@ -307,12 +281,8 @@ impl Reconnector {
             }
             Ok(Link { connection, id, status, paired_with, run_id, logged_in })
         };
-        match timeout(self.limit, connect).await {
-            Ok(link) => Ok((link?, endpoint)),
-            Err(_) => {
-                Err(redis_error::not_sent(&dial::too_long(self.limit, &endpoint.to), &endpoint.address).error)
-            }
-        }
+        let link = endpoint.within(self.limit, connect).await?;
+        Ok((link, endpoint))
     }
 }
 

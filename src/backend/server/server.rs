@@ -72,7 +72,8 @@ impl Unconnected {
         let needs_run_id = role.replicas.is_some() || role.one_vote.is_some() || role.stands_in;
         let purpose = Purpose { needs_age: role.needs_age, needs_run_id, ..purpose };
         let one_vote = role.one_vote.clone();
-        let reconnector = Reconnector::new(source, address, purpose, events.clone(), limit, one_vote);
+        let slot = ConnectionSlot::new(address, None);
+        let reconnector = Reconnector::new(slot, source, purpose, events.clone(), limit, one_vote);
         let paired = role
             .replicas
             .map(|_| reconnector.paired(Purpose { sends_wait: true, reads_policy: false, ..purpose }));

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{RedisError, RedisResult, Value};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use crate::backend::connection::{
-    CHUNK, Commands, ConnectionSlot, DataWatch, Endpoint, Link, LinkStatus, Purpose, ask_many, dial,
-    redis_error,
+    CHUNK, Commands, ConnectionSlot, DataWatch, Endpoint, Link, LinkStatus, Purpose, ask_many, redis_error,
 };
 use crate::backend::sentinel::Sentinels;
 use crate::base::after;
@@ -95,10 +94,7 @@ impl Spare {
             let (id, paired_with, logged_in) = (self.id, None, None);
             Ok(Link { connection, id, status, paired_with, run_id, logged_in })
         };
-        match timeout(self.limit, connect).await {
-            Ok(link) => link,
-            Err(_) => Err(redis_error::not_sent(&dial::too_long(self.limit, &endpoint.to), address).error),
-        }
+        endpoint.within(self.limit, connect).await
     }
 
     /// Fails if the sentinels don't say that the server is the master: the task that follows them for the slot is on the runtime

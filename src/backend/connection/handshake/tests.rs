@@ -2,10 +2,8 @@ use std::time::Duration;
 
 use redis::{ProtocolVersion, RedisConnectionInfo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
-use tokio::sync::watch;
 
 use super::*;
-use crate::backend::connection::State;
 use crate::backend::resp;
 use crate::base::telemetry::testing::Recorder;
 
@@ -20,15 +18,8 @@ async fn checked(purpose: Purpose, answers: &[&str]) -> (Result<Option<Arc<str>>
     let settings =
         RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
     let connection = Commands::over(resp::open_simulated(ours, &settings, Box::new(drop)).await.unwrap());
-    let state = watch::Sender::new(State::Down { attempt: 0, failed: None });
     let address: Arc<str> = "host:1".into();
-    let slot = ConnectionSlot {
-        state,
-        address: address.clone(),
-        server_info: Arc::default(),
-        main: None,
-        reported: 1.into(),
-    };
+    let slot = ConnectionSlot::new(address.clone(), None);
     let data = DataWatch::default();
     let check = async {
         let checked = purpose.check(&connection, &slot, &data, &address).await;

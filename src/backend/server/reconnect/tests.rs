@@ -1,4 +1,5 @@
 use tokio::net::TcpListener;
+use tokio::time::timeout;
 
 use super::*;
 use crate::backend::testing::{Event, EventRecorder, TestServer};
@@ -10,14 +11,7 @@ fn endpoint(url: &str) -> Endpoint {
 
 /// Returns a slot for commands, with a connection of this number.
 async fn command_line(server: &TestServer, id: u64) -> Arc<ConnectionSlot> {
-    let slot = ConnectionSlot {
-        state: watch::Sender::new(State::Down { attempt: 0, failed: None }),
-        address: "host:1".into(),
-        server_info: Arc::default(),
-        main: None,
-        reported: 1.into(),
-    };
-    let slot = Arc::new(slot);
+    let slot = ConnectionSlot::new("host:1".into(), None);
     set_up(&slot, server, id).await;
     slot
 }
@@ -37,8 +31,8 @@ async fn an_attempt_ends_when_another_server_becomes_the_master() {
     let main = command_line(&other, 1).await;
     let (mut events, hour) = (EventRecorder::new(), Duration::from_secs(3600));
     let reconnector = Reconnector::new(
+        ConnectionSlot::new("host:1".into(), None),
         Source::paired(main.clone(), targets),
-        "host:1".into(),
         Purpose::default(),
         events.sender(),
         hour,
@@ -47,7 +41,14 @@ async fn an_attempt_ends_when_another_server_becomes_the_master() {
     // The name of the master may lead to a replica for a while, unlike a fixed address.
     assert!(reconnector.purpose.may_be_replica);
     let fixed = Source::Fixed(Box::new(endpoint(&address)));
-    let fixed = Reconnector::new(fixed, "host:1".into(), Purpose::default(), events.sender(), hour, None);
+    let fixed = Reconnector::new(
+        ConnectionSlot::new("host:1".into(), None),
+        fixed,
+        Purpose::default(),
+        events.sender(),
+        hour,
+        None,
+    );
     assert!(!fixed.purpose.may_be_replica);
     let (slot, mut master_changed) = (reconnector.slot(), reconnector.master_changed.subscribe());
     tokio::spawn(reconnector.run(false));
@@ -85,8 +86,8 @@ async fn no_pause_is_waited_for_when_another_server_becomes_the_master() {
     let main = command_line(&other, 1).await;
     let mut events = EventRecorder::new();
     let reconnector = Reconnector::new(
+        ConnectionSlot::new("host:1".into(), None),
         Source::paired(main.clone(), targets),
-        "host:1".into(),
         Purpose::default(),
         events.sender(),
         Duration::from_secs(3600),
@@ -121,7 +122,14 @@ async fn of_a_pair_of_connections_to_two_servers_both_are_replaced() {
         let main = Source::Fixed(Box::new(endpoint(&server.url(""))));
         assert!(main.known().is_some());
         let limit = Duration::from_secs(10);
-        let main = Reconnector::new(main, address.clone(), Purpose::default(), events.sender(), limit, None);
+        let main = Reconnector::new(
+            ConnectionSlot::new(address.clone(), None),
+            main,
+            Purpose::default(),
+            events.sender(),
+            limit,
+            None,
+        );
         // Messages are received from there before the first connection for commands is made.
         assert!(main.target().borrow().is_some());
         let paired = main.paired(Purpose::default());
