@@ -7,9 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use redis::{ProtocolVersion, RedisConnectionInfo};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
+use crate::backend::connection::{Commands, Link};
+use crate::backend::resp;
 use crate::backend::server::Role;
 use crate::base::Events;
 use crate::config::AddressMap;
@@ -24,6 +28,18 @@ pub(in crate::backend) const ALONE: Role = Role {
     login: None,
     address_map: AddressMap::NONE,
 };
+
+/// Returns a connection over this stream, on which nothing was sent yet.
+pub(in crate::backend) async fn commands(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Commands {
+    let settings =
+        RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
+    Commands::over(resp::open_simulated(stream, &settings, Box::new(drop)).await.unwrap())
+}
+
+/// Returns the connection of this number.
+pub(in crate::backend) fn link(connection: Commands, id: u64) -> Link {
+    Link { connection, id, status: Arc::default(), paired_with: None, run_id: None, logged_in: None }
+}
 
 /// The timeout of each wait. Far more than a busy machine needs: it only ends a test that hangs.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -94,6 +94,16 @@ impl ConnectionSlot {
         }
     }
 
+    /// Returns the live connection. If there is none and `waits`, waits for the outcome of the next attempt to connect.
+    pub(crate) async fn link_for_call(&self, waits: bool, deadline: Instant) -> Result<Link, Failure> {
+        match self.settled() {
+            Some(link) => link,
+            // The rare case is boxed: otherwise the future of each call would be as large as both cases together.
+            None if waits => Box::pin(self.link(deadline)).await,
+            None => self.link_now(),
+        }
+    }
+
     /// Waits until the first attempt to connect has an outcome. Returns whether there is a connection then.
     pub(crate) async fn first_attempt(&self) -> bool {
         let mut state = self.state.subscribe();
@@ -141,7 +151,7 @@ impl ConnectionSlot {
     }
 
     /// Returns `None` while an attempt to connect is awaited. The state is locked only while it is cloned.
-    pub(crate) fn settled(&self) -> Option<Result<Link, Failure>> {
+    fn settled(&self) -> Option<Result<Link, Failure>> {
         let state = self.state.borrow();
         (!matches!(*state, State::Down { .. })).then(|| self.outcome(&state))
     }

@@ -11,7 +11,11 @@ use crate::base::lock;
 /// What is known about a server's age and clock. The age is read at the beginning of each connection, before any of the server's
 /// answers counts.
 #[derive(Debug, Default)]
-pub(crate) struct ServerInfo(Mutex<Option<Run>>, Mutex<Option<ServerClock>>, AtomicBool);
+pub(crate) struct ServerInfo {
+    run: Mutex<Option<Run>>,
+    clock: Mutex<Option<ServerClock>>,
+    is_policy_read: AtomicBool,
+}
 
 /// A reading of a server's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +81,7 @@ impl ServerInfo {
         // The server rounds up.
         let uptime = uptime.map(|seconds| Duration::from_secs(seconds.max(1).unsigned_abs() - 1));
         let started = uptime.map(|uptime| now.checked_sub(uptime).unwrap_or(now));
-        let mut seen = lock(&self.0);
+        let mut seen = lock(&self.run);
         *seen = match (seen.take(), id) {
             (Some(known), Some(id)) if known.id == id => {
                 let started = started.unwrap_or(known.started);
@@ -98,14 +102,14 @@ impl ServerInfo {
     /// 2. M becomes a replica of a server that lacks the hold, and a master again.
     /// 3. A client that connects for the first time reads an uptime of a year, and is granted the lock by M and a third master.
     pub(super) fn distrust_uptime(&self) {
-        if let Some(run) = &mut *lock(&self.0) {
+        if let Some(run) = &mut *lock(&self.run) {
             run.started = run.first_seen;
         }
     }
 
     /// Returns whether the server has had the same data since its age was read, as far as the answer to `INFO replication` shows.
     pub(super) fn has_same_data(&self, info: &str) -> bool {
-        match (&*lock(&self.0), field(info, "master_replid")) {
+        match (&*lock(&self.run), field(info, "master_replid")) {
             (Some(known), Some(data)) => known.id.data == data,
             _ => true,
         }
@@ -116,24 +120,24 @@ impl ServerInfo {
         let micros = field(info, "server_time_usec").and_then(|text| text.parse().ok());
         let slack = now.saturating_duration_since(sent) / 2;
         let clock = |micros| ServerClock { time: Duration::from_micros(micros), at: sent + slack, slack };
-        *lock(&self.1) = micros.map(clock);
+        *lock(&self.clock) = micros.map(clock);
     }
 
     pub(crate) fn clock(&self) -> Option<ServerClock> {
-        *lock(&self.1)
+        *lock(&self.clock)
     }
 
     /// Returns whether the eviction policy was read.
     pub(super) fn is_policy_read(&self) -> bool {
-        self.2.load(Relaxed)
+        self.is_policy_read.load(Relaxed)
     }
 
     pub(super) fn set_policy_read(&self) {
-        self.2.store(true, Relaxed);
+        self.is_policy_read.store(true, Relaxed);
     }
 
     pub(crate) fn is_younger_than(&self, age: Duration, now: Instant) -> bool {
-        let seen = lock(&self.0);
+        let seen = lock(&self.run);
         seen.as_ref().is_some_and(|seen| now.saturating_duration_since(seen.started) < age)
     }
 }

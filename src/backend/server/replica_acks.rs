@@ -248,15 +248,12 @@ impl Shared {
 
     /// Returns the connection for acquires, once the connection for commands that it is paired with is live.
     async fn link(&self, deadline: Instant) -> Result<Link, Failure> {
-        let link = async |slot: &ConnectionSlot| {
-            if self.waits_for_connection { slot.link(deadline).await } else { slot.link_now() }
-        };
         loop {
             // Only the slot for commands knows why there is no connection.
             if let Some(main) = &self.slot.main {
-                link(main).await?;
+                main.link_for_call(self.waits_for_connection, deadline).await?;
             }
-            let link = link(&self.slot).await?;
+            let link = self.slot.link_for_call(self.waits_for_connection, deadline).await?;
             if self.slot.is_current(&link) {
                 return Ok(link);
             }

@@ -231,15 +231,6 @@ impl RedisServer {
         self.acks.as_ref().unwrap()
     }
 
-    async fn link(&self, deadline: Instant) -> Result<Link, Failure> {
-        match self.slot.settled() {
-            Some(link) => link,
-            // The rare case is boxed here and below: otherwise the future of each call would be as large as both cases together.
-            None if self.waits_for_connection => Box::pin(self.slot.link(deadline)).await,
-            None => self.slot.link_now(),
-        }
-    }
-
     /// Leaves out the parts of a call that this user was denied.
     fn apply_rights(&self, call: &mut Call) {
         self.name_right.apply(call);
@@ -286,6 +277,7 @@ impl RedisServer {
         asking: bool,
         mut deadline: Instant,
     ) -> Result<Reply, Failure> {
+        // Rare cases are boxed: otherwise the future of each call would be as large as all cases together.
         match &self.acks {
             Some(acks) if replica_acks::needs_acks(call) => {
                 return Box::pin(acks.ask(call.clone(), asking, deadline)).await;
@@ -299,7 +291,7 @@ impl RedisServer {
             }
             None => {}
         }
-        let link = self.link(deadline).await?;
+        let link = self.slot.link_for_call(self.waits_for_connection, deadline).await?;
         if self.checks_data && call.action.grants() {
             return Box::pin(self.acquire_checked(link, call, asking, deadline)).await;
         }
@@ -381,7 +373,7 @@ impl RedisServer {
     /// Sends one chunk and returns whether the answers were read in time.
     async fn answer_chunk(&self, calls: &[Call], replies: &mut Vec<Result<Reply, Failure>>) -> bool {
         let deadline = after(Instant::now(), self.node_timeout);
-        let link = match self.link(deadline).await {
+        let link = match self.slot.link_for_call(self.waits_for_connection, deadline).await {
             Ok(link) => link,
             Err(Failure { outcome, error }) => {
                 replies.extend(calls.iter().map(|_| Err(Failure { outcome, error: error.again() })));

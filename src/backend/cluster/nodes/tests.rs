@@ -1,25 +1,14 @@
-use redis::{ProtocolVersion, RedisConnectionInfo};
 use tokio::io::{DuplexStream, duplex};
 
 use super::*;
 use crate::backend::cluster::testing;
-use crate::backend::connection::{Commands, Link};
-use crate::backend::resp;
-use crate::backend::testing::{Event, EventRecorder};
+use crate::backend::connection::Link;
+use crate::backend::testing::{ALONE, Event, EventRecorder, commands};
 
 fn nodes() -> (Arc<Nodes>, EventRecorder) {
     let events = EventRecorder::new();
-    let role = Role {
-        alone: true,
-        needs_age: false,
-        stands_in: false,
-        replicas: None,
-        one_vote: None,
-        login: None,
-        address_map: AddressMap::NONE,
-    };
     let seeds = Seeds::new([("127.0.0.1", 1)]);
-    let nodes = Nodes::new(seeds, role, Duration::from_millis(1), events.sender(), None, Handle::current());
+    let nodes = Nodes::new(seeds, ALONE, Duration::from_millis(1), events.sender(), None, Handle::current());
     (nodes, events)
 }
 
@@ -45,13 +34,7 @@ fn refuse(node: &Node) {
 /// Returns a connection to nobody, and its other end.
 async fn link() -> (Link, DuplexStream) {
     let (ours, theirs) = duplex(1024);
-    let settings =
-        RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
-    let connection = Commands::over(resp::open_simulated(ours, &settings, Box::new(drop)).await.unwrap());
-    (
-        Link { connection, id: 1, status: Arc::default(), paired_with: None, run_id: None, logged_in: None },
-        theirs,
-    )
+    (crate::backend::testing::link(commands(ours).await, 1), theirs)
 }
 
 /// Nobody listens at the ports of the nodes.

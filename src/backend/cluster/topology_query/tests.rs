@@ -1,33 +1,21 @@
-use redis::{ProtocolVersion, RedisConnectionInfo};
 use tokio::io::duplex;
 use tokio::time::advance;
 
 use super::*;
 use crate::backend::cluster::slots::Slots;
 use crate::backend::cluster::testing;
-use crate::backend::connection::{Link, State};
-use crate::backend::resp;
-use crate::backend::server::Role;
-use crate::backend::testing::EventRecorder;
+use crate::backend::connection::State;
 use crate::backend::testing::fakes::FakeServer;
+use crate::backend::testing::{ALONE, EventRecorder, commands, link};
 use crate::base::telemetry::testing::Recorder;
-use crate::config::{AddressMap, Seeds};
+use crate::config::Seeds;
 
 const HOST: &str = "127.0.0.1";
 
 fn nodes(seeds: &[u16]) -> Arc<Nodes> {
-    let role = Role {
-        alone: true,
-        needs_age: false,
-        stands_in: false,
-        replicas: None,
-        one_vote: None,
-        login: None,
-        address_map: AddressMap::NONE,
-    };
     let (seeds, events) = (Seeds::new(seeds.iter().map(|port| (HOST, *port))), EventRecorder::new());
     let runtime = tokio::runtime::Handle::current();
-    Nodes::new(seeds, role, Duration::from_secs(1), events.sender(), None, runtime)
+    Nodes::new(seeds, ALONE, Duration::from_secs(1), events.sender(), None, runtime)
 }
 
 fn node_address(port: u16) -> NodeAddress {
@@ -88,11 +76,7 @@ async fn what_comes_after_a_cluster_that_is_gone() {
 #[tokio::test]
 async fn nodes_that_are_connected_to_are_asked_first_and_the_one_for_messages_last() {
     let (ours, _theirs) = duplex(1024);
-    let settings =
-        RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
-    let connection = Commands::over(resp::open_simulated(ours, &settings, Box::new(drop)).await.unwrap());
-    let link =
-        Link { connection, id: 1, status: Arc::default(), paired_with: None, run_id: None, logged_in: None };
+    let link = link(commands(ours).await, 1);
     let nodes = nodes(&[1, 4, 1]);
     assert_eq!(nodes.seed_addresses(), [node_address(1), node_address(4)]);
     let mut topology = report(1, "a b").topology;

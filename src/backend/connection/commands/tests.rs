@@ -2,23 +2,21 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use redis::{ProtocolVersion, RedisConnectionInfo, RedisError};
+use redis::RedisError;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::backend::resp::{self, why_unsent};
+use crate::backend::testing::commands;
 use crate::wire::Action;
 
 /// 1. The socket is full. 2. Deadlines pass. 3. The server reads again.
 #[tokio::test(start_paused = true)]
 async fn nothing_that_waits_for_room_is_sent_after_its_deadline() {
     let (ours, mut server) = duplex(4);
-    let settings =
-        RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
-    let pipe = resp::open_simulated(ours, &settings, Box::new(drop)).await.unwrap();
-    let commands = &Commands::over(pipe);
+    let commands = &commands(ours).await;
     let ping = &redis::cmd("PING");
     let mut first = Box::pin(commands.send(ping, None));
     assert!(timeout(Duration::ZERO, first.as_mut()).await.is_err());
@@ -51,9 +49,7 @@ async fn nothing_that_waits_for_room_is_sent_after_its_deadline() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_sent_that_is_called_at_its_deadline() {
     let (ours, mut server) = duplex(1024);
-    let settings =
-        RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
-    let commands = Commands::over(resp::open_simulated(ours, &settings, Box::new(drop)).await.unwrap());
+    let commands = commands(ours).await;
     let (now, call) = (Instant::now(), Call::of("stock", "", Action::Look));
     for error in [
         commands.send(&redis::cmd("PING"), Some(now)).await.unwrap_err(),

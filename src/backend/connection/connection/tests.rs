@@ -1,12 +1,11 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use redis::{ProtocolVersion, RedisConnectionInfo};
 use tokio::io::{DuplexStream, duplex};
 use tokio::time::timeout;
 
 use super::*;
-use crate::backend::resp;
+use crate::backend::testing;
 use crate::wire::Action;
 
 const LONG: Duration = Duration::from_secs(30);
@@ -19,11 +18,7 @@ fn slot(state: State, main: Option<Arc<ConnectionSlot>>) -> Arc<ConnectionSlot> 
 /// Returns a connection to nobody, and its other end.
 async fn link(id: u64, paired_with: Option<u64>) -> (Link, DuplexStream) {
     let (ours, theirs) = duplex(1024);
-    let settings =
-        RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
-    let pipe = resp::open_simulated(ours, &settings, Box::new(drop)).await.unwrap();
-    let connection = Commands::over(pipe);
-    (Link { connection, id, status: Arc::default(), paired_with, run_id: None, logged_in: None }, theirs)
+    (Link { paired_with, ..testing::link(testing::commands(ours).await, id) }, theirs)
 }
 
 fn down(attempt: u64, failed: Option<&str>) -> State {

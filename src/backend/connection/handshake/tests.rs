@@ -1,10 +1,9 @@
 use std::time::Duration;
 
-use redis::{ProtocolVersion, RedisConnectionInfo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 use super::*;
-use crate::backend::resp;
+use crate::backend::testing::commands;
 use crate::base::telemetry::testing::Recorder;
 
 const INFO: &str = "$55\r\nrun_id:one\r\nmaster_replid:two\r\nuptime_in_seconds:3600\r\n\r\n";
@@ -15,9 +14,7 @@ const OK: &str = "+OK\r\n";
 /// Checks a server that gives these answers to one write. Also returns whether it then counts as older than a minute.
 async fn checked(purpose: Purpose, answers: &[&str]) -> (Result<Option<Arc<str>>>, bool) {
     let (ours, mut server) = duplex(1024);
-    let settings =
-        RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
-    let connection = Commands::over(resp::open_simulated(ours, &settings, Box::new(drop)).await.unwrap());
+    let connection = commands(ours).await;
     let address: Arc<str> = "host:1".into();
     let slot = ConnectionSlot::new(address.clone(), None);
     let data = DataWatch::default();

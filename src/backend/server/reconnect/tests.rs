@@ -2,7 +2,7 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 use super::*;
-use crate::backend::testing::{Event, EventRecorder, TestServer};
+use crate::backend::testing::{Event, EventRecorder, TestServer, link};
 
 fn endpoint(url: &str) -> Endpoint {
     let to = crate::config::Server::from(format!("{url}?protocol=resp3")).destination().unwrap();
@@ -18,9 +18,7 @@ async fn command_line(server: &TestServer, id: u64) -> Arc<ConnectionSlot> {
 
 async fn set_up(slot: &ConnectionSlot, server: &TestServer, id: u64) {
     let connection = Commands::connect(&endpoint(&server.url("")).to, Box::new(drop)).await.unwrap();
-    let link =
-        Link { connection, id, status: Arc::default(), paired_with: None, run_id: None, logged_in: None };
-    slot.state.send_replace(State::Up(link));
+    slot.state.send_replace(State::Up(link(connection, id)));
 }
 
 #[tokio::test]

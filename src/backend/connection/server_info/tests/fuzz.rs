@@ -21,7 +21,7 @@ fn no_answer_to_info_makes_a_known_server_older() {
     let rounds = vec((infos(), 0..100_u64), 1..8);
     fuzz(rounds, |rounds| {
         let (server_info, mut now) = (ServerInfo::default(), Instant::now());
-        let started = || lock(&server_info.0).as_ref().map(|run| (run.started, run.id.run.clone()));
+        let started = || lock(&server_info.run).as_ref().map(|run| (run.started, run.id.run.clone()));
         for (info, later) in rounds {
             let (before, sent) = (started(), now);
             now += seconds(later);
