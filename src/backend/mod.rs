@@ -108,7 +108,9 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     fn doubt_messages(&self) {}
 
     /// Returns whether it works on any runtime. If not, it ends with the one that it was created on.
-    fn is_portable(&self) -> bool;
+    fn is_portable(&self) -> bool {
+        false
+    }
 
     /// Closes connections and aborts tasks. Later calls fail.
     fn close(&self);

@@ -226,10 +226,6 @@ impl Backend for Cluster {
         self.nodes.request_topology();
     }
 
-    fn is_portable(&self) -> bool {
-        false
-    }
-
     fn close(&self) {
         self.tasks.iter().for_each(AbortHandle::abort);
         self.nodes.close();

@@ -15,15 +15,8 @@ use crate::wire::keys::is_for_hints;
 pub(super) enum Note {
     Want(Arc<str>),
     Leave(Arc<str>),
-    Report(Source, Report),
-}
-
-/// Which subscriber reports.
-#[derive(Clone)]
-pub(super) enum Source {
-    Node(Weak<RedisServer>),
-    /// The subscriber for plain channels.
-    Plain,
+    /// A report of the subscriber of this node, or, with `None`, of that for plain channels.
+    Report(Option<Weak<RedisServer>>, Report),
 }
 
 pub(super) enum Report {
@@ -42,12 +35,12 @@ pub(super) type Inbox = mpsc::UnboundedSender<Note>;
 /// Passes on the reports of one subscriber.
 pub(super) struct ShardReports {
     inbox: Inbox,
-    source: Source,
     /// `None` for the subscriber for plain channels, whose refusals move nothing to another node.
     node: Option<ReportingNode>,
 }
 
 struct ReportingNode {
+    server: Weak<RedisServer>,
     address: NodeAddress,
     address_map: AddressMap,
     /// Whether it was logged that hints are denied, which is done once for all locks.
@@ -61,17 +54,18 @@ impl ShardReports {
         address: NodeAddress,
         address_map: AddressMap,
     ) -> ShardReports {
-        let node = ReportingNode { address, address_map, logged: AtomicBool::new(false) };
-        ShardReports { inbox, source: Source::Node(server), node: Some(node) }
+        let node = ReportingNode { server, address, address_map, logged: AtomicBool::new(false) };
+        ShardReports { inbox, node: Some(node) }
     }
 
     pub(super) fn of_plain(inbox: Inbox) -> ShardReports {
-        ShardReports { inbox, source: Source::Plain, node: None }
+        ShardReports { inbox, node: None }
     }
 
     fn send(&self, report: Report) {
+        let server = self.node.as_ref().map(|node| node.server.clone());
         // Fails once the task has ended, and all subscriptions with it.
-        let _ = self.inbox.send(Note::Report(self.source.clone(), report));
+        let _ = self.inbox.send(Note::Report(server, report));
     }
 }
 

@@ -8,7 +8,7 @@ use tokio::task::AbortHandle;
 
 use crate::backend::Backend;
 use crate::backend::cluster::nodes::{Node, Nodes};
-use crate::backend::cluster::shard_reports::{Inbox, Note, Report, ShardReports, Source};
+use crate::backend::cluster::shard_reports::{Inbox, Note, Report, ShardReports};
 use crate::backend::cluster::slots::slot;
 use crate::backend::connection::Subscriber;
 use crate::backend::server::RedisServer;
@@ -125,8 +125,8 @@ impl Task {
                 note = notes.recv() => match note {
                     Some(Note::Want(channel)) => self.want(&channel),
                     Some(Note::Leave(channel)) => self.leave(&channel),
-                    Some(Note::Report(Source::Node(server), report)) => self.node_reports(&server, report),
-                    Some(Note::Report(Source::Plain, report)) => self.plain_reports(report),
+                    Some(Note::Report(Some(server), report)) => self.node_reports(&server, report),
+                    Some(Note::Report(None, report)) => self.plain_reports(report),
                     None => return,
                 },
             }

@@ -494,10 +494,6 @@ impl Backend for RedisServer {
         self.subscriber.iter().for_each(|subscriber| subscriber.unsubscribe(channel));
     }
 
-    fn is_portable(&self) -> bool {
-        false
-    }
-
     fn close(&self) {
         self.slot.close();
         if let Some(acks) = &self.acks {

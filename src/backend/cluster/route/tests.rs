@@ -6,9 +6,9 @@ use redis::RedisError;
 use super::*;
 use crate::backend::cluster::testing;
 use crate::backend::server::Role;
-use crate::backend::testing::EventRecorder;
 use crate::backend::testing::fakes::{FakeServer, usual};
-use crate::config::{AddressMap, Seeds};
+use crate::backend::testing::{ALONE, EventRecorder};
+use crate::config::Seeds;
 use crate::wire::Action;
 
 fn nodes() -> (Arc<Nodes>, EventRecorder) {
@@ -17,15 +17,7 @@ fn nodes() -> (Arc<Nodes>, EventRecorder) {
 
 fn nodes_of(alone: bool) -> (Arc<Nodes>, EventRecorder) {
     let events = EventRecorder::new();
-    let role = Role {
-        alone,
-        needs_age: false,
-        stands_in: false,
-        replicas: None,
-        one_vote: None,
-        login: None,
-        address_map: AddressMap::NONE,
-    };
+    let role = Role { alone, ..ALONE };
     let runtime = tokio::runtime::Handle::current();
     let nodes = Nodes::new(
         Seeds::new([("127.0.0.1", 1)]),

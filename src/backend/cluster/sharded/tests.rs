@@ -239,8 +239,8 @@ async fn what_a_subscriber_reports_is_brought_to_the_task_with_its_source() {
         reports.subscriptions_lost();
         reports.reconnected();
         let mut next = || match notes.try_recv() {
-            Ok(Note::Report(source, report)) => {
-                assert_eq!(matches!(source, Source::Node(_)), by_node);
+            Ok(Note::Report(server, report)) => {
+                assert_eq!(server.is_some(), by_node);
                 report
             }
             _ => panic!("it is no report"),
