@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use redis::{ProtocolVersion, RedisConnectionInfo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
@@ -31,9 +30,7 @@ pub(in crate::backend) const ALONE: Role = Role {
 
 /// Returns a connection over this stream, on which nothing was sent yet.
 pub(in crate::backend) async fn commands(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Commands {
-    let settings =
-        RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
-    Commands::over(resp::open_simulated(stream, &settings, Box::new(drop)).await.unwrap())
+    Commands::over(resp::open_silent(stream).await)
 }
 
 /// Returns the connection of this number.

@@ -72,19 +72,19 @@ impl Cluster {
         sharded: bool,
         events: Weak<dyn Events>,
     ) -> Result<Unconnected> {
-        let inbox = mpsc::unbounded_channel();
-        let used = sharded.then(|| inbox.0.clone());
-        let nodes = Nodes::new(seeds.clone(), role, node_timeout, events.clone(), used, runtime()?);
-        Ok(Unconnected { nodes, sharded, events, inbox })
+        let notes = sharded.then(mpsc::unbounded_channel);
+        let inbox = notes.as_ref().map(|(inbox, _)| inbox.clone());
+        let nodes = Nodes::new(seeds.clone(), role, node_timeout, events.clone(), inbox, runtime()?);
+        Ok(Unconnected { nodes, events, notes })
     }
 }
 
 /// A cluster before its first topology.
 pub(crate) struct Unconnected {
     nodes: Arc<Nodes>,
-    sharded: bool,
     events: Weak<dyn Events>,
-    inbox: (Inbox, mpsc::UnboundedReceiver<Note>),
+    /// How sharded channels are reported, if they are used.
+    notes: Option<(Inbox, mpsc::UnboundedReceiver<Note>)>,
 }
 
 impl Unconnected {
@@ -95,12 +95,12 @@ impl Unconnected {
     }
 
     fn start(self) -> Arc<Cluster> {
-        let Unconnected { nodes, sharded, events, inbox } = self;
+        let Unconnected { nodes, events, notes } = self;
         let (target, address) = (watch::Sender::new(None), nodes.seeds.to_string().into());
         let (endpoint, limit) = (target.subscribe(), nodes.connect_limit());
         let plain = |events| Subscriber::start(ChannelKind::Plain, endpoint, address, events, limit);
-        let (messages, failures, wanted) = if sharded {
-            let sharded = ShardedSubscriber::start(nodes.clone(), events, inbox, plain);
+        let (messages, failures, wanted) = if let Some(notes) = notes {
+            let sharded = ShardedSubscriber::start(nodes.clone(), events, notes, plain);
             let ((failures, _), wanted) = (sharded.plain().state(), sharded.wanted());
             (Messages::Sharded(sharded), failures, wanted)
         } else {

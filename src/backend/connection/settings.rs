@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use redis::ProtocolVersion;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 
 use crate::config::Destination;
 
-/// Returns the destination with the settings of this crate: no delay for small packets, TCP keepalive, and RESP3.
+/// Returns the destination with the settings of this crate: no delay for small packets, TCP keepalive, and a name.
 pub(crate) fn tuned(to: &Destination, node_timeout: Duration) -> Destination {
-    let mut redis = to.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+    let mut redis = to.redis_settings().clone();
     if redis.lib_name().is_none() && !redis.skip_set_lib_name() {
         redis = redis.set_lib_name(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
     }

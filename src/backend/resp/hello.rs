@@ -1,8 +1,8 @@
 //! The first commands over a connection: protocol, credentials, database, and the name of this library.
 
 use redis::{
-    Cmd, ConnectionAddr, ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisResult, ServerError,
-    ServerErrorKind, Value, cmd,
+    Cmd, ConnectionAddr, ErrorKind, RedisConnectionInfo, RedisResult, ServerError, ServerErrorKind, Value,
+    cmd,
 };
 
 #[cfg(test)]
@@ -48,6 +48,12 @@ pub(crate) async fn open_sealed(
     over(socket::sealed(super::tls::Sealed::over(stream, longest)), settings, on_push).await
 }
 
+/// Returns a connection over a stream, on which nothing was sent yet.
+#[cfg(test)]
+pub(crate) async fn open_silent(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Pipe {
+    Pipe::start(socket::simulated(stream), Box::new(drop), 0, |_| ()).await.unwrap().0
+}
+
 /// Connects like [`open_simulated`], as the child of a `fork` that has a copy of the connection.
 #[cfg(test)]
 pub(crate) fn open_copied(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Pipe {
@@ -79,20 +85,12 @@ fn is_unknown(refused: &ServerError) -> bool {
 }
 
 fn commands(settings: &RedisConnectionInfo) -> Vec<Cmd> {
-    let (username, password) = (settings.username(), settings.password());
-    let mut commands = Vec::new();
-    if settings.protocol() != ProtocolVersion::RESP2 {
-        let mut hello = cmd("HELLO");
-        hello.arg(3);
-        if let Some(password) = password {
-            hello.arg("AUTH").arg(username.unwrap_or("default")).arg(password);
-        }
-        commands.push(hello);
-    } else if let Some(password) = password {
-        let mut auth = cmd("AUTH");
-        auth.arg(username).arg(password);
-        commands.push(auth);
+    let mut hello = cmd("HELLO");
+    hello.arg(3);
+    if let Some(password) = settings.password() {
+        hello.arg("AUTH").arg(settings.username().unwrap_or("default")).arg(password);
     }
+    let mut commands = vec![hello];
     if settings.db() != 0 {
         let mut select = cmd("SELECT");
         select.arg(settings.db());
@@ -111,19 +109,12 @@ fn commands(settings: &RedisConnectionInfo) -> Vec<Cmd> {
 
 fn check(settings: &RedisConnectionInfo, answers: Vec<Value>) -> RedisResult<()> {
     let mut answers = answers.into_iter();
-    if settings.protocol() != ProtocolVersion::RESP2 {
-        if let Some(Value::ServerError(refused)) = answers.next() {
-            let is_unknown =
-                refused.details().is_some_and(|text| text.starts_with("unknown command `HELLO`"));
-            return Err(match is_unknown {
-                true => (ErrorKind::RESP3NotSupported, "the server does not know HELLO").into(),
-                false => refused.into(),
-            });
-        }
-    } else if settings.password().is_some()
-        && let Some(Value::ServerError(_)) = answers.next()
-    {
-        return Err((ErrorKind::AuthenticationFailed, "the server refuses the password").into());
+    if let Some(Value::ServerError(refused)) = answers.next() {
+        let is_unknown = refused.details().is_some_and(|text| text.starts_with("unknown command `HELLO`"));
+        return Err(match is_unknown {
+            true => (ErrorKind::RESP3NotSupported, "the server does not know HELLO").into(),
+            false => refused.into(),
+        });
     }
     if settings.db() != 0
         && let Some(Value::ServerError(refused)) = answers.next()

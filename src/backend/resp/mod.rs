@@ -13,6 +13,6 @@ pub(crate) use hello::open;
 #[cfg(all(test, any(feature = "tls-rustls", feature = "tls-native-tls")))]
 pub(crate) use hello::open_sealed;
 #[cfg(test)]
-pub(crate) use hello::{open_copied, open_simulated};
+pub(crate) use hello::{open_copied, open_silent, open_simulated};
 pub(crate) use pipe::{OnPush, Pipe};
 pub(crate) use unsent::{COPIED, TOO_LATE, unsent, why_unsent};

@@ -13,7 +13,6 @@ fn a_server_keeps_the_settings_that_it_was_given() {
     let server = Server::from("redis://host:1");
     let to = of(server.clone(), 3);
     assert_eq!(to.redis_settings().lib_name(), Some(env!("CARGO_PKG_NAME")));
-    assert_eq!(to.redis_settings().protocol(), ProtocolVersion::RESP3);
     assert!(to.tcp_settings().nodelay() && to.tcp_settings().keepalive().is_some());
     #[cfg(target_os = "linux")]
     for (node_timeout, seconds) in [(3, 12), (0, 2), (3600, 60)] {

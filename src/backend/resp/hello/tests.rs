@@ -1,7 +1,7 @@
 use super::*;
 
-fn settings(protocol: ProtocolVersion) -> RedisConnectionInfo {
-    RedisConnectionInfo::default().set_protocol(protocol).set_lib_name("nestlock", "1")
+fn settings() -> RedisConnectionInfo {
+    RedisConnectionInfo::default().set_lib_name("nestlock", "1")
 }
 
 fn sent(settings: &RedisConnectionInfo) -> Vec<String> {
@@ -20,15 +20,11 @@ const VERSION: &str = "CLIENT SETINFO LIB-VER 1";
 
 #[test]
 fn what_is_sent_first() {
-    use ProtocolVersion::{RESP2, RESP3};
-    assert_eq!(sent(&settings(RESP3)), ["HELLO 3", NAME, VERSION]);
-    assert_eq!(sent(&settings(RESP2)), [NAME, VERSION]);
-    let with_password = |protocol| settings(protocol).set_password("pw").set_db(7);
-    assert_eq!(sent(&with_password(RESP3)), ["HELLO 3 AUTH default pw", "SELECT 7", NAME, VERSION]);
-    assert_eq!(sent(&with_password(RESP2)), ["AUTH pw", "SELECT 7", NAME, VERSION]);
-    let with_user = |protocol| with_password(protocol).set_username("bob").set_skip_set_lib_name();
-    assert_eq!(sent(&with_user(RESP3)), ["HELLO 3 AUTH bob pw", "SELECT 7"]);
-    assert_eq!(sent(&with_user(RESP2)), ["AUTH bob pw", "SELECT 7"]);
+    assert_eq!(sent(&settings()), ["HELLO 3", NAME, VERSION]);
+    let with_password = settings().set_password("pw").set_db(7);
+    assert_eq!(sent(&with_password), ["HELLO 3 AUTH default pw", "SELECT 7", NAME, VERSION]);
+    let with_user = with_password.set_username("bob").set_skip_set_lib_name();
+    assert_eq!(sent(&with_user), ["HELLO 3 AUTH bob pw", "SELECT 7"]);
 }
 
 #[test]
@@ -38,15 +34,13 @@ fn what_is_refused_is_an_error_without_the_password() {
             b"-ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `bob`, `hunter2`\r\n";
         redis::parse_redis_value(frame).unwrap()
     };
-    for protocol in [ProtocolVersion::RESP2, ProtocolVersion::RESP3] {
-        let settings = settings(protocol).set_username("bob").set_password("hunter2");
-        let error = check(&settings, vec![refused(), Value::Okay, Value::Okay]).unwrap_err();
-        assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
-        check(&settings, vec![Value::Okay, refused(), refused()]).unwrap();
-        let settings = settings.set_db(7);
-        let error = check(&settings, vec![Value::Okay, refused(), Value::Okay]).unwrap_err();
-        assert!(error.to_string().contains("switch database"), "{error}");
-    }
+    let settings = settings().set_username("bob").set_password("hunter2");
+    let error = check(&settings, vec![refused(), Value::Okay, Value::Okay]).unwrap_err();
+    assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
+    check(&settings, vec![Value::Okay, refused(), refused()]).unwrap();
+    let settings = settings.set_db(7);
+    let error = check(&settings, vec![Value::Okay, refused(), Value::Okay]).unwrap_err();
+    assert!(error.to_string().contains("switch database"), "{error}");
 }
 
 /// What connecting fails with where the server sends this, and hangs up.
@@ -64,13 +58,11 @@ async fn turned_away(settings: &RedisConnectionInfo, sent: &str) -> redis::Redis
 async fn why_a_server_hangs_up_is_the_error() {
     const FULL: &str = "-ERR max number of clients reached\r\n";
     const PROTECTED: &str = "-DENIED Redis is running in protected mode because no password is set\r\n";
-    for protocol in [ProtocolVersion::RESP2, ProtocolVersion::RESP3] {
-        for settings in [settings(protocol), settings(protocol).set_password("hunter2").set_db(7)] {
-            for (sent, why) in [(FULL, "max number of clients"), (PROTECTED, "protected mode")] {
-                let error = turned_away(&settings, sent).await;
-                assert!(error.to_string().contains(why), "{protocol:?}: {error}");
-                assert!(error.kind() != ErrorKind::AuthenticationFailed, "{protocol:?}: {error}");
-            }
+    for settings in [settings(), settings().set_password("hunter2").set_db(7)] {
+        for (sent, why) in [(FULL, "max number of clients"), (PROTECTED, "protected mode")] {
+            let error = turned_away(&settings, sent).await;
+            assert!(error.to_string().contains(why), "{error}");
+            assert!(error.kind() != ErrorKind::AuthenticationFailed, "{error}");
         }
     }
 }
@@ -78,11 +70,7 @@ async fn why_a_server_hangs_up_is_the_error() {
 /// An old server's answer to a command that is not needed is no reason.
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_breaks_behind_an_answer_is_lost() {
-    let unknown = "-ERR Unknown subcommand or wrong number of arguments for 'SETINFO'\r\n";
-    for (protocol, sent) in
-        [(ProtocolVersion::RESP2, unknown.to_owned()), (ProtocolVersion::RESP3, format!("%0\r\n{unknown}"))]
-    {
-        let error = turned_away(&settings(protocol), &sent).await;
-        assert!(error.is_connection_dropped(), "{protocol:?}: {error}");
-    }
+    let sent = "%0\r\n-ERR Unknown subcommand or wrong number of arguments for 'SETINFO'\r\n";
+    let error = turned_away(&settings(), sent).await;
+    assert!(error.is_connection_dropped(), "{error}");
 }

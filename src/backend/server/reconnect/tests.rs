@@ -9,6 +9,12 @@ fn endpoint(url: &str) -> Endpoint {
     Endpoint { to, address: url.into(), gate: None, login: None }
 }
 
+/// Returns a reconnector whose attempts take as long as they need.
+fn connecting(source: Source, events: &EventRecorder) -> Reconnector {
+    let (slot, hour) = (ConnectionSlot::new("host:1".into(), None), Duration::from_secs(3600));
+    Reconnector::new(slot, source, Purpose::default(), events.sender(), hour, None)
+}
+
 /// Returns a slot for commands, with a connection of this number.
 async fn command_line(server: &TestServer, id: u64) -> Arc<ConnectionSlot> {
     let slot = ConnectionSlot::new("host:1".into(), None);
@@ -27,26 +33,12 @@ async fn an_attempt_ends_when_another_server_becomes_the_master() {
     let address = format!("redis://{}/", frozen.local_addr().unwrap());
     let (target, targets) = watch::channel(Some(endpoint(&address)));
     let main = command_line(&other, 1).await;
-    let (mut events, hour) = (EventRecorder::new(), Duration::from_secs(3600));
-    let reconnector = Reconnector::new(
-        ConnectionSlot::new("host:1".into(), None),
-        Source::paired(main.clone(), targets),
-        Purpose::default(),
-        events.sender(),
-        hour,
-        None,
-    );
+    let mut events = EventRecorder::new();
+    let reconnector = connecting(Source::paired(main.clone(), targets), &events);
     // The name of the master may lead to a replica for a while, unlike a fixed address.
     assert!(reconnector.purpose.may_be_replica);
     let fixed = Source::Fixed(Box::new(endpoint(&address)));
-    let fixed = Reconnector::new(
-        ConnectionSlot::new("host:1".into(), None),
-        fixed,
-        Purpose::default(),
-        events.sender(),
-        hour,
-        None,
-    );
+    let fixed = connecting(fixed, &events);
     assert!(!fixed.purpose.may_be_replica);
     let (slot, mut master_changed) = (reconnector.slot(), reconnector.master_changed.subscribe());
     tokio::spawn(reconnector.run(false));
@@ -83,14 +75,7 @@ async fn no_pause_is_waited_for_when_another_server_becomes_the_master() {
     let (target, targets) = watch::channel(Some(endpoint(&format!("redis://{closed}/"))));
     let main = command_line(&other, 1).await;
     let mut events = EventRecorder::new();
-    let reconnector = Reconnector::new(
-        ConnectionSlot::new("host:1".into(), None),
-        Source::paired(main.clone(), targets),
-        Purpose::default(),
-        events.sender(),
-        Duration::from_secs(3600),
-        None,
-    );
+    let reconnector = connecting(Source::paired(main.clone(), targets), &events);
     let slot = reconnector.slot();
     tokio::spawn(reconnector.run(false));
     let mut state = slot.state.subscribe();
@@ -119,15 +104,7 @@ async fn of_a_pair_of_connections_to_two_servers_both_are_replaced() {
     ] {
         let main = Source::Fixed(Box::new(endpoint(&server.url(""))));
         assert!(main.known().is_some());
-        let limit = Duration::from_secs(10);
-        let main = Reconnector::new(
-            ConnectionSlot::new(address.clone(), None),
-            main,
-            Purpose::default(),
-            events.sender(),
-            limit,
-            None,
-        );
+        let main = connecting(main, &events);
         // Messages are received from there before the first connection for commands is made.
         assert!(main.target().borrow().is_some());
         let paired = main.paired(Purpose::default());
