@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use models::{hold, line, wake};
 use stateright::{Checker, HasDiscoveries, Model};
 
-/// Bounds of one run. What is not explored within them is not explored: states that are reached by fewer steps go
-/// first.
+/// The bounds of one run. States that are reached by fewer steps are explored first; what is beyond the bounds is not
+/// explored.
 const STATES: usize = 40_000_000;
 const TIME: Duration = Duration::from_secs(900);
 
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Explores the states. Prints how many, and an execution that breaks a property.
+/// Explores the states. Prints how many there are, and an execution that breaks a property, if any.
 fn check<M>(name: &str, model: M) -> bool
 where
     M: Model + Debug + Send + Sync + 'static,

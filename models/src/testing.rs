@@ -1,12 +1,12 @@
-//! What the tests of all models ask of the checker.
+//! The checks that the tests of all models make.
 
 use std::fmt::Debug;
 use std::hash::Hash;
 
 use stateright::{Checker, HasDiscoveries, Model};
 
-/// The shortest execution that breaks a property has so many steps. With `SHOW` in the environment it prints the
-/// shortest one instead.
+/// Checks that the shortest execution that breaks a property has so many steps. With `SHOW` in the environment it
+/// prints the shortest one instead.
 pub(crate) fn finds<M>(model: &M, property: &'static str, length: usize)
 where
     M: Model + Clone + Debug + Send + Sync + 'static,
@@ -22,8 +22,8 @@ where
     assert_eq!(discovery(model, property, length).map(|steps| steps.len()), Some(length));
 }
 
-/// An execution of so many steps at most. Of several it is not the shortest: the checker reports the last of those
-/// that it finds together.
+/// Returns an execution of at most so many steps. If there are several, it is not the shortest: the checker reports
+/// the last of those that it finds together.
 fn discovery<M>(model: &M, property: &'static str, longest: usize) -> Option<Vec<M::Action>>
 where
     M: Model + Clone + Send + Sync + 'static,
@@ -35,8 +35,8 @@ where
     checker.spawn_bfs().join().discovery(property).map(|found| found.into_actions())
 }
 
-/// Nothing that the model can do breaks a property; it has so many states. With `SHOW` in the environment it prints
-/// how many, and what breaks a property, instead.
+/// Checks that no execution of the model breaks a property, and that the model has so many states. With `SHOW` in the
+/// environment it prints the number of states, and each execution that breaks a property, instead.
 pub(crate) fn is_sound<M>(model: M, states: usize)
 where
     M: Model + Send + Sync + 'static,
@@ -55,7 +55,7 @@ where
     assert_eq!(checker.unique_state_count(), states);
 }
 
-/// No execution of so many steps breaks a property.
+/// Checks that no execution of so many steps breaks a property.
 pub(crate) fn is_sound_for<M>(model: M, steps: usize)
 where
     M: Model + Send + Sync + 'static,

@@ -15,13 +15,13 @@ const LATE: u8 = 8;
 const UNSURE: u8 = 16;
 const ABSENT: u8 = 32;
 const REPAIRED: u8 = 64;
-/// Masters where a command got no answer, so that the count may differ. The code has no such set.
+/// The masters where a command got no answer, so that the count may differ. The code has no such set.
 pub(super) const UNKNOWN: u8 = 128;
 
 /// How far a hold has got.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// Its client knows nothing of it.
+    /// Its client does not use it yet.
     #[default]
     None,
     /// It is requested, held, or released without confirmation.
@@ -61,11 +61,11 @@ pub struct Hold {
     pub tried: bool,
     /// Its fencing token.
     pub token: u8,
-    /// `Hold::gone_by`, where clocks are set back: ticks for which the leases that were asked for explain a TTL.
+    /// `Hold::gone_by`, if clocks are set back: ticks for which the leases that were asked for explain a TTL.
     pub until: u8,
-    /// `Hold::too_long`: when a key ends of which they explain no TTL; 0: none is known.
+    /// `Hold::too_long`: when the key ends, if these leases don't explain its TTL. 0: no such key is known.
     pub too_long: u8,
-    /// A TTL of it was shortened, or may be.
+    /// Whether a TTL of it was shortened, or may be.
     pub shortens: bool,
     /// Ticks since the thread sent a renewal that has no answer.
     pub stand_in: Option<u8>,
@@ -79,13 +79,13 @@ pub struct UnderWay {
     pub(super) command: Command,
     /// Ticks since it was sent.
     pub(super) age: u8,
-    /// Whether something may have happened since that its answer does not show.
+    /// Whether something may have happened since then that its answer does not show.
     pub(super) doubted: bool,
     /// One more than the level that an extension is for.
     level: u8,
     /// Whether it is the renewal that makes a grant's token known.
     acknowledges: bool,
-    /// Whether it is only for some masters: those that may still have a hold that is gone.
+    /// Whether it is sent only to some masters: those that may still have a hold that is gone.
     remains: bool,
 }
 
@@ -114,7 +114,7 @@ impl Hold {
         self.levels.iter().filter(|level| **level > 0).count() as u8
     }
 
-    /// Returns whether it is held, as far as its client knows.
+    /// Returns whether it is held as far as its client knows.
     pub(super) fn lives(&self) -> bool {
         self.stage == Stage::Stands && self.depth() > 0
     }
@@ -161,7 +161,7 @@ impl Hold {
         }
     }
 
-    /// Lets a tick pass: every remaining time shrinks, and what is over is lost.
+    /// Lets a tick pass: every remaining time shrinks, and a hold whose time is over is lost.
     pub(super) fn tick(&mut self, design: Design) {
         let outlived = self.outlived();
         self.sure = self.sure.saturating_sub(1);
@@ -328,7 +328,7 @@ impl State {
         }
     }
 
-    /// `Hold::begin`: whether what asks for this lease gives a key another end.
+    /// Models `Hold::begin`: returns whether a command that asks for this lease gives a key another end.
     fn moves(&self, model: &HoldModel, hold: usize, lease: u8) -> bool {
         self.holds[hold].shortens && lease > LEASE && model.design != Design::EndNotMoved
     }
@@ -406,7 +406,7 @@ impl State {
                 };
                 Some(Command::Shorten { lease, ends: record.too_long })
             }
-            // Where clocks are set back renewals are due at any time, also long before a longer lease is over.
+            // If clocks are set back, renewals are due at any time, even long before a longer lease is over.
             Stage::Stands => (model.jumps > 0).then_some(renewal),
         }
     }
@@ -422,7 +422,7 @@ impl State {
     pub(super) fn background(&mut self, model: &HoldModel, hold: usize) {
         match self.next_action(model, hold) {
             None => {}
-            // Nobody waits for the answers: `Rule::Repair`.
+            // Nothing waits for the answers: `Rule::Repair`.
             Some(repair @ Command::Repair { .. }) => {
                 let lacking = self.set(hold, LACKING);
                 self.send(model, hold, repair, lacking);
@@ -451,7 +451,7 @@ impl State {
             masters.fold(0, |set, (at, m)| set | (u8::from(is(at, m.links[hold].answer)) << at))
         };
         let fresh = matches!(under.command, Command::Acquire { count: 1, .. });
-        // A master that has become old since is believed; one that was old when it answered was counted then.
+        // A master that has become old since its answer is believed; one that was old when it answered was counted then.
         let votes = |at: usize, young: bool| !(young && self.is_young(model, at));
         let waiting = answers(&|_, answer| answer == Answer::Waiting);
         let failed = answers(&|_, answer| answer == Answer::Failed);
@@ -521,7 +521,7 @@ impl State {
         self.masters.iter().any(|master| master.links[hold].answer == Answer::Waiting)
     }
 
-    /// Models masters that do not answer in time. Whatever was sent to them may still run, if the network is late.
+    /// Models masters that do not answer in time. The commands that were sent to them may still run, if the network is late.
     pub(super) fn give_up(&mut self, model: &HoldModel, hold: usize) {
         let Some(command) = self.holds[hold].under_way() else { return };
         for link in self.masters.iter_mut().map(|master| &mut master.links[hold]) {
@@ -658,7 +658,7 @@ impl State {
                     record.too_long = ends;
                 }
             }
-            // What it has found may be another TTL.
+            // The TTL that it has found may be another one.
             Command::Shorten { .. } => {
                 self.put(hold, LACKING, verdict.lacking);
                 return;
@@ -756,7 +756,7 @@ impl State {
     }
 
     /// Models `LockEntry::straggled`: a master's answer after the verdict. `there` means that the master did as
-    /// asked, `unknown` that nobody knows.
+    /// asked, `unknown` that the outcome is unknown.
     fn straggled(
         &mut self,
         model: &HoldModel,
@@ -832,7 +832,7 @@ impl State {
         record.unsettled |= record.lives();
     }
 
-    /// Resets what nobody looks at any more, so that states that differ only by it are one.
+    /// Resets fields that are no longer read, so that states that differ only by them are one.
     fn forget_unused(&mut self, model: &HoldModel, hold: usize) {
         let record = &mut self.holds[hold];
         if record.stage == Stage::Gone {
@@ -862,7 +862,7 @@ impl State {
         }
     }
 
-    /// Models `Hold::is_over`: nothing is left to do or to report, and the hold is forgotten.
+    /// Models `Hold::is_over`: returns whether nothing is left to do or to report, so that the hold is forgotten.
     pub(super) fn tidy(&mut self, model: &HoldModel) {
         for hold in 0..self.holds.len() {
             if self.holds[hold] != Hold::default() {
@@ -888,7 +888,7 @@ impl State {
         }
     }
 
-    /// Returns whether nothing of it is on a master, or on its way to one.
+    /// Returns whether it has no field on a master, and no command on its way to one.
     pub(super) fn is_traceless(&self, hold: usize) -> bool {
         self.masters.iter().all(|master| {
             let link = &master.links[hold];
@@ -913,7 +913,7 @@ impl State {
     }
 }
 
-/// Stops waiting for an answer. What has not run may still run, if the network is late.
+/// Stops waiting for an answer. A command that has not run may still run, if the network is late.
 fn give_up(link: &mut Link, command: Command, late: bool) {
     link.sets |= UNKNOWN;
     if late && link.flying.contains(command) {

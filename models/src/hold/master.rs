@@ -1,10 +1,10 @@
-//! A master, what is sent to it, and what the scripts in `lua/` do there.
+//! A master, the commands that are sent to it, and what the scripts in `lua/` do there.
 
 use super::{Design, HOLDS, LEASE};
 
-/// A TTL that no lease explains. It lasts longer than what is looked at.
+/// A TTL that no lease explains. It lasts longer than the model explores.
 pub const FAR: u8 = 9;
-/// So many ends of keys are told apart at once.
+/// How many ends of keys are distinguished at once.
 const ENDS: u8 = 3;
 
 /// What a command asks of a master, without the hold that it is for. Leases are in ticks.
@@ -16,7 +16,7 @@ pub enum Command {
         count: u8,
         /// The shortest TTL afterwards.
         lease: u8,
-        /// As of a renewal.
+        /// Whether a key that stays for longer gets another end, as in a renewal.
         moves: bool,
     },
     /// `release.lua`: 0 ends the hold at any count.
@@ -28,14 +28,14 @@ pub enum Command {
     Renew {
         /// The shortest TTL afterwards.
         lease: u8,
-        /// A key that stays for longer is given another end.
+        /// Whether a key that stays for longer gets another end.
         moves: bool,
     },
     /// `shorten.lua`.
     Shorten {
         /// The TTL.
         lease: u8,
-        /// Of the key that ends then, by the number that a renewal was answered.
+        /// When the key ends, by the number in the answer to a renewal. A key with another end stays as it is.
         ends: u8,
     },
     /// `settle.lua` without its fifth argument.
@@ -149,7 +149,7 @@ pub enum Answer {
         young: bool,
         /// The value of the counter.
         token: u8,
-        /// When the key ends, by a number, where a renewal found a TTL that no lease explains; else 0.
+        /// When the key ends, by a number, if a renewal found a TTL that no lease explains; otherwise 0.
         ends: u8,
     },
     /// The field is not there.
@@ -165,11 +165,11 @@ pub enum Answer {
 /// has in the code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Link {
-    /// Sent, with the answer awaited: it may run.
+    /// Commands that were sent and whose answers are awaited: they may run.
     pub flying: Commands,
-    /// It has run, but its answer is awaited in vain.
+    /// Commands that have run, but whose awaited answers will not arrive.
     pub ran: Commands,
-    /// Given up: it may run at any time, any number of times, or never.
+    /// Commands that were given up: they may run at any time, any number of times, or never.
     pub stray: Commands,
     /// The answer to the command under way.
     pub answer: Answer,
@@ -193,7 +193,7 @@ pub struct Master {
     pub count: u8,
     /// Ticks until the key is gone.
     pub ttl: u8,
-    /// When the key ends: the number that a renewal was answered; 0: at another time.
+    /// When the key ends: the number in the answer to a renewal; 0: at another time.
     pub ends: u8,
     /// Ticks until it is older than `longest_lease`.
     pub young: u8,
@@ -269,25 +269,25 @@ impl Master {
         Answer::Done { young, token: if fenced { self.counter } else { 0 }, ends }
     }
 
-    /// It stays for at least that long.
+    /// Lets the key stay for at least that long.
     fn stays(&mut self, lease: u8, moves: bool) {
         if self.ttl < lease || moves {
             (self.ttl, self.ends) = (self.ttl.max(lease), 0);
         }
     }
 
-    /// A number that nothing under way names.
+    /// Returns a number for the end of a key that no command under way names.
     fn number_of_end(&self) -> u8 {
         let sent = |link: &Link| link.flying.union(link.ran).union(link.stray);
         let is_named = |number: u8| {
             let names = |command| matches!(command, Command::Shorten { ends, .. } if ends == number);
             self.links.iter().any(|link| sent(link).iter().any(names))
         };
-        // Those that are to come are few enough.
+        // There are numbers enough.
         (1..=ENDS).find(|number| !is_named(*number)).unwrap_or(ENDS)
     }
 
-    /// Its clock is set back by far more than a lease. The key ends when it did, by that clock.
+    /// Models that its clock is set back by far more than a lease. By that clock, the key ends when it did before.
     pub(super) fn jump(&mut self) {
         self.ttl = FAR;
     }
@@ -296,7 +296,7 @@ impl Master {
         (self.field, self.count, self.ttl, self.ends) = (0, 0, 0, 0);
     }
 
-    /// Models that the master comes back empty. If `replaced`, its former server goes on.
+    /// Models that the master comes back empty. If `replaced`, its former server still runs.
     pub(super) fn restart(&mut self, longest: u8, replaced: bool) {
         if replaced {
             self.former = (self.field, self.ttl);

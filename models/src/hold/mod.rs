@@ -8,27 +8,29 @@
 //! A master runs a script in one step (`master.rs`, which has `lua/*.lua` line by line). A client takes a decision in
 //! one step (`client.rs`, whose functions have the names of those in `src/table/` and `src/quorum/tally.rs`). A
 //! command that is sent is a member of a set between the client's hold and the master, and may run at any time, in
-//! any order. Its answer is there once it has run; the client looks at the answers whenever it likes, because a
-//! future may be polled late. What is given up (no answer in time, a dropped future, a crash) may still run at any
-//! time, any number of times, if the network is [`late`](HoldModel::late).
+//! any order. Its answer is there once it has run; the client may look at the answers at any later time, because a
+//! future may be polled late. A command that is given up (no answer in time, a dropped future, a crash) may still run
+//! at any time, any number of times, if the network is [`late`](HoldModel::late).
 //!
 //! # What is left out, and why that is sound
 //!
-//! - **Time** is in ticks: a lease is two, `longest_lease` three. Each deadline is kept as the ticks that are left, so
-//!   no state has a clock, and there is no last tick. All clocks run at the same rate: the code subtracts for drift
-//!   what they may differ. One that is [set back](HoldModel::jumps) makes a TTL last for longer than what is looked
-//!   at. The end of such a key is a number that nothing on its way names.
+//! - **Time** is in ticks: a lease is two, `longest_lease` three. Each deadline is kept as the ticks that are left,
+//!   so no state has a clock, and there is no last tick. All clocks run at the same rate: the code subtracts the
+//!   drift by which they may differ. A clock that is [set back](HoldModel::jumps) makes a TTL last for longer than
+//!   the model explores. The end of such a key is a number that no command on its way names.
 //! - **Time passes for free only while nothing is under way.** A tick while a command is under way costs one of the
 //!   [`faults`](HoldModel::faults), as does a verdict that does not wait for all answers. With enough faults every
 //!   order of ticks and commands occurs: their number bounds how many things go wrong in one execution.
-//! - **A hold of which no master, no command and no client has anything is as good as a new one**: nothing depends on
-//!   a field's name. So two holds for each client stand for any number of holds, of which two leave traces at once.
-//! - **Guards of a lost hold** are one or none: their number decides nothing. A client asks again once they are gone.
+//! - **A hold that has no trace at a master, a command or a client is as good as a new one**: nothing depends on a
+//!   field's name. So two holds for each client stand for any number of holds, of which two leave traces at once.
+//! - **A lost hold has one guard or none**: the number of its guards does not matter. A client asks again once they
+//!   are gone.
 //! - **Masters and clients have no names**: of the states that differ only by them, the least one stands for all.
-//! - **Each failure has an unknown outcome.** If the code knows that a command did not run, it sends less.
+//! - **Each failure has an unknown outcome.** If the code knows that a command did not run, it sends less than the
+//!   model.
 //! - **An answer after the verdict is looked at when it arrives.**
-//! - **The thread's renewals run on all masters in one step.** Where it renews, a master that restarts leaves its
-//!   former server behind, with what it had: the thread's connection still leads there.
+//! - **The thread's renewals run on all masters in one step.** If the model has the thread, a master that restarts
+//!   leaves its former server behind, with all that it had: the thread's connection still leads there.
 //! - **A line of one request for each client**, without children and branches: who may enter is decided in the
 //!   process. Forced releases, full servers, foreign keys, `max_hold` and suspended machines are not modelled.
 mod client;
@@ -82,13 +84,13 @@ pub enum Design {
     ShortenedWhateverEnds,
     /// A TTL is shortened to a lease, though a guard may count on more.
     ShortenedBelowDeadline,
-    /// What confirms a longer lease leaves the key the end that a late command names.
+    /// A command that confirms a longer lease leaves the key the end that a late command names.
     EndNotMoved,
     /// A level that no command asked for is taken to be counted on the masters.
     LocalCounts,
-    /// An end goes by another connection than a command without an answer that makes a field.
+    /// An end goes over another connection than a command without an answer that makes a field.
     EndOvertakes,
-    /// An answer to the second connection counts whichever server it comes from.
+    /// An answer over the second connection counts whichever server it comes from.
     AnyServerConfirms,
 }
 
@@ -107,9 +109,9 @@ pub struct HoldModel {
     pub leases: &'static [u8],
     /// Whether guards extend their level to `LONGEST`.
     pub extends: bool,
-    /// Whether what was given up may run at any later time.
+    /// Whether a command that was given up may run at any later time.
     pub late: bool,
-    /// Whether what has run without an answer may run again.
+    /// Whether a command that has run without an answer may run again.
     pub twice: bool,
     /// Whether holds have fencing tokens; the counters begin unequal.
     pub fenced: bool,
@@ -125,9 +127,9 @@ pub struct HoldModel {
     pub jumps: u8,
     /// Whether levels are granted without a command.
     pub local: bool,
-    /// Whether what was given up stays in its connection, where it runs once.
+    /// Whether a command that was given up stays in its connection, where it runs once.
     pub streams: bool,
-    /// Whether a thread renews beside the background, by a connection of its own.
+    /// Whether a thread renews beside the background task, over a connection of its own.
     pub thread: bool,
     /// Whether states that differ only by the names of clients and masters are one.
     pub symmetric: bool,
@@ -164,11 +166,11 @@ pub enum Step {
     StandIn(usize),
     /// It runs, and its answer arrives, or is lost if `false`.
     StoodIn(usize, bool),
-    /// A guard is released: if `true` by a command of its own, otherwise by the background.
+    /// A guard is released: if `true` by a command of its own, otherwise by the background task.
     Leave(usize, usize, bool),
     /// A guard extends its level, given as one more than its index, or 0 if it is watched.
     Extend(usize, u8),
-    /// The background sends what is due.
+    /// The background task sends what is due.
     Background(usize),
     /// A command runs, and its answer arrives.
     Run(usize, usize, Command),
@@ -197,8 +199,8 @@ pub enum Step {
 }
 
 impl HoldModel {
-    /// Everything that can go wrong, at once, but for levels without a command and the thread. This is too much to be
-    /// explored to its end.
+    /// Everything that can go wrong, at once, except levels without a command and the thread. This is too much to be
+    /// explored completely.
     #[must_use]
     pub fn everything() -> HoldModel {
         HoldModel {
@@ -223,7 +225,7 @@ impl HoldModel {
         }
     }
 
-    /// What is given up never runs, so nothing may be left of a hold that is over.
+    /// Commands that are given up never run, so nothing may be left of a hold that is over.
     #[must_use]
     pub fn remains() -> HoldModel {
         let once = HoldModel { late: false, twice: false, crashes: 0, ..HoldModel::everything() };
@@ -244,7 +246,7 @@ impl HoldModel {
     fn client_steps(&self, state: &State, client: usize, steps: &mut Vec<Step>) {
         let holds = self.of_client(client);
         let record = |hold: usize| &state.holds[hold];
-        // What this process releases precedes what it asks for, unless the release got no answer.
+        // A process's releases precede its requests, unless a release got no answer.
         let waits = |hold: usize| {
             let record = record(hold);
             let over = matches!(record.stage, Stage::None | Stage::Gone | Stage::Crashed);
@@ -295,7 +297,7 @@ impl HoldModel {
             if record.levels[..level].contains(&record.levels[level]) {
                 continue;
             }
-            // The end of a level that no command asked for takes none either.
+            // The end of a level that no command asked for takes no command either.
             let is_owed = record.stands >= depth;
             let sends =
                 record.stage == Stage::Stands && record.command.is_none() && !record.unsettled && is_owed;
@@ -332,7 +334,7 @@ impl HoldModel {
                 after.run(hold, *command, state.holds[hold].token, self.fenced, self.design);
                 after != *master
             };
-            // What was given up is before it in the connection, unless it goes by another one.
+            // Commands that were given up are before it in the connection, unless it goes over another one.
             let overtakes =
                 |command: &Command| self.design == Design::EndOvertakes && *command == Command::END;
             let is_next = |command: &Command| !self.streams || link.stray.is_empty() || overtakes(command);
@@ -392,7 +394,7 @@ impl Model for HoldModel {
     fn init_states(&self) -> Vec<State> {
         let mut masters = [Master::default(); 3];
         if self.fenced {
-            // What an earlier holder has left: a token that a majority knows, and a counter that is ahead of it.
+            // An earlier holder has left a token that a majority knows, and a counter that is ahead of it.
             for (master, counter) in masters.iter_mut().zip([3, 1, 1]) {
                 master.counter = counter;
             }

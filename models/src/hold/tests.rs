@@ -104,7 +104,7 @@ fn a_token_that_a_majority_does_not_know_is_followed_by_a_lesser_one() {
     finds(HoldModel { masters: 3, faults: 1, fenced: true, ..small(Design::TokenNotWrittenBack) }, TOKEN, 11);
 }
 
-/// A clock is set back, guards extend and re-enter, and what was given up runs late.
+/// Returns a model in which a clock is set back, guards extend and re-enter, and commands that were given up run late.
 fn set_back(design: Design) -> HoldModel {
     HoldModel { extends: true, faults: 1, late: true, jumps: 1, ..small(design) }
 }

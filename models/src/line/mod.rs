@@ -1,67 +1,76 @@
 //! The line: processes that wait for a lock stand in a line on the server, and a hold's end hands the lock on.
 //!
-//! One server, one lock, two or three processes. No other model has the server's line. The crate's code is the protocol
-//! with [`Entering::Confirmed`] and [`tells`](LineModel::tells). The others are not built.
+//! One server, one lock, two or three processes. No other model has the server's line. The crate's code uses the
+//! protocol with [`Entering::Confirmed`] and [`tells`](LineModel::tells). It does not use the others.
 //!
 //! # The protocol
 //!
-//! A process's **head request** asks (`acquire`) under a field of its own. If the lock is busy, its **entry** joins the
-//! lock's line. What ends a hold **serves** the line in the same script: the first entry's field becomes the holder for
-//! a short time, and a **message** says so to its process; an entry whose process does not receive messages is taken
-//! out, and the next one is served. [`Entering::Confirmed`]: the message is a hint. The request asks again under the
-//! same field, which finds itself the holder and is given the whole lease. [`Entering::ByMessage`]: the message is the
-//! grant, and the ask comes only if the message came late. [`Entering::AskedOnce`]: the same, where messages may come in any
-//! order with the answers. Then a message grants only what has been asked for once: it might be of a hand-over that was
-//! over before the second ask, by its time, a forced release or a failover.
+//! A process's **head request** asks (`acquire`) under a field of its own. If the lock is busy, its **entry** joins
+//! the lock's line. A script that ends a hold also **serves** the line: the first entry's field becomes the holder
+//! for a short time, and a **message** notifies its process. An entry whose process does not receive messages is
+//! removed, and the next one is served. With [`Entering::Confirmed`] the message is a hint: the request asks again
+//! under the same field, finds that the field is the holder, and gets the whole lease. With [`Entering::ByMessage`]
+//! the message is the grant, and the request asks only if the message came late. [`Entering::AskedOnce`] is for
+//! messages that may come in any order with the answers. There a message is the grant only for a request that has
+//! asked once: otherwise it might be the message of a hand-over that ended before the second ask, by its time, a
+//! forced release or a failover.
 //!
-//! - A first ask takes a free lock. An ask behind it (by a message, by a timer, over a new connection) serves the line,
-//!   and takes the lock only if that reaches it.
-//! - A release takes its field's entry out first, then ends the hold, then serves. It is sent until it is answered: by
-//!   holders, by requests that are dropped, and for fields that a message or an answer names and nobody waits with.
-//! - Who waits asks again at the end of the TTL that it was answered, counted from its ask, or at the poll interval.
-//! - Who has handed the lock on sends **`pass`** at the end of the short time, which serves the line if the lock is
-//!   free: whoever waits knows an earlier, longer TTL. It is sent again at the end of each short TTL that is answered to
-//!   it or to a release that is sent again, and if it is lost with its connection.
-//!   With [`tells`](LineModel::tells) nobody sends `pass`: a hand-over tells the second of the line to ask at the end of
-//!   the short time, and if the first one leaves, the next is notified when the key ends. A request that is notified while it asks, asks
-//!   once more; a message for a field that nobody has any more is for all that wait in its process.
+//! - A first ask takes a free lock. A later ask of the same field (after a message, a timer, or a new connection)
+//!   serves the line, and takes the lock only if its own entry is the one served.
+//! - A release removes its field's entry first, then ends the hold, then serves the line. It is sent until it is
+//!   answered. Holders send it, requests that are dropped send it, and it is sent for a field that a message or an
+//!   answer names if no request waits with that field.
+//! - A waiting request asks again at the end of the TTL in its last answer, counted from its ask, or at the poll
+//!   interval.
+//! - A process that has handed the lock on sends **`pass`** at the end of the short time, which serves the line if
+//!   the lock is free, because the waiting processes know only an earlier, longer TTL. If the answer to `pass`, or to
+//!   a release that is sent again, is a short TTL, `pass` is sent again at its end. It is also sent again if it is
+//!   lost with its connection. With [`tells`](LineModel::tells) no process sends `pass`: a hand-over notifies the
+//!   second of the line to ask at the end of the short time, and if the first one leaves, the next is notified when
+//!   the key ends. A request that is notified while it asks, asks once more. A message for a field that no request
+//!   uses any more applies to all requests that wait in its process.
 //! - The entry names its process's connection for messages by a **generation**, which only grows.
-//! - A process that may not subscribe **polls**: its entry has no generation, and the lock is handed to it all the same. With
-//!   [`tells`](LineModel::tells) it may not publish either. It hands the lock on without a message, and who is refused
-//!   while such a process has the lock polls, too.
-//! - Other programs' clients release with a `0` to the lock's channel. Who finds itself alone in the line, or has waited
-//!   for the short time without news, subscribes to it, and sends `pass` then and at each `0`.
+//! - A process that may not subscribe **polls**: its entry has no generation, and the lock is handed to it all the
+//!   same. With [`tells`](LineModel::tells) it may not publish either: it hands the lock on without a message, and a
+//!   request that is refused while such a process has the lock polls, too.
+//! - Other programs' clients publish a `0` to the lock's channel when they release. A process that is alone in the
+//!   line, or has waited for the short time without a message, subscribes to that channel, and sends `pass` then and
+//!   at each `0`.
 //!
 //! # What a step stands for
 //!
-//! The server runs a script in one step (`server.rs`). A process takes a decision in one step (`process.rs`). Commands
-//! of a connection run in the order in which they were sent, unless one [overtakes](LineModel::overtakes) another, as
-//! behind `NOSCRIPT`; answers are read in their order. Messages go over the same connection with
-//! [`Entering::ByMessage`], and else over another one, in any order with the answers. What was
-//! sent over a connection that is lost never runs, or at any [later](LineModel::late) time; its answers do not come.
+//! The server runs a script in one step (`server.rs`). A process takes a decision in one step (`process.rs`).
+//! Commands of a connection run in the order in which they were sent, unless one [overtakes](LineModel::overtakes)
+//! another, as it may after `NOSCRIPT`; answers are read in order. With [`Entering::ByMessage`] messages go over the
+//! same connection; otherwise they go over another one, in any order with the answers. Commands that were sent over a
+//! connection that is lost never run, or run at any [later](LineModel::late) time; their answers do not arrive.
 //!
 //! # What is left out, and why that is sound
 //!
-//! - **Time** is in ticks. Each deadline is kept as what is left of it. All clocks go alike, but for the server's, which
-//!   may [step](LineModel::steps).
-//! - **Time passes for nothing only while nothing is under way** that a running process or the server does at once. A
-//!   tick beside it costs one of the [`delays`](LineModel::delays). The lock may be free beside a waiter for no
-//!   [other tick](LineModel::idle).
-//! - **A field that nothing names is as good as a new one**, and processes have no names: a state is the least of those
-//!   that differ by them alone.
+//! - **Time** is in ticks. Each deadline is kept as the ticks that are left. All clocks run at the same rate, but the
+//!   server's may [step](LineModel::steps).
+//! - **Time passes for free only while nothing is under way** that a running process or the server does at once. A
+//!   tick while something is under way costs one of the [`delays`](LineModel::delays). During all [other
+//!   ticks](LineModel::idle) the lock may not be free while a request waits.
+//! - **A field that nothing names is as good as a new one**, and processes have no names: of the states that differ
+//!   only by these names, the least one stands for all.
 //! - **More than three commands, answers or messages of one process on their way** are not explored.
-//! - **Holds are not renewed**, but for the first renewal of one that began with a message; they are not nested.
-//! - **A hold that the server loses is nobody's**: by a restart, a failover to a replica that lacks the last step, a
-//!   step of the clock or a forced release. That two hold the lock then is documented, and not what this model is about.
-//! - **The line's own TTL**: who waits asks more often than it ends. So entries of crashed processes stay, until they
-//!   are served.
-//! - **Fencing tokens** are only whether one was made for a hold.
-//! - **Two failures at once**: if both who handed the lock on and who was handed it are gone, the others wait for their
-//!   own timers. So the lock may be free for longer there.
-//! - **Several names.** A request that waits for one of them has none of the others and stands in one line alone. To each lock
-//!   it is a request that is dropped, and later a new one.
-//! - **A queue in the process.** Whichever request is its head asks with the field that stands in the line.
-//! - **Other programs' clients that wait**, and when the lock is left to them. Here they take it whenever it is free.
+//! - **Holds are not renewed**, except for the first renewal of a hold that began with a message; they are not
+//!   nested.
+//! - **A hold that the server loses belongs to nobody**: it may be lost by a restart, a failover to a replica that
+//!   lacks the last step, a step of the clock or a forced release. That two processes hold the lock then is
+//!   documented, and not what this model is about.
+//! - **The line's own TTL**: a waiting process asks more often than that TTL ends. So entries of crashed processes
+//!   stay until they are served.
+//! - **Fencing tokens**: the model only has whether one was made for a hold.
+//! - **Two failures at once**: if both the process that handed the lock on and the one that it was handed to are
+//!   gone, the others wait for their own timers. In that case the lock may be free for longer.
+//! - **Several names.** A request that waits for one of them holds none of the others, and stands only in the line of
+//!   that name. For each lock it is a request that is dropped, and later a new one.
+//! - **A queue in the process.** The head of the process, whichever request that is, asks with the field that stands
+//!   in the line.
+//! - **Other programs' clients that wait**, and the times at which the lock is left to them. In the model they take
+//!   it whenever it is free.
 mod process;
 mod server;
 
@@ -70,13 +79,13 @@ use stateright::{Model, Property};
 pub use process::{Life, Phase, Process, Request};
 pub use server::{Data, Entry, Held};
 
-/// A field of the lock's hash. Those of a process follow one another.
+/// A field of the lock's hash. The fields of one process have consecutive numbers.
 pub type Field = u8;
-/// Of another program's client.
+/// The field of another program's client.
 pub const FOREIGN: Field = 99;
 /// The generation in the entry of a process that polls.
 pub const POLLS: u8 = 0;
-/// Fields that leave traces at once, of each process.
+/// How many fields of each process may leave traces at once.
 const FIELDS: u8 = 3;
 
 /// The process that the field belongs to.
@@ -85,7 +94,7 @@ pub const fn owner(field: Field) -> usize {
     (field / FIELDS) as usize
 }
 
-/// A few of them in an order.
+/// A short ordered list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Few<T, const N: usize>([Option<T>; N]);
 
@@ -96,7 +105,7 @@ impl<T: Copy, const N: usize> Default for Few<T, N> {
 }
 
 impl<T: Copy + PartialEq, const N: usize> Few<T, N> {
-    /// From the first to the last.
+    /// Returns the items from the first to the last.
     pub fn iter(&self) -> impl Iterator<Item = T> + use<T, N> {
         self.0.into_iter().flatten()
     }
@@ -117,7 +126,7 @@ impl<T: Copy + PartialEq, const N: usize> Few<T, N> {
         self.iter().any(|other| other == *item)
     }
 
-    /// Becomes the last one.
+    /// Adds the item as the last one.
     fn push(&mut self, item: T) {
         self.insert(self.len(), item);
     }
@@ -141,22 +150,22 @@ impl<T: Copy + PartialEq, const N: usize> Few<T, N> {
     }
 }
 
-/// How a request enters to which the lock was handed.
+/// How a request enters after the lock was handed to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entering {
-    /// Behind the answer to one more ask. Messages and answers come over two connections, in any order.
+    /// It enters after the answer to one more ask. Messages and answers come over two connections, in any order.
     Confirmed,
-    /// The message is the grant, if it comes soon enough. All goes over one connection.
+    /// The message is the grant, if it comes soon enough. Messages and answers come over one connection.
     ByMessage,
-    /// The message is the grant, if the request has asked once, and the message comes soon enough behind that. Messages and
-    /// answers come over two connections, in any order.
+    /// The message is the grant, if the request has asked once, and the message comes soon enough after that.
+    /// Messages and answers come over two connections, in any order.
     AskedOnce,
 }
 
 /// The design that is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Design {
-    /// As documented.
+    /// The protocol as documented.
     Sound,
     /// A request that lost its connection asks with a fresh field.
     AlwaysFresh,
@@ -166,19 +175,19 @@ pub enum Design {
     UncheckedRelease,
     /// A release leaves the field's entry in the line.
     ReleaseKeepsEntry,
-    /// A release that finds no key serves nobody.
+    /// A release that finds no key does not serve the line.
     GoneNotServed,
     /// A late ask gives the entry an older generation.
     GenerationGoesBack,
-    /// Whoever is the first is made the holder, though nobody can be told.
+    /// The first of the line becomes the holder even if its process can't be notified.
     ReceiversNotCounted,
-    /// Who polls is taken for one who is gone, since nobody can be told.
+    /// A process that polls is taken for one that is gone, since it can't be notified.
     PollersAreGone,
-    /// Who is refused by a process that polls, which may not publish, sleeps as behind any other.
+    /// A request that is refused while a process that polls, and may not publish, has the lock sleeps as usual.
     SleepsBehindSilent,
-    /// Who hands over does not look again.
+    /// A process that has handed the lock on does not send `pass`.
     NoPass,
-    /// The time to send `pass` counts from the answer, not from what handed over.
+    /// The time to send `pass` counts from the answer, not from the command that handed the lock on.
     PassFromAnswer,
     /// A `pass` that is lost with its connection is not sent again.
     PassLost,
@@ -186,15 +195,15 @@ pub enum Design {
     SecondReleaseForgets,
     /// The time to ask again counts from the answer, not from the ask.
     TimerFromAnswer,
-    /// Whoever asks again takes a free lock.
+    /// A request that asks again takes a free lock.
     AskerTakes,
-    /// Who enters comes before the others.
+    /// A request that enters the line stands before the others.
     NewcomersFirst,
     /// A dropped request leaves its entry.
     DropLeavesEntry,
     /// A message for a field that nobody waits for is ignored.
     StrangeHintIgnored,
-    /// It is ignored while a release of the field is not answered.
+    /// A message for a field is ignored while a release of that field has no answer.
     LeavingHintIgnored,
     /// A message that comes before the answer to an ask is forgotten.
     HintForgotten,
@@ -206,122 +215,123 @@ pub enum Design {
     DeadlineFromMessage,
     /// A message may be the grant of a request that has asked twice, and may be older than its second ask.
     AskedTwice,
-    /// A message reaches those who are connected to a master that was, of which the new one does not know.
+    /// A message also reaches processes that are still connected to the former master, which the new one does not know of.
     Replicated,
-    /// A hand-over makes no fencing token: who asks behind it is told the one that stands.
+    /// A hand-over makes no fencing token: the ask after it gets the token that is there.
     TokenAtAnswer,
-    /// Nobody listens to the lock's channel.
+    /// No process subscribes to the lock's channel.
     NobodyListens,
-    /// A hand-over does not tell the second of the line when to ask.
+    /// A hand-over does not notify the second of the line when to ask.
     SecondNotTold,
-    /// A request that is notified when to ask, while it asks, sleeps on the answer.
+    /// A request that is notified while it asks sleeps after the answer.
     TimeForgotten,
 }
 
-/// What is checked, and how much of it.
+/// What is checked, and within which bounds.
 #[derive(Clone, Debug)]
 pub struct LineModel {
-    /// Which design.
+    /// The design that is checked.
     pub design: Design,
-    /// How a request enters.
+    /// How a request enters after a hand-over.
     pub entering: Entering,
-    /// An entry names the connection that its process had, and a message goes to that one alone.
+    /// Whether an entry names the connection that its process had, so that a message goes to that one alone.
     pub generations: bool,
-    /// The second of the line after a hand-over, and each one that becomes the first, are notified when to ask. Nobody sends `pass`.
+    /// Whether the second of the line after a hand-over, and each one that becomes the first, are notified when to ask. Then no
+    /// process sends `pass`.
     pub tells: bool,
-    /// By process.
+    /// How many requests each process makes.
     pub requests: [u8; 3],
-    /// Processes that may not subscribe.
+    /// The processes that may not subscribe, as bits.
     pub pollers: u8,
-    /// Processes hear messages from the beginning.
+    /// Whether processes receive messages from the beginning.
     pub heard: bool,
-    /// Ticks of a lease.
+    /// How many ticks a lease has.
     pub lease: u8,
-    /// Ticks of a hand-over.
+    /// How many ticks a hand-over has.
     pub short: u8,
-    /// Ticks between asks.
+    /// How many ticks are between two asks.
     pub poll: u8,
-    /// Quiet ticks that a lock may be free beside a waiter.
+    /// For how many quiet ticks the lock may be free while a request waits.
     pub idle: u8,
-    /// What was sent over a connection that is lost may still run.
+    /// Whether commands that were sent over a connection that is lost may still run.
     pub late: bool,
-    /// Ticks beside something under way.
+    /// How many ticks may pass while something is under way.
     pub delays: u8,
-    /// Connections that break.
+    /// How many connections may break.
     pub cuts: u8,
-    /// The server takes such a connection for open.
+    /// Whether the server may take a broken connection for open.
     pub half_open: bool,
-    /// Requests that are dropped.
+    /// How many requests may be dropped.
     pub drops: u8,
-    /// Processes that crash.
+    /// How many processes may crash.
     pub crashes: u8,
-    /// Processes that are stopped for a time.
+    /// How often a process may be stopped for a time.
     pub freezes: u8,
-    /// Forced releases.
+    /// How many forced releases there may be.
     pub forces: u8,
-    /// Restarts of the server, empty.
+    /// How often the server may restart empty.
     pub restarts: u8,
-    /// Failovers to a replica that has all, or lacks the last step.
+    /// How many failovers there may be, to a replica that has all or lacks the last step.
     pub failovers: u8,
-    /// Holds of another program's client.
+    /// How many holds another program's client may have.
     pub foreign: u8,
-    /// Releases that leave the lock to other programs for a moment.
+    /// How many releases may leave the lock to other programs for a moment.
     pub shares: u8,
-    /// Commands that run before the one that was sent before.
+    /// How many commands may run before the one that was sent before them.
     pub overtakes: u8,
-    /// Steps of the server's clock.
+    /// How often the server's clock may step.
     pub steps: u8,
 }
 
-/// On its way to the server.
+/// A command on its way to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Command {
-    /// `acquire`. `generation`: where messages go; nothing: it does not enter the line.
+    /// `acquire`.
     Ask {
-        /// Whose.
+        /// The field that asks.
         field: Field,
-        /// Of its connection.
+        /// The generation of its process's connection, where messages go. `None`: it does not enter the line.
         generation: Option<u8>,
-        /// An earlier ask of the field may have run.
+        /// Whether an earlier ask of the field may have run.
         again: bool,
     },
     /// `release`, or `settle` to 0.
     Release {
-        /// Whose.
+        /// The field that is ended.
         field: Field,
-        /// Other programs' clients go first.
+        /// Whether other programs' clients go first.
         shares: bool,
     },
     /// `pass`.
     Pass,
-    /// Subscribes to the lock's channel, and `pass` behind it.
+    /// Subscribes to the lock's channel, and then does what `pass` does.
     Listen,
     /// `renew`.
     Renew {
-        /// Whose.
+        /// The field that is renewed.
         field: Field,
     },
 }
 
-/// On its way back.
+/// An answer on its way back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reply {
     /// The field holds the lock.
     Granted(Field),
-    /// Another one does.
+    /// Another field holds the lock.
     Busy {
-        /// Who asked.
+        /// The field that asked.
         field: Field,
-        /// Of the key.
+        /// The TTL of the key.
         ttl: u8,
-        /// Nobody else is in the line.
+        /// Whether no other entry is in the line.
         alone: bool,
-        /// The other one polls.
+        /// Whether the holder's process polls.
         polls: bool,
     },
     /// The field is gone.
     Released {
-        /// Which.
+        /// The field.
         field: Field,
         /// Ticks until the lock may be free: it was handed on, by this release or by an earlier one.
         pass_in: Option<u8>,
@@ -330,16 +340,16 @@ pub enum Reply {
     Passed(u8),
     /// The TTL is a lease again, or the field is not there.
     Renewed {
-        /// Which.
+        /// The field.
         field: Field,
-        /// It is.
+        /// Whether the field is there.
         there: bool,
     },
-    /// A message, where messages and answers go over one connection.
+    /// A message, if messages and answers go over one connection.
     Pushed(Message),
 }
 
-/// From the server.
+/// A message from the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Message {
     /// The lock was handed to this field.
@@ -351,7 +361,7 @@ pub enum Message {
 }
 
 impl Message {
-    /// The field that it names.
+    /// Returns the field that it names.
     fn field(self) -> Option<Field> {
         match self {
             Message::Yours(field) | Message::Later(field, _) => Some(field),
@@ -363,11 +373,11 @@ impl Message {
 /// The server, all processes, and what is on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct State {
-    /// On the server.
+    /// What the server has.
     pub data: Data,
-    /// On its replica, where there are failovers.
+    /// What its replica has, if there are failovers.
     replica: Data,
-    /// By index.
+    /// The processes, by index.
     pub processes: [Process; 3],
     foreign: u8,
     delays: u8,
@@ -385,19 +395,19 @@ pub struct State {
     order: Few<Field, 6>,
     passed_over: bool,
     old_token: bool,
-    /// The script that runs may not publish. It is off between two steps.
+    /// Whether the script that runs may not publish. `false` between two steps.
     silent: bool,
-    /// Quiet ticks for which the lock has been free beside a waiter.
+    /// For how many quiet ticks the lock has been free while a request waits.
     idle: u8,
     late_ran: bool,
 }
 
-/// A step. Processes by their index.
+/// A step. Processes are given by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A request asks for the first time.
     Begin(usize),
-    /// The first command of a connection runs, or the second one.
+    /// The first command of a connection runs, or the second one if `true`.
     Run(usize, bool),
     /// An answer is read.
     Answer(usize),
@@ -423,7 +433,7 @@ pub enum Step {
     Cut(usize, bool),
     /// The connection for commands is lost, and there is another one.
     CutCommands(usize),
-    /// There is a new connection, and its process hears messages.
+    /// There is a new connection, and its process receives messages.
     Connect(usize),
     /// The server notices that a connection is gone.
     Notice(usize),
@@ -431,29 +441,29 @@ pub enum Step {
     Crash(usize, bool),
     /// A process is stopped.
     Freeze(usize),
-    /// It runs again.
+    /// A stopped process runs again.
     Thaw(usize),
     /// A forced release.
     Force,
     /// The server restarts empty.
     Restart,
-    /// A replica is the master. `behind`: it lacks the last step. `stays`: the process that does not notice yet.
+    /// A replica becomes the master.
     Failover {
-        /// Of the last step.
+        /// Whether it lacks the last step.
         behind: bool,
-        /// One, or none.
+        /// The process that does not notice yet, if any.
         stays: Option<usize>,
     },
-    /// Another program's client takes the lock, or releases it.
+    /// Another program's client takes the lock if `true`, or releases it.
     Foreign(bool),
-    /// The server's clock is a tick ahead.
+    /// The server's clock steps ahead by a tick.
     ClockStep,
     /// Time passes.
     Tick,
 }
 
 impl LineModel {
-    /// Nothing goes wrong.
+    /// A model in which nothing goes wrong.
     #[must_use]
     pub fn base(entering: Entering, requests: [u8; 3]) -> LineModel {
         LineModel {
@@ -536,7 +546,7 @@ impl LineModel {
         scopes
     }
 
-    /// The protocol of the crate's code: nothing names a connection, and nobody sends `pass`.
+    /// Changes the model to the protocol of the crate's code: nothing names a connection, and no process sends `pass`.
     #[must_use]
     pub fn told(model: LineModel) -> LineModel {
         LineModel { generations: false, tells: true, ..model }
@@ -546,7 +556,7 @@ impl LineModel {
         self.entering == Entering::ByMessage
     }
 
-    /// Whether a message may be the grant.
+    /// Returns whether a message may be the grant.
     fn grants_by_message(&self) -> bool {
         self.entering != Entering::Confirmed
     }
@@ -558,7 +568,7 @@ impl LineModel {
 }
 
 impl State {
-    /// Nothing depends on a field's name: one without a trace is as good as a new one.
+    /// Returns a field without a trace. Nothing depends on a field's name, so such a field is as good as a new one.
     fn fresh_field(&self, model: &LineModel, at: usize) -> Option<Field> {
         let first = at as u8 * FIELDS;
         if model.design == Design::SharedField {
@@ -596,7 +606,7 @@ impl State {
             || process.request.is_some_and(|request| request.field == field)
     }
 
-    /// The process can do nothing before a timer ends, and nothing is under way for it.
+    /// Returns whether the process can do nothing before a timer ends, and nothing is under way for it.
     fn is_quiet(&self, model: &LineModel, at: usize) -> bool {
         let process = &self.processes[at];
         if process.life != Life::Alive {
@@ -616,7 +626,8 @@ impl State {
         due || process.pass_in == Some(0) || self.is_to_listen(model, at)
     }
 
-    /// Waits for longer than a hand-over without news, where other programs' clients use the lock.
+    /// Returns whether its request has waited for longer than a hand-over without a message, if other programs' clients use the
+    /// lock.
     fn is_to_listen(&self, model: &LineModel, at: usize) -> bool {
         let process = &self.processes[at];
         let waits = |request: Request| request.phase == Phase::InLine && request.age >= model.short;
@@ -634,7 +645,7 @@ impl State {
         process.life == Life::Alive && !process.heard && !model.polls(at) && (model.is_ordered() || waits)
     }
 
-    /// The lock is free beside one who waits, or is held by a field that its process does not know of.
+    /// Returns whether a request waits while the lock is free, or held by a field that its process does not know of.
     fn idles(&self) -> bool {
         let waits = |process: &Process| {
             process.life == Life::Alive
@@ -679,7 +690,7 @@ impl State {
         }
     }
 
-    /// What the server has lost is nobody's.
+    /// Records that the server has lost this hold, so that it belongs to nobody.
     fn void(&mut self, field: Option<Held>) {
         let Some(lock) = field.filter(|lock| lock.field != FOREIGN) else { return };
         let request = self.processes[owner(lock.field)].request.as_mut();
@@ -688,7 +699,7 @@ impl State {
         }
     }
 
-    /// All connections are lost, and all but one know.
+    /// Models that all connections are lost. All processes but `stays` notice that.
     fn lose_all(&mut self, model: &LineModel, stays: Option<usize>) {
         self.order = Few::default();
         for entry in self.data.line.iter().filter(|entry| self.waits(entry.field)).collect::<Vec<_>>() {
@@ -722,7 +733,7 @@ impl State {
         self.processes.iter().filter(holds).count() + usize::from(foreign)
     }
 
-    /// All is done, and nothing is under way.
+    /// Returns whether all requests are done, and nothing is under way.
     fn is_over(&self, model: &LineModel) -> bool {
         (0..self.processes.len()).all(|at| {
             let process = &self.processes[at];
@@ -735,7 +746,7 @@ impl State {
         })
     }
 
-    /// The same state, whatever its processes are called.
+    /// Returns the representative of all states that differ only by the names of processes.
     fn canonical(self, model: &LineModel) -> State {
         if model.pollers != 0 {
             return self;
@@ -745,7 +756,7 @@ impl State {
         used.iter().map(|order| self.renamed(*order)).fold(self, State::min)
     }
 
-    /// The same with the processes in this order.
+    /// Returns the same state with the processes in this order.
     fn renamed(&self, order: [usize; 3]) -> State {
         let mut state = *self;
         state.processes = order.map(|at| self.processes[at]);

@@ -2,15 +2,15 @@
 
 use super::{Command, Design, Entering, Few, Field, LineModel, Message, POLLS, Reply, State};
 
-/// How far a request has come.
+/// How far a request has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// An ask is under way. `hinted`: a message came before its answer.
+    /// An ask is under way.
     Asking {
-        /// It asks once more.
+        /// Whether a message came before the answer, so that it asks once more.
         hinted: bool,
     },
-    /// It was answered that the lock is busy.
+    /// The answer was that the lock is busy.
     InLine,
     /// It holds the lock.
     Held,
@@ -21,21 +21,21 @@ pub enum Phase {
 pub struct Request {
     /// Its field on the server.
     pub field: Field,
-    /// How far it has come.
+    /// How far it has got.
     pub phase: Phase,
     /// Ticks since its last command was sent.
     pub age: u8,
-    /// It has asked more than once, where that counts.
+    /// Whether it has asked more than once; set only if that matters.
     pub twice: bool,
     /// Ticks until it asks again.
     pub ask_in: u8,
-    /// Ticks for which it holds the lock.
+    /// Ticks for which it still holds the lock.
     pub valid: u8,
-    /// The hold's TTL is a short one, and no renewal is under way.
+    /// Whether the hold's TTL is a short one, and no renewal is under way.
     pub short: bool,
     /// Not in the process: the generation of its last ask that has run.
     pub placed: u8,
-    /// Not in the process: the server has lost its hold, or somebody forced it.
+    /// Not in the process: whether the server has lost its hold, or a forced release has ended it.
     pub void: bool,
 }
 
@@ -45,51 +45,51 @@ pub enum Life {
     /// It runs.
     #[default]
     Alive,
-    /// It is stopped, and its connections stand.
+    /// It is stopped, and its connections stay open.
     Frozen,
     /// It is gone.
     Crashed,
 }
 
-/// A process, and what is on its way to it and from it.
+/// A process, and the commands, answers and messages on their way from it and to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Process {
-    /// Requests that are to come.
+    /// How many requests it still makes.
     pub requests: u8,
-    /// The head.
+    /// The request that is its head, if any.
     pub request: Option<Request>,
     /// Fields whose end is not confirmed.
     pub leaving: Few<Field, 4>,
     /// Ticks until it sends `pass`.
     pub pass_in: Option<u8>,
-    /// Ticks since it sent what hands over.
+    /// Ticks since it sent a command that hands the lock on.
     pub sent: u8,
     /// Whether it runs.
     pub life: Life,
-    /// Of its connection for messages.
+    /// The generation of its connection for messages.
     pub generation: u8,
-    /// The server sends messages over the connection, and the process knows.
+    /// Whether the server sends messages over the connection, and the process knows that.
     pub heard: bool,
-    /// The server takes an earlier connection for open.
+    /// Whether the server takes an earlier connection for open.
     pub believed: bool,
-    /// Its connection leads to the master that was.
+    /// Whether its connection leads to the former master.
     pub demoted: bool,
-    /// It is subscribed to the lock's channel.
+    /// Whether it is subscribed to the lock's channel.
     pub listens: bool,
-    /// It wants to be.
+    /// Whether it has to be subscribed to the lock's channel.
     pub listening: bool,
-    /// On their way to the server, the first one first.
+    /// The commands on their way to the server, the first one first.
     pub commands: Few<Command, 5>,
-    /// On their way back.
+    /// The answers on their way back.
     pub answers: Few<Reply, 5>,
-    /// On their way from the server.
+    /// The messages on their way from the server.
     pub messages: Few<Message, 5>,
-    /// Of a connection that was lost: they may still run.
+    /// The commands of a connection that was lost: they may still run.
     pub late: Few<Command, 5>,
 }
 
 impl Process {
-    /// A message is sent to it. The same one twice means nothing more.
+    /// Sends a message to it. A second copy of a message changes nothing.
     pub(super) fn deliver(&mut self, model: &LineModel, message: Message) {
         let pushed = Reply::Pushed(message);
         if model.is_ordered() && self.answers.iter().last() != Some(pushed) {
@@ -99,19 +99,19 @@ impl Process {
         }
     }
 
-    /// More is on its way than is explored.
+    /// Returns whether more is on its way than is explored.
     pub(super) fn is_full(&self) -> bool {
         self.commands.len() > 3 || self.answers.len() > 3 || self.messages.len() > 3
     }
 
-    /// Something is on its way to the server or back.
+    /// Returns whether a command or an answer is on its way.
     pub(super) fn is_asking(&self) -> bool {
         !self.commands.is_empty() || !self.answers.is_empty()
     }
 }
 
 impl State {
-    /// Sends a command, unless there is no connection: what is open is sent when there is one.
+    /// Sends a command, if there is a connection. Otherwise open commands are sent once there is one.
     pub(super) fn send(&mut self, model: &LineModel, at: usize, command: Command) {
         let process = &mut self.processes[at];
         if process.commands.contains(&command) {
@@ -122,7 +122,7 @@ impl State {
         }
     }
 
-    /// A request that has come to be the head asks for the first time.
+    /// A request becomes the head and asks for the first time.
     pub(super) fn begin(&mut self, model: &LineModel, at: usize, field: Field) {
         let process = &mut self.processes[at];
         process.requests -= 1;
@@ -142,7 +142,7 @@ impl State {
         self.ask(model, at, false);
     }
 
-    /// Asks. `again`: behind an earlier ask of the same field, whether or not it has run.
+    /// Asks. `again`: there was an earlier ask of the same field, whether or not it has run.
     pub(super) fn ask(&mut self, model: &LineModel, at: usize, again: bool) {
         let process = &mut self.processes[at];
         let heard = process.heard;
@@ -154,7 +154,7 @@ impl State {
         self.send(model, at, Command::Ask { field, generation, again });
     }
 
-    /// A request is over: released, dropped, or its time is up. Its field is ended on the server.
+    /// Ends the request: it was released or dropped, or its time is up. Its field is ended on the server.
     pub(super) fn leave(&mut self, model: &LineModel, at: usize, shares: bool) {
         let process = &mut self.processes[at];
         let Some(request) = process.request.take() else { return };
@@ -174,13 +174,13 @@ impl State {
         self.send(model, at, Command::Release { field, shares });
     }
 
-    /// An answer is read.
+    /// Handles an answer.
     pub(super) fn answered(&mut self, model: &LineModel, at: usize, reply: Reply) {
         let process = &mut self.processes[at];
         match reply {
             Reply::Granted(field) => {
                 let Some(request) = process.request.as_mut().filter(|request| request.field == field) else {
-                    // Its end was sent behind the ask. If that has run before, the field stands.
+                    // Its end was sent after the ask. If the end ran before the ask, the field still stands.
                     if !process.leaving.contains(&field) {
                         self.end(model, at, field, false);
                     }
@@ -255,7 +255,7 @@ impl State {
         }
     }
 
-    /// A longer TTL than a hand-over's: whoever was handed the lock has taken it.
+    /// Handles a TTL that was reported. If it is longer than a hand-over's, the process that the lock was handed to has taken it.
     fn saw(&mut self, model: &LineModel, at: usize, ttl: u8) {
         if ttl > model.short {
             self.processes[at].pass_in = None;
@@ -272,7 +272,7 @@ impl State {
         }
     }
 
-    /// A message is read.
+    /// Handles a message.
     pub(super) fn message(&mut self, model: &LineModel, at: usize, message: Message) {
         let process = &mut self.processes[at];
         let field = match message {
@@ -284,7 +284,7 @@ impl State {
             Message::Later(_, ticks) => return self.asks_in(model, at, ticks),
         };
         let Some(request) = process.request.as_mut().filter(|request| request.field == field) else {
-            // Nobody waits for it.
+            // No request waits with that field.
             let ignores = match model.design {
                 Design::StrangeHintIgnored => true,
                 Design::LeavingHintIgnored => process.leaving.contains(&field),
@@ -313,18 +313,19 @@ impl State {
         }
     }
 
-    /// A message says when the lock may be free. It is for all that wait here, even if their field is another one now.
+    /// Handles a message about when the lock may be free. It applies to each request that waits here, even if its field is another
+    /// one now.
     fn asks_in(&mut self, model: &LineModel, at: usize, ticks: u8) {
         let Some(request) = &mut self.processes[at].request else { return };
         match &mut request.phase {
             Phase::InLine => request.ask_in = request.ask_in.min(ticks),
-            // The answer that it is about to get may be older.
+            // The answer that it is about to get may be older than the message.
             Phase::Asking { hinted } => *hinted |= model.design != Design::TimeForgotten,
             Phase::Held => {}
         }
     }
 
-    /// The first renewal of a hold that began with a message.
+    /// Sends the first renewal of a hold that began with a message.
     pub(super) fn renew(&mut self, model: &LineModel, at: usize) {
         let Some(request) = &mut self.processes[at].request else { return };
         (request.short, request.age) = (false, 0);
@@ -332,7 +333,7 @@ impl State {
         self.send(model, at, Command::Renew { field });
     }
 
-    /// Commands that were sent are lost, or run late. Answers are lost.
+    /// Loses the commands that were sent, or lets them run late, and loses the answers.
     fn lose_commands(&mut self, model: &LineModel, at: usize) {
         let process = &mut self.processes[at];
         process.late = if model.late { process.commands } else { Few::default() };
@@ -342,7 +343,7 @@ impl State {
         (process.commands, process.answers) = (Few::default(), Few::default());
     }
 
-    /// The connection is lost, and the process knows. `believed`: the server does not.
+    /// Models that the connection is lost and the process notices. `believed`: the server does not.
     pub(super) fn lose_connection(&mut self, model: &LineModel, at: usize, believed: bool) {
         let process = &self.processes[at];
         let lost = self.data.lock.is_some_and(|lock| {
@@ -360,7 +361,7 @@ impl State {
         process.messages = Few::default();
     }
 
-    /// It has a connection again.
+    /// Models that the process has a connection again.
     pub(super) fn connect(&mut self, model: &LineModel, at: usize) {
         let process = &mut self.processes[at];
         process.generation += 1;
@@ -375,7 +376,7 @@ impl State {
         }
         match self.processes[at].request.map(|request| request.phase) {
             Some(Phase::InLine) if model.design != Design::NotAgain => self.ask(model, at, true),
-            // The ask under way named another connection, or none.
+            // The ask under way named another connection or none, so it has to ask once more.
             Some(Phase::Asking { .. }) => self.hinted(at),
             _ => {}
         }
@@ -387,7 +388,7 @@ impl State {
         }
     }
 
-    /// Over a connection of its own, commands are lost and sent again.
+    /// Models that the separate connection for commands is lost. Commands are lost, and sent again.
     pub(super) fn lose_command_connection(&mut self, model: &LineModel, at: usize) {
         self.lose_commands(model, at);
         let process = &mut self.processes[at];
@@ -423,7 +424,7 @@ impl State {
         }
     }
 
-    /// The process is gone. What it has sent may still run.
+    /// Models a crash of the process. What it has sent may still run.
     pub(super) fn crash(&mut self, model: &LineModel, at: usize, believed: bool) {
         let process = &self.processes[at];
         let mut late = process.commands;

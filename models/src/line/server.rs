@@ -7,18 +7,18 @@ use super::{
 /// A lock that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Held {
-    /// Whose.
+    /// The holder's field.
     pub field: Field,
     /// Ticks until the key expires.
     pub ttl: u8,
-    /// Not on the server: nobody who is there knows of it, and that is the price of a connection that the server takes
-    /// for open, a stopped process or a late command.
+    /// Not on the server: no running process knows of this hold, because the server takes a connection for open, a
+    /// process is stopped, or a command ran late.
     pub unknown: bool,
-    /// A token was made for this hold.
+    /// Whether a token was made for this hold.
     pub token: bool,
 }
 
-/// Who waits, on the server.
+/// An entry of the line on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Entry {
     pub(super) field: Field,
@@ -34,7 +34,7 @@ pub struct Data {
     pub line: super::Few<Entry, 6>,
 }
 
-/// Whom a script that serves the line has reached.
+/// Which entry a script that serves the line has handed the lock to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Served {
     Nobody,
@@ -43,7 +43,7 @@ enum Served {
 }
 
 impl State {
-    /// `PUBLISH` to a connection: whether there is a receiver.
+    /// Models `PUBLISH` to a connection. Returns whether there is a receiver.
     fn publish(&mut self, model: &LineModel, to: Entry, message: Message) -> bool {
         if self.silent {
             return false;
@@ -67,7 +67,7 @@ impl State {
         process.believed && (!model.generations || to.generation != process.generation)
     }
 
-    /// `0` to the lock's channel.
+    /// Models a `0` to the lock's channel. Returns whether there is a receiver.
     fn publish_free(&mut self, model: &LineModel) -> bool {
         let mut received = false;
         if self.silent {
@@ -98,7 +98,7 @@ impl State {
         }
     }
 
-    /// Serves the line, and tells who is the first then when to ask.
+    /// Serves the line, and notifies the entry that is the first afterwards when to ask.
     fn serve(&mut self, model: &LineModel, asker: Option<Field>) -> Served {
         let served = self.hand_on(model, asker);
         match served {
@@ -112,7 +112,7 @@ impl State {
         served
     }
 
-    /// Makes the first of the line the holder for a short time. Those who cannot be told are taken out.
+    /// Makes the first of the line the holder for a short time. Entries that can't be notified are removed.
     fn hand_on(&mut self, model: &LineModel, asker: Option<Field>) -> Served {
         while let Some(first) = self.data.line.take(0) {
             if Some(first.field) == asker {
@@ -120,7 +120,7 @@ impl State {
                 return Served::Asker;
             }
             if first.generation == POLLS && model.design != Design::PollersAreGone {
-                // One that polls: nobody can be told.
+                // It polls, so no message is sent.
                 self.grant(model, first.field, model.short);
                 let crashed = self.processes[owner(first.field)].life != Life::Alive;
                 self.mark_unknown(crashed);
@@ -159,14 +159,14 @@ impl State {
         }
     }
 
-    /// Whether the process is there and reads what is sent to this entry.
+    /// Returns whether the process runs and reads what is sent to this entry.
     fn is_connected(&self, model: &LineModel, to: Entry) -> bool {
         let process = &self.processes[owner(to.field)];
         let named = !model.generations || process.generation == to.generation;
         process.life == Life::Alive && process.heard && !process.demoted && named
     }
 
-    /// A field that the line has led to the lock, or that asked again.
+    /// Makes a field the holder that was served from the line or has asked again.
     fn grant(&mut self, model: &LineModel, field: Field, ttl: u8) {
         if self.order.contains(&field) && self.waits(field) {
             let earlier = self.order.iter().take_while(|earlier| *earlier != field);
@@ -175,7 +175,7 @@ impl State {
         self.hold(field, ttl);
     }
 
-    /// Not on the server: whether a request waits with this field.
+    /// Returns whether a request waits with this field. The server does not know that.
     pub(super) fn waits(&self, field: Field) -> bool {
         let waits = |request: Request| {
             request.field == field && matches!(request.phase, Phase::Asking { .. } | Phase::InLine)
@@ -188,7 +188,7 @@ impl State {
         self.order.remove(|waiting| *waiting == field);
     }
 
-    /// Not on the server: whether the request waits, its process runs, and the server knows its connection.
+    /// Returns whether the request waits, its process runs, and the server knows its connection. The server does not know that.
     fn waits_there(&self, model: &LineModel, field: Field) -> bool {
         let process = &self.processes[owner(field)];
         let placed = |request: Request| !model.generations || request.placed == process.generation;
@@ -196,7 +196,7 @@ impl State {
         process.life == Life::Alive && self.waits(field) && (heard || model.polls(owner(field)))
     }
 
-    /// A command runs. `late`: its process does not wait for the answer any more.
+    /// Runs a command. `late`: its process no longer waits for the answer.
     pub(super) fn run(
         &mut self,
         model: &LineModel,
@@ -241,7 +241,7 @@ impl State {
         }
     }
 
-    /// `acquire`.
+    /// Models `acquire`.
     fn acquire(&mut self, model: &LineModel, field: Field, generation: Option<u8>, again: bool) -> Reply {
         let lease = model.lease;
         match self.data.lock {
@@ -252,7 +252,7 @@ impl State {
                 return Reply::Granted(field);
             }
             None if !again || generation.is_none() => {
-                // A late one leaves the place that the field has meanwhile.
+                // A late command keeps the place that the field has got in the meantime.
                 let entered = self.data.line.iter().any(|entry| entry.field == field);
                 let order = self.order;
                 self.hold(field, lease);
@@ -269,7 +269,7 @@ impl State {
             }
             Some(lock) if lock.field == field => {
                 self.data.line.remove(|entry| entry.field == field);
-                // It is told the token as it stands.
+                // It gets the token that is there.
                 self.old_token |= !lock.token;
                 self.hold(field, lock.ttl.max(lease));
                 return Reply::Granted(field);
@@ -303,7 +303,8 @@ impl State {
         }
     }
 
-    /// `release`, `settle` to 0. Answers in how many ticks the lock may be free, if it was handed on or is being.
+    /// Models `release` and `settle` to 0. Returns in how many ticks the lock may be free, if it was handed on by this command or
+    /// earlier.
     fn release(&mut self, model: &LineModel, field: Field, shares: bool) -> Option<u8> {
         let entered = self.data.line.iter().any(|entry| entry.field == field);
         if model.design != Design::ReleaseKeepsEntry {
@@ -323,20 +324,20 @@ impl State {
             None if model.design == Design::GoneNotServed => return None,
             None => {}
         }
-        // It leaves the lock to others' clients for a moment, if any listens.
+        // It leaves the lock to other programs' clients for a moment, if any is subscribed.
         if shares && self.publish_free(model) {
             return Some(0);
         }
         (self.serve(model, None) == Served::Other).then_some(model.short)
     }
 
-    /// Ends a hold, whoever has it.
+    /// Ends the hold, whoever has it.
     pub(super) fn force(&mut self, model: &LineModel) {
         self.data.lock = None;
         self.serve(model, None);
     }
 
-    /// `pass`: the TTL, behind a hand-over.
+    /// Models `pass`. Returns the TTL, after a hand-over if the lock was free.
     fn pass(&mut self, model: &LineModel) -> u8 {
         if self.data.lock.is_none() {
             self.serve(model, None);
@@ -344,7 +345,7 @@ impl State {
         self.data.lock.map_or(0, |lock| lock.ttl)
     }
 
-    /// Another program's client, which does not look at the line.
+    /// Models another program's client, which does not look at the line.
     pub(super) fn foreign(&mut self, model: &LineModel, takes: bool) {
         if takes {
             self.data.lock = Some(Held { field: FOREIGN, ttl: model.lease, unknown: false, token: true });

@@ -6,7 +6,7 @@ const PASSED: &str = "nobody who is there is passed over";
 const TOKEN: &str = "no token is given to two holds";
 const IDLE: &str = "no free lock idles beside a waiter";
 
-/// Two processes with a request each, entering behind an ask.
+/// Returns a model of two processes with a request each, which enter after one more ask.
 fn two() -> LineModel {
     LineModel::base(Entering::Confirmed, [1, 1, 0])
 }
@@ -15,7 +15,7 @@ fn three() -> LineModel {
     LineModel::base(Entering::Confirmed, [1, 1, 1])
 }
 
-/// Connections are lost; what was sent may run later, and the server may not notice.
+/// Returns a model in which connections are lost; what was sent may run later, and the server may not notice.
 fn lossy(model: LineModel, cuts: u8) -> LineModel {
     LineModel { cuts, late: true, half_open: true, ..model }
 }

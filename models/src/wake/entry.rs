@@ -98,7 +98,7 @@ pub enum Subscription {
 pub struct Entry {
     /// The requests, in the order of their arrival.
     pub waiters: [Option<Waiter>; 2],
-    /// The attempt under way or held, and one that was refused before.
+    /// The attempt that is under way or holds, and one that was refused before.
     pub tries: [Try; 2],
     /// This and the next three fields model those of `LockEntry`.
     pub subscription: Subscription,
@@ -120,7 +120,7 @@ impl Try {
         self.masters(|link| link.answer == answer).count_ones()
     }
 
-    /// Returns whether no later answer changes the verdict. Models `Tally::fresh` and `Tally::end`.
+    /// Returns whether no later answer can change the verdict. Models `Tally::fresh` and `Tally::end`.
     pub(super) fn is_decided(&self) -> bool {
         let (done, not) = (self.with(Answer::Done), self.with(Answer::Not));
         match self.stage {
@@ -196,7 +196,7 @@ impl Entry {
             return;
         }
         let Some(free) = free else {
-            // The model has room for two attempts: the request comes again once the earlier one is over.
+            // The model has room for two attempts: the request asks again once the earlier one is over.
             waiter.phase = Phase::Asleep { soon: true };
             return;
         };
@@ -212,7 +212,7 @@ impl Entry {
     pub(super) fn answered(&mut self, attempt: usize, at: usize, answer: Answer, ended: bool) {
         let one = &mut self.tries[attempt];
         let link = &mut one.links[at];
-        // The answer to an acquire that arrives after the verdict means nothing for the end.
+        // An answer to the acquire that arrives after the verdict does not matter for the end.
         let awaited = if ended { Stage::Ending } else { Stage::Asked };
         if one.stage == awaited && link.answer == Answer::Waiting {
             link.answer = answer;
@@ -244,7 +244,7 @@ impl Entry {
         let granted = done.count_ones() >= MAJORITY;
         let asked = one.stage == Stage::Asked;
         for link in &mut one.links {
-            // An answer that is still to come is that of a straggler.
+            // An answer that has not arrived yet will be a straggler.
             let left = asked && !granted && link.answer == Answer::Done;
             (link.answer, link.remains) = (Answer::Unasked, left);
         }
@@ -283,7 +283,7 @@ impl Entry {
             (false, true) => Phase::Waiting,
             (false, false) => Phase::Asleep { soon: missed || !subscribed },
         };
-        // It continues in the same poll.
+        // The request continues in the same poll.
         self.admit(0);
     }
 
@@ -293,7 +293,7 @@ impl Entry {
         self.waiters[1] = None;
     }
 
-    /// Models `LockEntry::leave_queue`: what the request has asked for is undone.
+    /// Models `LockEntry::leave_queue`: the request's acquire is undone.
     pub(super) fn drop_request(&mut self, at: usize) {
         let asks = self.waiters[at].is_some_and(|waiter| waiter.phase == Phase::Asking);
         if asks && let Some(one) = self.tries.iter_mut().find(|one| one.stage == Stage::Asked) {
@@ -386,7 +386,7 @@ impl Entry {
         let before = self.subscribed_at.count_ones();
         self.subscribed_at |= 1 << at;
         self.subscription = Subscription::On;
-        // Each majority has one of any two masters.
+        // Each majority includes one of any two masters.
         if design != Design::NoSecondLook && (before == 0 || before + 1 == MAJORITY) {
             self.freed();
         }
@@ -427,7 +427,7 @@ impl Entry {
         !echo
     }
 
-    /// Returns all that it knows of one master.
+    /// Returns all of its state about one master.
     pub(super) fn column(&self, at: usize) -> impl Ord + use<> {
         let is_in = |set: Masters| set & (1 << at) != 0;
         let links = self.tries.map(|one| one.links[at]);
@@ -465,7 +465,7 @@ impl Entry {
         self.waiters.iter().flatten().all(waits) && self.has_no_tries()
     }
 
-    /// Returns whether it has nothing, and asks for nothing.
+    /// Returns whether it has no attempt, no request and no subscription.
     pub(super) fn is_idle(&self) -> bool {
         self.has_no_tries() && self.waiters == [None; 2]
     }
@@ -474,8 +474,8 @@ impl Entry {
         self.tries.iter().all(|one| one.stage == Stage::None)
     }
 
-    /// Returns whether a request waits for what never comes. `lost` means that a message was lost, so that the poll
-    /// interval has to be enough.
+    /// Returns whether a request waits for something that never comes. `lost` means that a message was lost, so that
+    /// the poll interval has to be enough.
     pub(super) fn is_stuck(&self, lost: bool) -> bool {
         self.waiters[0].is_some_and(|head| !lost || head.phase != Phase::Asleep { soon: false })
     }

@@ -13,18 +13,18 @@
 //!
 //! # What is left out, and why that is sound
 //!
-//! - **Each command runs once and is answered**: the other model covers what a lost one leaves. So a request is
-//!   refused, but never fails.
+//! - **Each command runs once and is answered**: the model `hold` covers what a lost command leaves. So a request may
+//!   be refused, but never fails.
 //! - **Timers**: the short ones (a pause after a split vote, or before the subscription is confirmed) may end at any
 //!   time. The long ones (the poll interval, the end of the other's lease) end only if nothing else can happen, and
 //!   only if messages are lost: the property is that nobody needs them otherwise.
 //! - **Two attempts of a process are known at once**: one under way or held, and what an earlier one has left. A
 //!   request that would be the third waits for a short time.
-//! - **Messages are counted, not named**: the code does not know either which release a message is of.
-//! - **The second of a line has never been its first**, so it has not asked and does not sleep. What a new head must
-//!   do that had gone to sleep before is not shown here.
-//! - No children, no branches, no heads that are not polled, no nested levels: they stand in other lines, or are
-//!   passed over by time.
+//! - **Messages are counted, not named**: the code too does not know which release a message belongs to.
+//! - **The second of a line has never been its first**, so it has not asked and does not sleep. The model does not
+//!   show what a new head must do if it had gone to sleep before.
+//! - **Children, branches, heads that are not polled, and nested levels**: they stand in other lines, or are passed
+//!   over by time.
 //!
 //! Two requests have more states than a test can explore: the tests explore all executions of some steps, and
 //! `scripts/lab/models` as many as its time allows.
@@ -45,11 +45,11 @@ pub const ALL: u8 = (1 << MASTERS) - 1;
 pub enum Design {
     /// The design of the code.
     Sound,
-    /// A head that is subscribed does not look again.
+    /// A head does not ask again once it is subscribed.
     NoSecondLook,
     /// A message that arrives while the head asks is forgotten.
     MessageWhileAsking,
-    /// The message of this process's own release is taken for a foreign one's.
+    /// The message of this process's own release is taken for that of another process.
     EchoIsForeign,
     /// An echo is expected from a master where the release found nothing.
     EchoOfNothing,
@@ -83,7 +83,7 @@ impl WakeModel {
         WakeModel { design, requests: [2, 2], drops: 1, losses: 1, cuts: 1, young: false, subscribed }
     }
 
-    /// A model of whose message is whose.
+    /// A model for which release each message belongs to.
     #[must_use]
     pub fn echoes() -> WakeModel {
         WakeModel { drops: 0, losses: 0, cuts: 0, subscribed: [ALL; 2], ..WakeModel::everything() }
@@ -99,7 +99,7 @@ pub struct Master {
     pub channels: [Channel; 2],
 }
 
-/// What a master knows of a process's subscription, and what is on its way back.
+/// A process's subscription as a master knows it, and what is on its way back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Channel {
     /// Whether `SUBSCRIBE` is on its way.
@@ -108,7 +108,7 @@ pub struct Channel {
     pub on: bool,
     /// Whether the confirmation is on its way.
     pub confirms: bool,
-    /// Messages on their way: of the process's own releases, and of others'.
+    /// Messages on their way: those of the process's own releases, and those of others.
     pub messages: [u8; 2],
 }
 
@@ -146,7 +146,7 @@ pub enum Step {
     Conclude(usize, usize),
     /// The guard is released.
     Release(usize),
-    /// The background ends what a refused attempt has left.
+    /// The background task ends what a refused attempt has left.
     Sweep(usize, usize),
     /// `SUBSCRIBE` reaches the master.
     Subscribe(usize, usize),
@@ -245,8 +245,8 @@ impl State {
         self.masters.iter().all(|master| still(&master.channels[process])) && self.entries[process].is_quiet()
     }
 
-    /// Returns whether the lock is free, a request of this process does not know it, and nobody is going to release
-    /// it again.
+    /// Returns whether the lock is free, a request of this process does not know that, and no process is going to
+    /// release it again.
     fn is_forgotten(&self, process: usize, lost: bool) -> bool {
         let other = 1 - process;
         self.masters.iter().all(|master| master.field.is_none())
@@ -423,8 +423,8 @@ impl Model for WakeModel {
             Property::always("no echo is expected that never comes", |model: &WakeModel, state: &State| {
                 state.losses < model.losses || (0..2).all(|process| !state.expects_in_vain(process))
             }),
-            // An echo that arrives before its subscription is known, or one of a dropped request, is taken for news.
-            // That only costs a look.
+            // An echo that arrives before its subscription is known, or one of a dropped request, is taken for
+            // another's release. That only costs a look.
             Property::always("an echo is no news", |model: &WakeModel, state: &State| {
                 model.subscribed != [ALL; 2] || model.drops > 0 || !state.asked_for_echo
             }),

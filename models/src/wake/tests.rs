@@ -15,8 +15,8 @@ fn a_waiter_that_does_not_look_again_behind_its_subscription_sleeps_beside_a_fre
     finds(&small(Design::NoSecondLook), LOST, 26);
 }
 
-/// The process is subscribed at one master, which is not the young one, so it misses nothing that others would report
-/// too.
+/// The process is subscribed at one master, which is not the young one, so it misses no message that other masters
+/// would send too.
 #[test]
 fn a_message_that_is_forgotten_while_the_head_asks_leaves_it_asleep() {
     let model = small(Design::MessageWhileAsking);
