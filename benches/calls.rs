@@ -1,6 +1,6 @@
 //! Single calls beside their floor, by criterion: `scripts/redis cargo bench -p benches --bench calls`.
 //!
-//! For a look at a change of one's own. Its cases run one after the other; `scripts/lab/bench` interleaves them.
+//! It is for a quick look at a change of your own. Its cases run one after the other; `scripts/lab/bench` interleaves them.
 
 #[path = "shared/floor.rs"]
 mod floor;

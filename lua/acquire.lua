@@ -26,7 +26,7 @@ if ttl == -2 and ARGV[#ARGV] == 'again' and redis.pcall('PTTL', KEYS[2]) ~= -2 t
   local sharded, term, _, wakes = string.match(ARGV[#ARGV - 1], '^(S?)(%d+) (%d+) (.*)$')
   local served = serve(sharded .. 'PUBLISH', wakes, term, ARGV[3], ARGV[1])
   if not served then
-    -- It is granted, wherever it stood after those that are gone.
+    -- All entries before it were gone. The lock is free, so this field gets it and leaves the line.
     redis.pcall('ZREM', KEYS[2], wakes .. ARGV[1])
   elseif served ~= ARGV[1] then
     ttl = redis.call('PTTL', KEYS[1])
@@ -42,7 +42,7 @@ if ttl == -2 then
   end
   local expires = redis.pcall('PEXPIRE', KEYS[1], ARGV[3])
   if expires ~= 1 then
-    -- A user without the right to PEXPIRE must not leave a hash without a TTL: busy for ever.
+    -- A user without the right to PEXPIRE must not leave a hash without a TTL: the lock would be busy for ever.
     redis.call('HDEL', KEYS[1], ARGV[1])
     return redis.error_reply(expires.err .. ' script: user_script')
   end
@@ -50,17 +50,18 @@ if ttl == -2 then
 end
 
 local count = redis.pcall('HGET', KEYS[1], ARGV[1])
--- 1. A hold is gone, and a late acquire of its field enters the line. 2. The lock is handed to that field. A re-entry must not find its hold.
+-- 1. A hold is gone, and a late acquire of its field enters the line. 2. The lock is handed to that field. 3. A re-entry of the hold must
+--    not find it.
 if count == '0' and ARGV[2] ~= '1' then
   return -2
 end
 if type(count) == 'string' then
-  -- A count that is no number, which another program wrote, counts as lower than any number.
+  -- A count that another program wrote, and that is not a number, counts as lower than any number.
   local held = tonumber(count) or 0
   if not (held >= tonumber(ARGV[2])) then
     local counted = redis.pcall('HINCRBY', KEYS[1], ARGV[1], tonumber(ARGV[2]) - held)
     if type(counted) == 'table' then
-      -- It is no whole number.
+      -- The count is not a whole number.
       counted = redis.pcall('HSET', KEYS[1], ARGV[1], ARGV[2])
     end
     if type(counted) == 'table' then
@@ -83,7 +84,7 @@ if ARGV[2] ~= '1' then
 end
 if count or ttl < 0 then
   local kind = redis.call('TYPE', KEYS[1])
-  -- `SET NX PX` makes another program's lock: both halves of a fleet that is being migrated exclude each other.
+  -- A string with a TTL is another program's lock, made by `SET NX PX`. So both halves of a fleet that is being migrated exclude each other.
   if kind.ok == 'string' and ttl >= 0 then
     return ttl
   end

@@ -15,16 +15,17 @@ if KEYS[2] then
   local last, now = redis.pcall('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES'), redis.pcall('TIME')
   local entered = last.err and last or now
   if not entered.err then
-    -- The lowest 20 bits count the entries; above them is the time in s, for people who look at the line. The order is not by the
-    -- time, which may be set back: later entries would pass. A whole number: an entry that gave way has a half added to its score (hold.lua).
+    -- The lowest 20 bits count the entries; above them is the time in s, for people who look at the line. The order is not by the time,
+    -- which may be set back: later entries would pass earlier ones. The last score is rounded down, since an entry that gave way has a half
+    -- added to its score (hold.lua).
     local score = math.floor(tonumber(last[2]) or 0) + 1
     score = math.max(score, now[1] * 2 ^ 20 + score % 2 ^ 20)
-    -- A full server refuses it: the reply is then the one without a line.
+    -- A full server refuses this write: the reply is then the one without a line.
     entered = redis.pcall('ZADD', KEYS[2], 'NX', string.format('%.0f', score), member)
   end
   if type(entered) == 'number' then
     local left = redis.pcall('PTTL', KEYS[2])
-    -- Only ever longer: others may ask less often.
+    -- The TTL is only ever made longer: others may ask less often.
     if type(left) == 'number' and (left >= tonumber(stays) or redis.pcall('PEXPIRE', KEYS[2], stays) == 1) then
       return {ttl, fields[1], fields[2], tonumber(redis.pcall('ZCARD', KEYS[2])) or 1}
     end

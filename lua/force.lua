@@ -15,7 +15,8 @@ local publish = sharded and 'SPUBLISH' or 'PUBLISH'
 if KEYS[2] then
   local _, term, _, wakes = string.match(ARGV[#ARGV], '^(S?)(%d+) (%d+) (.*)$')
   for at = 1, #fields, 2 do
-    -- A hint for the holder that has lost it, which then asks whether it still has it. Its process is maybe not subscribed to the release channel.
+    -- A hint for the holder that has lost the lock: it then asks whether it still has it. Its process may not be subscribed to the release
+    -- channel.
     local session, number = string.match(fields[at], '^(.*):(%d+)$')
     if session then
       redis.pcall(publish, wakes .. session, number .. ' - ' .. KEYS[1])

@@ -32,21 +32,21 @@ if ARGV[2] == '0' then
     local left = redis.pcall('ZREM', line, wakes .. ARGV[1])
     local ttl = redis.pcall('PTTL', KEYS[1])
     if ttl == -2 then
-      -- The key is gone by this command or before: it may have expired. A field that another program put beside ours keeps the key.
+      -- The key is gone, by this command or before it, when it expired. A field that another program put beside ours keeps the key.
       local count, time = 0
       if ended == 1 then
         count, time = others(wakes)
       end
       local first = count > 0 and redis.pcall('ZRANGE', line, 0, 0, 'WITHSCORES')
       if first and first[2] then
-        -- They have their turns among the processes in the line: otherwise the lock would never be free for them. `every` is a power of two,
-        -- so that each multiple of the largest one gives way, however the two counts change from one release to the next. Of a score only
-        -- its 20 lowest bits count the entries, which is enough for that.
+        -- Clients that do not know the line have their turns among the processes in it: otherwise the lock would never be free for them.
+        -- `every` is a power of two, so that each multiple of the largest one gives way, however the two counts change from one release to
+        -- the next. Of a score only its 20 lowest bits count the entries, which is enough for that.
         local length, every = tonumber(redis.pcall('ZCARD', line)) or 0, 1
         while every * count < length do
           every = 2 * every
         end
-        -- The first gives way once: afterwards its score is no multiple of anything.
+        -- The first gives way once: afterwards its score is not a whole number, so it is a multiple of no power of two.
         if first[2] % every == 0 and type(redis.pcall('ZADD', line, first[2] + 0.5, first[1])) == 'number' then
           local sent = redis.pcall(publish, ARGV[3], '00')
           pause = type(sent) == 'number' and sent > 0 and time
@@ -100,8 +100,8 @@ if count == '0' then
   count = nil
 end
 
--- Adds the difference between the count that must stand and the one that is there, so a repeat adds nothing. A count that is no whole
--- number, which another program wrote, is replaced. Returns the error, if any.
+-- Adds the difference between the count that must stand and the one that is there, so a repeat adds nothing. A count that another program
+-- wrote, and that is not a whole number, is replaced. Returns the error, if any.
 local function count_to_stand()
   local difference = tonumber(ARGV[2]) - (tonumber(count) or 0)
   local counted = redis.pcall('HINCRBY', KEYS[1], ARGV[1], difference)

@@ -92,12 +92,12 @@ local function serve(publish, wakes, term, wait, me, shared, mute)
   end
 
   if served and polls(served) then
-    -- Its release reaches nobody: the next one begins to ask by itself.
+    -- The new holder's release will reach nobody, so the next one begins to ask by itself.
     wait = 0
   elseif served and served ~= me then
     wait = term
   end
-  -- Otherwise the next one would sleep for as long as an earlier holder had the lock, whatever happens to this one.
+  -- Otherwise the next one would sleep until the end of an earlier holder's lease, whatever happens to this one.
   if served or shared or not term then
     tell(0, wait)
   end

@@ -1,4 +1,4 @@
-//! Clients that compete for one lock over several masters: each may get a part of them, and none a majority.
+//! Clients that compete for one lock over several masters: each may get some of the masters, and none a majority.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ pub(crate) async fn contest(masters: &Masters, clients: u64, rounds: u64) -> Res
     }
     let mut locks = Vec::new();
     for _ in 0..clients {
-        // With connections of its own each, as in processes of their own.
+        // Each client has connections of its own, like a process of its own.
         let client = masters.locks().connect().await?;
         client.mutex("bench:contest:first").run(async |_| {}).await?;
         locks.push(client);
@@ -36,7 +36,7 @@ pub(crate) async fn contest(masters: &Masters, clients: u64, rounds: u64) -> Res
                 let guard = lock.lock().await?;
                 waits.push(asked.elapsed());
                 guard.release().await?;
-                // The others' turn.
+                // Now it is the others' turn.
                 tokio::task::yield_now().await;
             }
             Ok::<_, nestlock::Error>(waits)

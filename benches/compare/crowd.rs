@@ -1,4 +1,4 @@
-//! Many tasks that wait for one lock: what a hand-off costs must not depend on how many they are.
+//! Many tasks that wait for one lock: the cost of a hand-off must not depend on their number.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use crate::results::Crowd;
 use crate::server::Result;
 use crate::stats::Stats;
 
-/// By then the heads have asked, are subscribed, and sleep.
+/// After this time the heads have asked, are subscribed, and sleep.
 const ASLEEP: Duration = Duration::from_millis(50);
 
-/// The masters of all the locks.
+/// Returns the only master of these locks.
 pub(crate) async fn one_server() -> Result<Vec<Stats>> {
     Ok(vec![Stats::connect().await?])
 }
 
-/// Lets that many tasks wait in these, one after the other to each, and counts until all of them have had the lock.
+/// Starts that many waiting tasks, divided evenly among these `Locks`, and counts commands until all of them have had the lock.
 pub(crate) async fn crowd(of: &[&Locks], waiters: u64, masters: &mut [Stats]) -> Result<Crowd> {
     let name = format!("bench:crowd:{}:{waiters}", of.len());
     let guard = of[0].mutex(&name).lock().await?;

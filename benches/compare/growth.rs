@@ -1,4 +1,4 @@
-//! How the cost of one lock grows with what stands beside it: the same work beside ten times as much, and so on.
+//! How the cost of one lock grows with the number of other locks, names, waiters, masters or clients.
 
 use std::time::{Duration, Instant};
 
@@ -13,12 +13,12 @@ use crate::results::{Growth, Point};
 use crate::server::{Result, patience, url};
 use crate::stats::Stats;
 
-/// Nothing is renewed while it is measured.
+/// A lease so long that nothing is renewed during the measurement.
 const LEASE: Duration = Duration::from_secs(600);
 const RELEASING: usize = 64;
 const NAME: &str = "bench:growth";
 
-/// How far it is measured.
+/// The largest numbers that are measured.
 pub(crate) struct Reach {
     pub(crate) most: usize,
     pub(crate) waiters: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Reach {
     pub(crate) pairs: u64,
 }
 
-/// 1, 10, 100, and so on.
+/// Returns 1, 10, 100, and so on.
 fn decades(most: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(1), |count| Some(count * 10)).take_while(move |count| *count <= most)
 }
@@ -43,7 +43,7 @@ async fn connect() -> Result<Locks> {
     Ok(builder.unavailable_after(Duration::from_secs(60)).connect().await?)
 }
 
-/// A hand-off among tasks of one process.
+/// Measures a hand-off among tasks of one process.
 async fn waiters(reach: &Reach) -> Result<Growth> {
     let locks = connect().await?;
     let mut points = Vec::new();
@@ -55,7 +55,7 @@ async fn waiters(reach: &Reach) -> Result<Growth> {
     Ok(Growth { what: "waiters of one process: a hand-off".to_owned(), points })
 }
 
-/// A hand-off among that many clients with ten tasks each, all with connections of their own.
+/// Measures a hand-off among that many clients with ten tasks each, all with connections of their own.
 async fn clients(reach: &Reach) -> Result<Growth> {
     let mut all = Vec::new();
     let mut points = Vec::new();
@@ -71,7 +71,7 @@ async fn clients(reach: &Reach) -> Result<Growth> {
     Ok(Growth { what: "`Locks` of ten tasks: a hand-off".to_owned(), points })
 }
 
-/// A free lock, beside that many that are held.
+/// Measures a free lock while that many others are held.
 async fn holds(reach: &Reach) -> Result<Growth> {
     let locks = connect().await?;
     let (mut held, mut points) = (Vec::new(), Vec::new());
@@ -84,13 +84,13 @@ async fn holds(reach: &Reach) -> Result<Growth> {
     Ok(Growth { what: "locks held: a lock and its release beside them".to_owned(), points })
 }
 
-/// A free lock, each time another one of that many names.
+/// Measures a free lock with another name each time, out of that many names.
 async fn names(reach: &Reach) -> Result<Growth> {
     let locks = connect().await?;
     let mut points = Vec::new();
     for count in decades(reach.most) {
         give_back(take(&locks, NAME, 0..count as u64).await?).await?;
-        // Far apart from each other, so that none is met again while it is near at hand.
+        // Consecutive names are far apart, so that none comes again while it is still in a cache.
         let name = |at: u64| format!("{NAME}:{}", (at as usize * 7_919) % count);
         points.push(pairs(&locks, reach.pairs, count, name).await?);
     }
@@ -98,13 +98,13 @@ async fn names(reach: &Reach) -> Result<Growth> {
     Ok(Growth { what: "names in use: a lock and its release".to_owned(), points })
 }
 
-/// A free lock over that many masters; `None`: there are none.
+/// Measures a free lock over up to that many masters. Returns `None` if there are none.
 async fn masters(reach: &Reach) -> Result<Option<Growth>> {
     let mut points = Vec::new();
     for count in 1..=reach.clients {
         let Some(masters) = Masters::first(count) else { break };
         let locks = masters.locks().connect().await?;
-        // Those that were just started have no vote yet.
+        // Masters that were just started have no vote yet.
         locks.mutex("bench:growth:first").run(async |_| {}).await?;
         let mut stats = Vec::new();
         for url in &masters.urls {
@@ -121,7 +121,7 @@ async fn pairs(locks: &Locks, samples: u64, count: usize, name: impl Fn(u64) -> 
     pairs_of(locks, &mut crowd::one_server().await?, samples, count, name).await
 }
 
-/// The median of that many pairs.
+/// Returns the median of that many pairs.
 async fn pairs_of(
     locks: &Locks,
     servers: &mut [Stats],

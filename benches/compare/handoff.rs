@@ -1,4 +1,4 @@
-//! A release is sent, and a waiter in another `Locks` holds.
+//! The time from a release until a waiter in another `Locks` holds the lock.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::floor::{Floor, Key};
 use crate::rounds::Ways;
 use crate::server::{Result, client_of, url};
 
-/// By then a waiter has asked, got "busy", and sleeps.
+/// After this time a waiter has asked, got "busy", and sleeps.
 const ASLEEP: Duration = Duration::from_millis(4);
 
 pub(crate) struct Handoffs {
@@ -25,7 +25,7 @@ pub(crate) struct Handoffs {
 }
 
 impl Handoffs {
-    /// Each `Locks` has connections of its own, as in processes of their own.
+    /// Each `Locks` has connections of its own, like a process of its own.
     pub(crate) async fn new(ours: &Locks, others: &Locks) -> Result<Handoffs> {
         let key = Key::new("bench:raw-handoff");
         let mut messages = client_of(&url())?.get_async_pubsub().await?;
@@ -40,7 +40,7 @@ impl Handoffs {
         })
     }
 
-    /// A message published here, and one round trip by its receiver.
+    /// Publishes a message, whose receiver makes one round trip.
     async fn raw(&mut self) -> Result<Duration> {
         let mut messages = self.messages.take().ok_or("an earlier hand-off failed")?;
         let (mut there, key) = (self.there.clone(), self.key.clone());
@@ -54,7 +54,7 @@ impl Handoffs {
         let () = self.here.connection.publish(&self.key.channel, 0).await?;
         let (held, messages) = waiter.await??;
         self.messages = Some(messages);
-        // Reported elsewhere: the next waiter must not be notified.
+        // Published on another channel: the next waiter must not be notified.
         let quiet = Key { channel: "bench:nobody".to_owned(), ..self.key.clone() };
         self.there.release(&quiet, 0).await?;
         Ok(held - sent)

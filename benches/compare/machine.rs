@@ -1,4 +1,4 @@
-//! On what the figures were taken.
+//! The machine on which the figures were taken.
 
 use std::fs;
 use std::process::Command;
@@ -29,7 +29,7 @@ pub(crate) async fn machine() -> Result<Machine> {
     Ok(Machine { facts: known.collect() })
 }
 
-/// How many processes wanted to run in the last minute: the machine may have had other things to do.
+/// Returns how many processes were ready to run in the last minute: the machine may have had other work.
 pub(crate) fn load() -> Option<String> {
     fs::read_to_string("/proc/loadavg").ok()?.split(' ').next().map(str::to_owned)
 }
@@ -47,7 +47,7 @@ fn output_of(program: &str, arguments: &[&str]) -> Option<String> {
     Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())
 }
 
-/// The version that was built.
+/// Returns the version of a package that was built.
 fn locked(package: &str) -> Option<String> {
     let lock = fs::read_to_string("Cargo.lock").ok()?;
     let entry =

@@ -1,4 +1,4 @@
-//! What is promised of speed, each beside a floor that is measured in the same run, in interleaved rounds.
+//! Measures the speed that is promised, each figure beside a floor in the same run, in interleaved rounds.
 //!
 //! `scripts/lab/bench` runs it on a server of its own.
 
@@ -53,22 +53,22 @@ use crate::throughput::Load;
 /// Compares locks with the raw commands beneath them, on the server in REDIS_URL.
 #[derive(Parser)]
 struct Options {
-    /// Few rounds: shows that everything works, and roughly what it costs.
+    /// Runs few rounds, to show that everything works, and roughly what it costs.
     #[arg(long)]
     quick: bool,
-    /// Where the figures go.
+    /// The file that the figures are written to.
     #[arg(long, default_value = "target/bench/results.json")]
     results: PathBuf,
-    /// Only what has this in its name: pair, throughput, handoff, many, crowd, growth, quorum.
+    /// Measures only what has this text in its name: pair, throughput, handoff, many, crowd, growth, quorum.
     #[arg(long, default_value = "")]
     only: String,
-    /// Measures nothing: writes the report and its plots into this folder, from the figures.
+    /// Measures nothing, and writes the report and its plots into this folder, from the figures.
     #[arg(long)]
     report: Option<PathBuf>,
-    /// Measures other libraries beside this one instead: how each of their drivers is started, this crate's and the floor's too.
+    /// Compares with other libraries instead. Each value is the command that starts a driver; those of this crate and of the floor are needed too.
     #[arg(long)]
     peer: Vec<String>,
-    /// With `--report`: the page on other libraries.
+    /// With `--report`: writes the page on other libraries.
     #[arg(long)]
     peers: bool,
     /// Counts instructions too, if there is valgrind.
@@ -88,9 +88,9 @@ struct Effort {
     handoffs: u64,
     load: Load,
     leases: u32,
-    /// Rounds and pairs in each, with masters frozen and not: longer than the node timeout.
+    /// The rounds with masters frozen and not, and the pairs in each: so many that they take longer than the node timeout.
     freezes: (u64, u64),
-    /// Grants to each of those who compete.
+    /// The grants to each client that competes.
     contests: u64,
     growth: Reach,
 }
@@ -116,7 +116,7 @@ const QUICK: Effort = Effort {
     growth: Reach { most: 100, waiters: 100, clients: 3, pairs: 50 },
 };
 
-/// On one thread: the client has one core, as the server has.
+/// Runs on one thread: the client has one core, as the server has.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let options = Options::parse();
@@ -197,7 +197,7 @@ async fn measure(options: &Options, effort: &Effort) -> Result<()> {
     Ok(())
 }
 
-/// Where there are some.
+/// Measures several masters, if there are any.
 async fn several_masters(file: &Path, effort: &Effort) -> Result<()> {
     let (mut crowds, mut contests) = (Vec::new(), Vec::new());
     for count in [3, 5] {
@@ -227,7 +227,7 @@ async fn several_masters(file: &Path, effort: &Effort) -> Result<()> {
     put(file, "quorum-crowd", &crowds)
 }
 
-/// As the machine is, and where no core halts.
+/// Measures with frozen masters, first with the machine as it is, then with cores that do not halt.
 async fn freezes(file: &Path, effort: &Effort, count: usize) -> Result<()> {
     eprintln!("{count} masters, of which a minority is frozen");
     let (rounds, samples) = effort.freezes;

@@ -14,7 +14,7 @@ use crate::stats::Stats;
 const LEASE: Duration = Duration::from_secs(3);
 const ASKING: usize = 64;
 
-/// Between two looks at a part of the holds.
+/// The pause between two looks at a part of the holds.
 const LOOK: Duration = Duration::from_millis(50);
 const PARTS: usize = 20;
 
@@ -42,7 +42,7 @@ pub(crate) async fn many(holds: u64, leases: u32) -> Result<Many> {
     let renewals = stats.commands().await?.values().sum();
     let lost = guards.iter().filter(|guard| guard.is_lost()).count() as u64;
     for guard in guards {
-        // A lost one was reported above.
+        // A lost hold was reported above.
         let _ = guard.release().await;
     }
     Ok(Many {
@@ -57,7 +57,7 @@ pub(crate) async fn many(holds: u64, leases: u32) -> Result<Many> {
     })
 }
 
-/// Locks by this name and these numbers, many at once.
+/// Takes locks with this name and these numbers, many at once.
 pub(crate) async fn take(locks: &Locks, name: &'static str, which: Range<u64>) -> Result<Vec<Guard>> {
     let mut tasks = JoinSet::new();
     for first in 0..ASKING {
@@ -77,7 +77,7 @@ pub(crate) async fn take(locks: &Locks, name: &'static str, which: Range<u64>) -
     Ok(guards)
 }
 
-/// The memory of this process, if the system reports it.
+/// Returns the memory of this process, if the system reports it.
 fn resident() -> Option<i64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -7,18 +7,18 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::server::Result;
 
-/// Those in `REDIS_URLS`, with their process numbers from `REDIS_PIDS`: `scripts/lab/bench` starts five.
+/// The masters in `REDIS_URLS`, with their process ids from `REDIS_PIDS`: `scripts/lab/bench` starts seven.
 pub(crate) struct Masters {
     pub(crate) urls: Vec<String>,
     pids: Vec<Pid>,
     frozen: bool,
 }
 
-/// How long masters that were just started have no vote; waited for once.
+/// How long masters that were just started have no vote. The benchmark waits for that once.
 const LEASE: Duration = Duration::from_secs(5);
 
 impl Masters {
-    /// The first ones. `None`: there are fewer.
+    /// Returns the first `count` masters, or `None` if there are fewer.
     pub(crate) fn first(count: usize) -> Option<Masters> {
         let list = |name| std::env::var(name).unwrap_or_default();
         let urls: Vec<String> =
@@ -37,13 +37,13 @@ impl Masters {
         self.urls.len() / 2 + 1
     }
 
-    /// Locks over them, as they are by default but for the lease: that masters have no vote at first is checked each time.
+    /// Returns locks over them, with default options except for the lease and a longer timeout. Each of these locks checks that the masters have a vote.
     pub(crate) fn locks(&self) -> Builder {
         let builder = Locks::quorum(&self.urls);
         builder.lease(LEASE).unavailable_after(Duration::from_secs(60))
     }
 
-    /// Stops as many of the last ones as the others can do without, or lets them go on.
+    /// Stops the last masters, as many as a minority has, or continues them.
     pub(crate) fn freeze(&mut self, on: bool) -> Result<()> {
         if on != self.frozen {
             self.frozen = on;
@@ -57,7 +57,7 @@ impl Masters {
 
 impl Drop for Masters {
     fn drop(&mut self) {
-        // Otherwise the process that started them would wait for their end for ever.
+        // Otherwise the process that started them would wait for ever until they end.
         let _ = self.freeze(false);
     }
 }

@@ -1,4 +1,4 @@
-//! The report: a page for users, one on the targets, and the plots, written from the results file alone. Their text is in `report.md` and
+//! The report: a page for users, a page on the targets, and the plots, written from the results file alone. The text is in `report.md` and
 //! `targets.md`.
 
 use std::fs;
@@ -28,7 +28,7 @@ pub(crate) fn write(results: &Path, folder: &Path) -> Result<()> {
     Ok(fs::write(lab.join("targets.md"), targets)?)
 }
 
-/// All that `report.md` and `targets.md` name.
+/// Returns all figures that `report.md` and `targets.md` name.
 fn figures(results: &Path) -> Result<Figures> {
     let mut figures = Figures::new();
     let mut put = |name: &str, figure: String| figures.insert(name.to_owned(), figure);
@@ -37,7 +37,7 @@ fn figures(results: &Path) -> Result<Figures> {
     if rows(results).iter().any(|row| row.client && row.met == Some(false)) {
         put("missed", String::new());
     }
-    // Of the last comparison with other libraries on this machine, if there is one.
+    // These figures are from the last comparison with other libraries on this machine, if there is one.
     if let Ok(peers) = get::<Peers>(&results.with_file_name("peers.json"), "peers") {
         put(
             "targets",
@@ -86,12 +86,12 @@ fn figures(results: &Path) -> Result<Figures> {
     Ok(figures)
 }
 
-/// A line for each.
+/// Returns a table with a line for each item.
 fn table<T>(of: &[T], line: impl Fn(&T) -> String) -> String {
     of.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// What a call costs, and beside what.
+/// Returns lines with the cost of a call and what it is compared with.
 fn in_short(results: &Path, counts: &Counts) -> Result<String> {
     let mut lines = Vec::new();
     let mut time = |what: &str, section: &str, case: usize, floor: &str| {
@@ -219,7 +219,7 @@ fn crowd(of: &Crowd) -> String {
     format!("| {} | {} | {each:.2} | {sent} | {micros:.0} |", of.waiters, of.processes)
 }
 
-/// A line for each number.
+/// Returns a line for each number.
 fn growth(of: &Growth) -> String {
     table(&of.points, |point| {
         format!("| {} | {} | {:.0} | {:.2} |", of.what, point.count, point.micros, point.commands)
@@ -272,7 +272,7 @@ fn plots(results: &Path, folder: &Path) -> Result<()> {
     plot::counts(&folder.join("bench-waiters.svg"), &labels, &lines)
 }
 
-/// The longest waits of processes that contend. They are measured apart, so their table is in the text of the page.
+/// Plots the longest waits of processes that contend. They are measured separately, so their table is in the text of the page.
 fn contest_plot(folder: &Path) -> Result<()> {
     let row = |line: &str| -> Option<(bool, (f64, f64))> {
         let (contest, rest) = line.strip_prefix("| ")?.split_once(" × 1, 1 ms, none | ")?;
@@ -290,7 +290,7 @@ fn contest_plot(folder: &Path) -> Result<()> {
     plot::powers(&folder.join("bench-contest.svg"), &labels, &lines, 2.0)
 }
 
-/// One plot of what is counted in powers of ten, and one of few masters and processes.
+/// Makes one plot of the numbers that grow by powers of ten, and one of few masters and processes.
 fn growth_plots(folder: &Path, all: &[Growth]) -> Result<()> {
     let line = |of: &Growth| {
         let points = of.points.iter().map(|point| (point.count as f64, point.micros)).collect();

@@ -14,7 +14,7 @@ const COLOURS: [RGBColor; 4] =
 const SIZE: (u32, u32) = (760, 360);
 /// The height of a bar's row.
 const ROW: u32 = 24;
-/// How much of the smallest median is still shown on a logarithmic scale.
+/// The part of the smallest median that is still shown on a logarithmic scale.
 const SHOWN: f64 = 0.5;
 
 /// A line with its name.
@@ -30,13 +30,13 @@ pub(crate) struct Labels<'a> {
     pub(crate) up: &'a str,
 }
 
-/// A figure with its ends.
+/// A figure with its lowest and highest value.
 pub(crate) struct Bar {
     pub(crate) name: String,
     pub(crate) low: f64,
     pub(crate) median: f64,
     pub(crate) high: f64,
-    /// Drawn in grey.
+    /// Whether it is drawn in grey.
     pub(crate) aside: bool,
 }
 
@@ -46,23 +46,23 @@ pub(crate) struct Group {
     pub(crate) bars: Vec<Bar>,
 }
 
-/// Counts over powers of ten.
+/// Plots counts over powers of ten.
 pub(crate) fn counts(file: &Path, labels: &Labels, lines: &[Line]) -> Result<()> {
     let (across, up) = (ends(lines, |point| point.0), ends(lines, |point| point.1));
     let across = (across.0 * 0.8..across.1 * 1.25).log_scale();
     draw(file, (across, 0.0..up.1 * 1.1), labels, lines)
 }
 
-/// Times over powers of `base`, both on logarithmic scales.
+/// Plots times over powers of `base`, both on logarithmic scales.
 pub(crate) fn powers(file: &Path, labels: &Labels, lines: &[Line], base: f64) -> Result<()> {
     let (across, up) = (ends(lines, |point| point.0), ends(lines, |point| point.1));
-    // Whole decades: their ends are what gets a label.
+    // Whole decades, because their ends get the labels.
     let up = 10_f64.powf(up.0.log10().floor())..10_f64.powf(up.1.log10().ceil());
     let across = (across.0 * 0.8..across.1 * 1.25).log_scale().base(base);
     draw(file, (across, up.log_scale()), labels, lines)
 }
 
-/// Times over numbers.
+/// Plots times over numbers.
 pub(crate) fn numbers(file: &Path, labels: &Labels, lines: &[Line]) -> Result<()> {
     let (across, up) = (ends(lines, |point| point.0), ends(lines, |point| point.1));
     draw(file, (across.0 - 0.2..across.1 + 0.2, 0.0..up.1 * 1.1), labels, lines)
@@ -110,16 +110,16 @@ where
     Ok(root.present()?)
 }
 
-/// Figures beside 1, which is the floor: a dot for the median, and a line from the lowest to the highest round.
+/// Plots figures beside 1, which is the floor: a dot for the median, and a line from the lowest to the highest round.
 pub(crate) fn ratios(file: &Path, title: &str, across: &str, groups: &[Group]) -> Result<()> {
     let longest = bars(groups).map(|bar| bar.high).fold(1.0, f64::max) * 1.05;
     let scale = Scale { range: 0.0..longest, floor: 1.0, scaled: |ratio| ratio, label: short };
     draw_bars(file, title, across, groups, &scale)
 }
 
-/// The same on a logarithmic scale, whose labels are powers of two.
+/// Plots figures beside the floor on a logarithmic scale, whose labels are powers of two.
 pub(crate) fn factors(file: &Path, title: &str, across: &str, groups: &[Group]) -> Result<()> {
-    // One round in which next to nothing was done would leave no room for all others.
+    // A single round in which almost nothing was done would leave no room for all others.
     let least = bars(groups).map(|bar| bar.median).fold(1.0, f64::min) * SHOWN;
     let low = bars(groups).map(|bar| bar.low).fold(1.0, f64::min).max(least).log2();
     let high = bars(groups).map(|bar| bar.high).fold(1.0, f64::max).log2();
@@ -132,7 +132,7 @@ pub(crate) fn factors(file: &Path, title: &str, across: &str, groups: &[Group]) 
     draw_bars(file, title, across, groups, &scale)
 }
 
-/// Times: a dot for the median, and a line up to the 99th percentile. The first one is the floor.
+/// Plots times: a dot for the median, and a line up to the 99th percentile. The first one is the floor.
 pub(crate) fn times(file: &Path, title: &str, across: &str, bars: Vec<Bar>) -> Result<()> {
     let longest = bars.iter().map(|bar| bar.high).fold(0.0, f64::max) * 1.05;
     let floor = bars.first().map_or(0.0, |bar| bar.median);
@@ -144,10 +144,10 @@ fn bars(groups: &[Group]) -> impl Iterator<Item = &Bar> {
     groups.iter().flat_map(|group| &group.bars)
 }
 
-/// Where a figure is drawn, and how a place is called.
+/// How figures become places on the axis, and how places are labelled.
 struct Scale {
     range: std::ops::Range<f64>,
-    /// Where the floor is: a line down the plot.
+    /// Where the floor is drawn, as a line down the plot.
     floor: f64,
     scaled: fn(f64) -> f64,
     label: fn(f64) -> String,
@@ -202,7 +202,7 @@ fn draw_bars(file: &Path, title: &str, across: &str, groups: &[Group], scale: &S
         let line = [(place(bar.low), row), (place(bar.high), row)];
         chart.draw_series([PathElement::new(line, colour.stroke_width(3))])?;
         if (scale.scaled)(bar.low) < scale.range.start {
-            // It goes on to the left.
+            // The line continues to the left of the plot.
             let (x, y) = chart.backend_coord(&(scale.range.start, row));
             let tip = [(x, y - top), (x + 9, y - top - 5), (x + 9, y - top + 5)];
             below.draw(&Polygon::new(tip, colour.filled()))?;

@@ -1,7 +1,7 @@
-//! What the client executes for one lock and release, counted by valgrind: the same on a busy machine as on a quiet one.
+//! The instructions that the client executes for one lock and release, counted by valgrind: the same on a busy machine as on a quiet one.
 //!
-//! Not by gungraun (before: iai-callgrind): it reports the total of a benchmark and the inclusive cost of functions, and the page shows
-//! whose code is executed. That needs the exclusive cost of each function, which `callgrind_annotate` prints.
+//! gungraun (formerly iai-callgrind) is not used: it reports the total of a benchmark and the inclusive cost of functions, but the page
+//! shows whose code is executed. That needs the exclusive cost of each function, which `callgrind_annotate` prints.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ use crate::results::Instructions;
 use crate::rounds::Ways;
 use crate::server::{Result, patient};
 
-/// Whose code a function is, by what its name has in it; the first that fits.
+/// The groups of code, each with texts in the names of its functions; a function belongs to the first group that fits.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("the lock", &["nestlock::"]),
     ("the `redis` crate", &["redis::", "combine::", "tokio_util::", "itoa::"]),
@@ -20,11 +20,11 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("copies, hashes and the rest", &[""]),
 ];
 
-/// What is executed once, for the start and the end, is in both runs.
+/// The numbers of pairs in two runs. Code that is executed once, for the start and the end, is in both.
 const FEW: u64 = 200;
 const MANY: u64 = 1_200;
 
-/// In a process that runs under valgrind: that many pairs in one way.
+/// Runs that many pairs in one way, in a process that runs under valgrind.
 pub(crate) async fn run(way: usize, pairs: u64) -> Result<()> {
     let locks = patient().connect().await?;
     let mut ways = Pairs::new(&locks).await?;
@@ -34,7 +34,7 @@ pub(crate) async fn run(way: usize, pairs: u64) -> Result<()> {
     Ok(())
 }
 
-/// `None`: there is no valgrind.
+/// Counts the instructions. Returns `None` if there is no valgrind.
 pub(crate) fn profile(folder: &Path) -> Result<Option<Vec<Instructions>>> {
     if Command::new("valgrind").arg("--version").stdout(Stdio::null()).status().is_err() {
         return Ok(None);
@@ -49,7 +49,7 @@ pub(crate) fn profile(folder: &Path) -> Result<Option<Vec<Instructions>>> {
     Ok(Some(seen))
 }
 
-/// Instructions of each group.
+/// Returns the instructions of each group.
 fn count(folder: &Path, way: usize, pairs: u64) -> Result<[u64; GROUPS.len()]> {
     let file = folder.join(format!("callgrind.{way}.{pairs}"));
     let mut command = Command::new("valgrind");
@@ -62,7 +62,7 @@ fn count(folder: &Path, way: usize, pairs: u64) -> Result<[u64; GROUPS.len()]> {
         Command::new("callgrind_annotate").args(["--threshold=100", "--show-percs=no"]).arg(file).output()?;
     let annotated = String::from_utf8_lossy(&output.stdout);
     let mut sums = [0; GROUPS.len()];
-    // Below the totals: a count, and where it was taken.
+    // The lines below the totals have a count, and where it was taken.
     for line in annotated.lines().skip_while(|line| !line.contains("PROGRAM TOTALS")).skip(1) {
         let Some((count, place)) = line.trim_start().split_once(' ') else { continue };
         let Ok(count) = count.replace(',', "").parse::<u64>() else { continue };

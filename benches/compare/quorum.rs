@@ -29,7 +29,7 @@ impl Pairs {
         Ok(Pairs { floors, key: Key::new("bench:raw-quorum"), lock, fenced, _locks: locks })
     }
 
-    /// The slowest of all, twice.
+    /// Makes two round trips to all, each as long as the slowest.
     async fn raw(&mut self) -> Result<()> {
         let key = &self.key;
         try_join_all(self.floors.iter_mut().map(|floor| floor.acquire(key, 1))).await?;
@@ -56,7 +56,7 @@ impl Ways for Pairs {
     }
 }
 
-/// The same lock, while all masters answer and while a minority does not; and raw commands, which wait for a majority too.
+/// A lock while all masters answer and while a minority does not; and raw commands, which wait for a majority too.
 pub(crate) struct Freezes {
     masters: Masters,
     floors: Vec<Floor>,
@@ -72,7 +72,7 @@ impl Freezes {
         Ok(Freezes { lock: locks.mutex("bench:frozen"), _locks: locks, floors, key, masters })
     }
 
-    /// Those that are not frozen are asked, and as many waited for as are a majority of all.
+    /// Asks the masters that are not frozen, and waits for as many answers as are a majority of all.
     async fn raw(&mut self, frozen: bool) -> Result<()> {
         let (majority, key) = (self.masters.majority(), &self.key);
         let asked = if frozen { majority } else { self.floors.len() };
@@ -82,7 +82,7 @@ impl Freezes {
     }
 }
 
-/// Waits for that many of them.
+/// Waits for that many of the answers.
 async fn first(count: usize, asked: impl Iterator<Item = impl Future<Output = Result<()>>>) -> Result<()> {
     asked.collect::<FuturesUnordered<_>>().take(count).try_collect().await
 }

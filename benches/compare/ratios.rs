@@ -1,4 +1,4 @@
-//! The table: what was measured, beside its floor and its target.
+//! The table of the results, each beside its floor and its target.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,15 +13,15 @@ pub(crate) struct Row {
     pub(crate) floor: &'static str,
     pub(crate) target: String,
     pub(crate) measured: String,
-    /// `None` where there is no target.
+    /// `None` if there is no target.
     pub(crate) met: Option<bool>,
-    /// It compares the client's own work with that of a floor.
+    /// Whether it compares the client's own work with that of a floor.
     pub(crate) client: bool,
     /// The figure, if it is a ratio that is better the smaller it is.
     pub(crate) ratio: Option<Spread>,
 }
 
-/// What the results file has; sections that were not measured are left out.
+/// Returns the lines for the results file; sections that were not measured are left out.
 pub(crate) fn rows(file: &Path) -> Vec<Row> {
     let mut rows = Vec::new();
     let pair = get::<Timed>(file, "pair").ok();
@@ -66,7 +66,7 @@ pub(crate) fn rows(file: &Path) -> Vec<Row> {
 fn quorum(masters: usize, seen: &Timed) -> Row {
     let what = if masters == 3 { "3 masters: lock + release" } else { "5 masters: lock + release" };
     let floor = "two raw EVALSHA round trips on all at once, the slowest";
-    // What was reached before, so that it does not get worse.
+    // The limit is what an earlier run reached, so that it does not get worse.
     let limit = if masters == 3 { 0.69 } else { 0.63 };
     Row { what, floor, ..limited(against(seen, 1, |round| round.p50), limit) }
 }
@@ -104,7 +104,7 @@ fn limited(ratio: Spread, limit: f64) -> Row {
     Row { what: "", floor: "", target, measured, met, client: false, ratio: Some(ratio) }
 }
 
-/// A case beside the floor, round by round.
+/// Returns the ratios of a case to the floor, round by round.
 pub(crate) fn against(timed: &Timed, case: usize, quantile: impl Fn(&Quantiles) -> u64) -> Spread {
     between(timed, case, 0, quantile)
 }
@@ -137,7 +137,7 @@ fn share(seen: &Throughput) -> Row {
     }
 }
 
-/// What a waiter that missed its message would wait for.
+/// How long a waiter that missed its message would wait.
 const POLL_CAP: Duration = Duration::from_secs(5);
 
 /// The target, as a multiple of the floor.

@@ -1,4 +1,4 @@
-//! What the results file says: the sections, and how they are read.
+//! The sections of the results file, and how they are read.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::server::Result;
 use crate::store::read;
 
-/// Where the figures come from.
+/// The machine that the figures come from.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Machine {
     pub(crate) facts: Vec<(String, String)>,
@@ -30,14 +30,14 @@ pub(crate) struct Quantiles {
     pub(crate) max: u64,
 }
 
-/// Ways to do one thing; the first is the floor.
+/// Several ways to do one thing; the first is the floor.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Timed {
     pub(crate) samples: u64,
     pub(crate) cases: Vec<Case>,
 }
 
-/// Pairs of acquire and release in a second, and the processor time that one took: one entry a round.
+/// Pairs of acquire and release in a second, and the processor time of one pair: one entry a round.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Throughput {
     pub(crate) benchmark: Vec<Rate>,
@@ -48,12 +48,12 @@ pub(crate) struct Throughput {
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Rate {
     pub(crate) pairs_per_second: f64,
-    /// Not known for `redis-benchmark`, which is a process of its own.
+    /// `None` for `redis-benchmark`, which is a separate process.
     pub(crate) client_micros: Option<f64>,
     pub(crate) server_micros: f64,
 }
 
-/// What the client executes for one pair, by whose code it is.
+/// The instructions that the client executes for one pair, grouped by the origin of the code.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Instructions {
     pub(crate) name: String,
@@ -73,10 +73,10 @@ pub(crate) struct Many {
     pub(crate) rss_per_hold: Option<i64>,
 }
 
-/// Waiters for one lock, and what their hand-offs asked of the server.
+/// Waiters for one lock, and the commands of their hand-offs.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Crowd {
-    /// Who each got these commands.
+    /// The masters, each of which got these commands.
     #[serde(default = "one")]
     pub(crate) masters: u64,
     pub(crate) waiters: u64,
@@ -107,7 +107,7 @@ pub(crate) struct Growth {
 pub(crate) struct Point {
     pub(crate) count: usize,
     pub(crate) micros: f64,
-    /// On each server.
+    /// Commands on each server.
     pub(crate) commands: f64,
 }
 
@@ -125,7 +125,7 @@ pub(crate) struct Contest {
     pub(crate) wait_max: u64,
 }
 
-/// One section of the file.
+/// Reads one section of the file.
 pub(crate) fn get<T: DeserializeOwned>(file: &Path, section: &str) -> Result<T> {
     let mut all = read(file)?;
     let value = all.remove(section);

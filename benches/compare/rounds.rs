@@ -1,4 +1,4 @@
-//! Rounds: ways to do one thing, measured in turns of a moment each, so that what disturbs one disturbs all.
+//! Rounds: several ways to do one thing, measured in short turns, so that a disturbance affects all of them.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::server::Result;
 /// How many samples of one way are taken before the next way.
 pub(crate) const TURN: u64 = 25;
 
-/// What can be done in several ways.
+/// Something that can be done in several ways.
 pub(crate) trait Ways {
-    /// Their names; the first is the floor.
+    /// The names of the ways; the first is the floor.
     const NAMES: &'static [&'static str];
 
     /// Runs once in one way, and returns how long it took.
@@ -24,7 +24,7 @@ pub(crate) trait Ways {
 pub(crate) async fn timed<W: Ways>(ways: &mut W, rounds: u64, samples: u64, turn: u64) -> Result<Timed> {
     let empty = Histogram::<u64>::new(3)?;
     let mut quantiles = vec![Vec::new(); W::NAMES.len()];
-    // Not counted: connections, caches and the server's scripts get warm.
+    // This round is not counted: it warms up connections, caches and the server's scripts.
     round(ways, samples.min(4 * TURN), turn, &mut vec![empty.clone(); W::NAMES.len()]).await?;
     for _ in 0..rounds {
         let mut seen = vec![empty.clone(); W::NAMES.len()];

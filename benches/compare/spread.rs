@@ -1,6 +1,6 @@
-//! Medians of rounds, and how far the rounds lie apart.
+//! Medians of rounds, and their lowest and highest values.
 
-/// The middle of some figures, and their ends.
+/// The median of some figures, and the lowest and the highest.
 #[derive(Clone, Copy)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -22,7 +22,7 @@ impl Spread {
         Spread { median, low: end(sorted.first()), high: end(sorted.last()) }
     }
 
-    /// Ratios round by round: what disturbs a round disturbs both of its sides.
+    /// Returns the spread of the ratios round by round: a disturbance affects both sides of a round.
     pub(crate) fn of_ratios(
         ours: impl IntoIterator<Item = f64>,
         floor: impl IntoIterator<Item = f64>,

@@ -1,4 +1,4 @@
-//! What was measured, for a terminal: ratios first.
+//! The results for a terminal: ratios first.
 
 use std::path::Path;
 

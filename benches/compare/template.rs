@@ -1,12 +1,12 @@
 //! The report's text, with `{{name}}` where a figure goes.
 //!
-//! Lines between `{{#name}}` and `{{/name}}` are left out where there is no such figure.
+//! Lines between `{{#name}}` and `{{/name}}` are left out if there is no such figure.
 
 use std::collections::BTreeMap;
 
 use crate::server::Result;
 
-/// What goes into the text, by its name there.
+/// The figures for the text, by their names in it.
 pub(crate) type Figures = BTreeMap<String, String>;
 
 pub(crate) fn fill(text: &str, figures: &Figures) -> Result<String> {
@@ -26,7 +26,7 @@ pub(crate) fn fill(text: &str, figures: &Figures) -> Result<String> {
     Ok(filled)
 }
 
-/// The name on a line that begins or ends what may be left out.
+/// Returns the name on a line that begins or ends a part that may be left out.
 fn marker<'a>(line: &'a str, begin: &str) -> Option<&'a str> {
     line.strip_prefix(begin)?.strip_suffix("}}")
 }

@@ -13,10 +13,10 @@ use crate::results::{Rate, Throughput};
 use crate::server::Result;
 use crate::stats::Stats;
 
-/// Tasks, keys, and commands in one pipeline of `redis-benchmark`.
+/// The number of tasks, of keys, and of commands in one pipeline of `redis-benchmark`.
 const TASKS: usize = 64;
 
-/// How much is asked in one round.
+/// How much is measured.
 #[derive(Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) rounds: u64,

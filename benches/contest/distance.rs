@@ -1,4 +1,4 @@
-//! A distance to the server: whatever goes through it arrives later, in its order.
+//! A simulated distance to the server: all bytes arrive later, in order.
 
 use std::net::{SocketAddr, TcpListener as Listener};
 use std::time::Duration;
@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use crate::server::Result;
 
-/// Returns a URL under which the server of this one is reached with a delay of `way` in each direction. A thread of its own passes the bytes
-/// on for as long as the program runs.
+/// Returns a URL at which the server of `near` is reached with a delay of `way` in each direction. A thread passes the bytes on for as long
+/// as the program runs.
 pub(crate) fn url(near: &str, way: Duration) -> Result<String> {
     let server = near.strip_prefix("redis://").ok_or("the server is not one over TCP")?;
     let server = server.split(['/', '?']).next().unwrap_or(server).to_owned();

@@ -1,6 +1,7 @@
-//! Processes that contend for one lock, with the line and without it: how many scripts a grant takes, how the grants are shared, and how long
-//! the longest wait is. `scripts/lab/bench --contest` runs it on a server of its own, and it prints a table. With `CLUSTER` it runs on the Cluster
-//! whose nodes are named there, apart by spaces. Of processes that may not subscribe or are far away, shares and longest wait stand apart.
+//! Processes that contend for one lock, with the line and without it: how many scripts a grant takes, how the grants are shared, and how
+//! long the longest wait is. `scripts/lab/bench --contest` runs it on a server of its own, and it prints a table. If `CLUSTER` is set, it
+//! runs on the Cluster whose nodes are listed there, separated by spaces. Shares and longest waits of processes that may not subscribe, or
+//! are far away, are listed separately.
 
 mod distance;
 #[path = "../shared/server.rs"]
@@ -16,8 +17,8 @@ use redis::aio::MultiplexedConnection;
 
 use crate::server::{Result, connection_to, patient, patient_with, url};
 
-/// Processes, tasks of each, the work under the lock in µs, that between two turns, how many processes there are beside these that may not
-/// subscribe, and how many that are far away.
+/// For each contest: the number of processes, the tasks of each, the work under the lock in µs, the work between two turns in µs, how many
+/// more processes may not subscribe, and how many more are far away.
 const CONTESTS: [[u64; 6]; 12] = [
     [2, 1, 1000, 0, 0, 0],
     [8, 1, 1000, 0, 0, 0],
@@ -45,16 +46,16 @@ struct Options {
     /// How long each of them lasts.
     #[arg(long, default_value_t = 6)]
     seconds: u64,
-    /// `PROCESSES,TASKS,WORK,BETWEEN,MUTE,FAR`: the times in µs. The last two, which may be left out, are how many more processes there are
-    /// that may not subscribe, and that are far away. Without any: the contests of the page.
+    /// `PROCESSES,TASKS,WORK,BETWEEN,MUTE,FAR`, with times in µs. The last two may be left out: how many more processes may not subscribe,
+    /// and how many more are far away. Without any: the contests of the page.
     contests: Vec<String>,
-    /// One of the processes: whether it is fair, its tasks, their work, what is between, when they begin and when they end, and whether it
-    /// may not subscribe.
+    /// Runs as one of the processes: whether it is fair, its tasks, their work, the work between two turns, when they begin and when they
+    /// end, and whether it may not subscribe.
     #[arg(long, hide = true, num_args = 7)]
     process: Vec<u64>,
 }
 
-/// What one process had.
+/// The grants and the longest wait of one process.
 #[derive(Clone, Copy)]
 struct Share {
     grants: u64,
@@ -90,18 +91,18 @@ fn numbers(text: &str) -> Result<[u64; 6]> {
     Ok(numbers.try_into().map_err(|_| format!("{text} has not four to six numbers"))?)
 }
 
-/// Milliseconds that all processes agree on.
+/// Returns the time in milliseconds, by a clock that all processes share.
 fn clock() -> Result<u64> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64)
 }
 
-/// The nodes of the Cluster, if it is one.
+/// Returns the nodes of the Cluster, if there is one.
 fn nodes() -> Vec<String> {
     let nodes = std::env::var("CLUSTER").unwrap_or_default();
     nodes.split_whitespace().map(str::to_owned).collect()
 }
 
-/// How many scripts the servers have run.
+/// Returns how many scripts the servers have run.
 async fn scripts(servers: &mut [MultiplexedConnection]) -> Result<u64> {
     let mut sum = 0;
     for server in servers {
@@ -119,7 +120,7 @@ async fn scripts_of(server: &mut MultiplexedConnection) -> Result<u64> {
     Ok(["evalsha", "eval"].into_iter().filter_map(calls).sum())
 }
 
-/// One contest, as a row of the table.
+/// Runs one contest, and returns a row of the table.
 async fn contend(contest: [u64; 6], fair: bool, seconds: u64) -> Result<()> {
     let [processes, tasks, work, between, mute, far] = contest;
     if far > 0 && !nodes().is_empty() {
@@ -133,7 +134,7 @@ async fn contend(contest: [u64; 6], fair: bool, seconds: u64) -> Result<()> {
         servers.push(server);
     }
     let before = scripts(&mut servers).await?;
-    // All have connected by then.
+    // All processes have connected by then.
     let begin = clock()? + 1500 + 20 * (processes + mute + far);
     let end = begin + 1000 * seconds;
     let mut running = Vec::new();
@@ -180,7 +181,7 @@ async fn contend(contest: [u64; 6], fair: bool, seconds: u64) -> Result<()> {
     Ok(())
 }
 
-/// The least and the most grants of such processes, and their longest wait.
+/// Returns the least and the most grants of such processes, and their longest wait.
 fn spread(shares: &[Share]) -> (String, String) {
     let each = || shares.iter().map(|share| share.grants);
     let (least, most) = (each().min().unwrap_or(0), each().max().unwrap_or(0));
@@ -188,7 +189,7 @@ fn spread(shares: &[Share]) -> (String, String) {
     (format!("{least}–{most}"), format!("{} ms", longest.as_millis()))
 }
 
-/// The tasks of one process take the lock again and again.
+/// Runs one process, whose tasks take the lock again and again.
 async fn process(
     [fair, mute]: [bool; 2],
     tasks: u64,
@@ -212,7 +213,7 @@ async fn process(
             let mut share = Share { grants: 0, longest: Duration::ZERO };
             while Instant::now() < end {
                 let asked = Instant::now();
-                // Who starves waits until the others have ended, and that counts.
+                // A task that starves waits until the others have ended, and that wait counts.
                 let guard = hot.lock().await?;
                 share = Share { grants: share.grants + 1, longest: share.longest.max(asked.elapsed()) };
                 pause(work).await;

@@ -1,5 +1,5 @@
-//! What is counted and not timed: allocations and tasks of an uncontended lock and release, bytes of a hold and of a request
-//! that waits, sizes of the futures. `scripts/lab/bench` runs it on a server of its own.
+//! Figures that are counted, not timed: allocations and tasks of an uncontended lock and release, bytes of a hold and of a request that
+//! waits, sizes of the futures. `scripts/lab/bench` runs it on a server of its own.
 
 #[path = "../shared/floor.rs"]
 mod floor;
@@ -17,7 +17,7 @@ use crate::floor::{Floor, Key};
 use crate::server::{Result, patient};
 use crate::store::{Allocations, Counts, put};
 
-/// Counts what it hands out while a profiler lives. In a binary of its own, since it makes everything slower.
+/// Counts its allocations while a profiler lives. It is in a binary of its own, since it makes everything slower.
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
@@ -28,10 +28,10 @@ const WAITERS: u64 = 10_000;
 /// Counts allocations, tasks and bytes, on the server in REDIS_URL.
 #[derive(Parser)]
 struct Options {
-    /// Where the figures go.
+    /// The file that the figures are written to.
     #[arg(long, default_value = "target/bench/results.json")]
     results: PathBuf,
-    /// Writes where the allocations of lock and release come from, for the viewer of dhat.
+    /// Writes to this file where the allocations of lock and release come from, for the viewer of dhat.
     #[arg(long)]
     sites: Option<PathBuf>,
 }
@@ -68,12 +68,12 @@ async fn raw() -> Result<Allocations> {
     counted("two raw EVALSHA round trips", async || floor.clone().pair(&key).await).await
 }
 
-/// All allocations of the process in that time, those of the connection's task included.
+/// Counts all allocations of the process in that time, those of the connection's task included.
 async fn counted<E>(
     name: &str,
     once: impl AsyncFn() -> std::result::Result<(), E>,
 ) -> std::result::Result<Allocations, E> {
-    // What grows once grows here.
+    // Buffers that grow only once grow in this loop.
     for _ in 0..100 {
         once().await?;
     }
@@ -100,7 +100,7 @@ async fn sites(locks: &Locks, file: PathBuf) -> Result<()> {
     Ok(())
 }
 
-/// Tasks are numbered one after the other, in the whole process.
+/// Returns how many tasks the pairs spawned. Tasks of a process have consecutive numbers.
 async fn spawned(lock: &Mutex) -> Result<i64> {
     let alive = tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let first = number().await?;
@@ -119,7 +119,7 @@ async fn number() -> Result<i64> {
 
 async fn bytes_per_hold(locks: &Locks) -> Result<f64> {
     let before = dhat::HeapStats::get().curr_bytes;
-    // Room for the guards alone: what a vector has left over is no part of a hold.
+    // Room for exactly these guards: spare room of the vector does not belong to a hold.
     let mut guards = Vec::with_capacity(HOLDS as usize);
     for at in 0..HOLDS {
         guards.push(locks.mutex(format!("count:many:{at}")).lock().await?);
@@ -131,7 +131,7 @@ async fn bytes_per_hold(locks: &Locks) -> Result<f64> {
     Ok((after - before) as f64 / HOLDS as f64)
 }
 
-/// Its task included.
+/// Returns the bytes of a request that waits, its task included.
 async fn bytes_per_waiter(locks: &Locks) -> Result<f64> {
     let lock = locks.mutex("count:waiters");
     let held = lock.lock().owner(&Owner::new()).await?;
@@ -171,7 +171,7 @@ fn sizes(lock: &Mutex, guard: &Guard) -> Vec<(String, usize)> {
     sizes.map(|(name, size)| (name.to_owned(), size)).into()
 }
 
-/// Of a future that takes what it is made of.
+/// Returns the size of a future that takes ownership of what it is made from.
 fn size_of_output<T, F>(_: impl FnOnce(T) -> F) -> usize {
     size_of::<F>()
 }

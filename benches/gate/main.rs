@@ -1,4 +1,4 @@
-//! Locks and releases, as many as its argument, on the server in REDIS_URL: what `scripts/lab/count` counts the instructions of.
+//! Makes as many pairs of lock and release as its argument says, on the server in REDIS_URL. `scripts/lab/count` counts their instructions.
 
 use std::error::Error;
 
@@ -9,12 +9,12 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
     let pairs: u32 = arguments.next().ok_or("how many pairs?")?.parse()?;
     let what = arguments.next().unwrap_or_else(|| "free".to_owned());
     let url = std::env::var("REDIS_URL")?;
-    // One thread, and patience: under valgrind everything takes fifty times as long.
+    // One thread, and long timeouts: under valgrind everything takes fifty times as long.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let patience = std::time::Duration::from_secs(60);
         let builder = Locks::builder(url).node_timeout(patience).unavailable_after(patience);
-        // A lease is confirmed for so long that all pairs are within half of it.
+        // The lease is so long that all pairs run within half of it.
         let builder = builder.lease(20 * patience).bare_reentry(BareReentry::Local);
         let locks = builder.connect().await?;
         let stock = locks.mutex("gate:stock");

@@ -10,7 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::sample::{Load, left, samples};
 use crate::server::{Result, patient};
 
-/// How often some are taken.
+/// How often a batch of them is taken.
 const TICK: Duration = Duration::from_millis(10);
 
 pub(crate) async fn churn(per_second: u64, time: Duration) -> Result<Load> {
@@ -46,7 +46,7 @@ pub(crate) async fn churn(per_second: u64, time: Duration) -> Result<Load> {
         return Err("the load ended too early".into());
     }
     load.abort();
-    // Cancelled on purpose.
+    // These were cancelled on purpose.
     let _ = load.await;
     locks.close().await?;
     let (keys_left, channels_left) = left().await?;

@@ -17,7 +17,7 @@ pub(crate) async fn held(holds: u64, time: Duration) -> Result<Load> {
     let samples = samples(time).await?;
     let lost = guards.iter().filter(|guard| guard.is_lost()).count() as u64;
     for guard in guards {
-        // A lost one was counted.
+        // A lost hold was counted before.
         let _ = guard.release().await;
     }
     locks.close().await?;

@@ -1,4 +1,4 @@
-//! Loads that last: what a process and its server use must not grow with the time.
+//! Long-lasting loads: what a process and its server use must not grow over time.
 //!
 //! `scripts/lab/load` runs each on a server of its own.
 
@@ -28,13 +28,13 @@ use clap::{Parser, Subcommand};
 use crate::server::Result;
 use crate::store::put;
 
-/// Puts a load on the server in REDIS_URL, and fails where something grows.
+/// Puts a load on the server in REDIS_URL, and fails if something grows.
 #[derive(Parser)]
 struct Options {
     /// How long the load lasts.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// Where the figures go.
+    /// The file that the figures are written to.
     #[arg(long, default_value = "target/load/results.json")]
     results: PathBuf,
     #[command(subcommand)]
@@ -47,7 +47,7 @@ enum Kind {
     Held { holds: u64 },
     /// Tasks that wait for one lock, which goes around.
     Waiters { waiters: u64 },
-    /// Locks of new names, made and dropped, in each second.
+    /// Locks of new names, so many made and dropped in each second.
     Churn { per_second: u64 },
     /// Draws the figures of all loads into this folder.
     Plots { folder: PathBuf },

@@ -12,12 +12,12 @@ use crate::store::read;
 const COLOURS: [RGBColor; 3] = [RGBColor(42, 127, 232), RGBColor(226, 116, 0), RGBColor(26, 158, 92)];
 const SIZE: (u32, u32) = (760, 320);
 
-/// One plot, and what it shows of a sample.
+/// One plot, and the figure of a sample that it shows.
 struct Plot {
     file: &'static str,
     title: &'static str,
     up: &'static str,
-    /// How much wider a line is than the one above it: lines that coincide are all seen.
+    /// How much wider a line is than the one above it, so that lines that coincide are all visible.
     wider: u32,
     of: Figure,
 }
@@ -73,7 +73,7 @@ fn draw_one(file: &Path, plot: &Plot, loads: &[Load]) -> Result<()> {
         .light_line_style(TRANSPARENT)
         .axis_style(GREY)
         .label_style(FONT.into_font().color(&GREY))
-        // No fractions of a connection.
+        // There are no fractions of a connection.
         .y_labels((highest as usize + 1).min(11))
         .x_desc("seconds")
         .y_desc(plot.up)

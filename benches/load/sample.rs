@@ -13,17 +13,17 @@ use crate::stats::Stats;
 /// How many samples a load has.
 const SAMPLES: u32 = 60;
 
-/// The part of a load in which its process and its server reach their size.
+/// The first part of a load, in which its process and its server reach their size.
 const SETTLED: f64 = 0.25;
 
-/// Between the parts behind it, figures may differ by that factor and by what stands with each: an allocator keeps pages, and a
+/// The factor by which figures may differ between the parts after that, besides an amount given for each: an allocator keeps pages, and a
 /// machine has other work.
 const NOISE: f64 = 1.15;
 
-/// A shorter load says nothing about processor time: each third of it lasts seconds, and other work of the machine shows.
+/// A shorter load shows nothing about processor time: each third of it lasts only seconds, so the machine's other work disturbs it.
 const SHORTEST_FOR_SHARES: f64 = 60.0;
 
-/// One moment of a load. Shares of a processor are of the time since the sample before it.
+/// One moment of a load. Shares of a processor are shares of the time since the previous sample.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Sample {
     pub(crate) seconds: f64,
@@ -35,7 +35,7 @@ pub(crate) struct Sample {
     pub(crate) tasks: u64,
 }
 
-/// What is looked at in a sample.
+/// A figure of a sample.
 pub(crate) type Figure = fn(&Sample) -> f64;
 
 /// What one load was, and what it used.
@@ -47,12 +47,12 @@ pub(crate) struct Load {
     /// Holds that were lost while it lasted.
     pub(crate) lost: u64,
     pub(crate) samples: Vec<Sample>,
-    /// At the end, when all was released: keys of locks on the server, and channels that somebody is subscribed to.
+    /// The keys of locks on the server after all were released. The next field has the channels that are still subscribed to.
     pub(crate) keys_left: u64,
     pub(crate) channels_left: u64,
 }
 
-/// Samples until the time is over.
+/// Takes samples until the time is over.
 pub(crate) async fn samples(time: Duration) -> Result<Vec<Sample>> {
     let mut stats = Stats::connect().await?;
     let tasks = tokio::runtime::Handle::current();
@@ -85,7 +85,7 @@ async fn number(stats: &mut Stats, section: &str, name: &str) -> Result<u64> {
     Ok(fact.ok_or_else(|| format!("the server does not report {name}"))?.parse()?)
 }
 
-/// The memory of this process.
+/// Returns the memory of this process.
 fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -93,7 +93,7 @@ fn resident() -> Option<u64> {
 }
 
 impl Load {
-    /// What has settled is cut into three parts; the last one must not be above the first one by more than noise.
+    /// Checks that nothing was lost or left, and that nothing grew. The settled part of the load is cut into thirds; the last third must not exceed the first by more than noise.
     pub(crate) fn check(&self) -> Result<()> {
         if self.lost > 0 || self.keys_left > 0 || self.channels_left > 0 {
             return Err(format!("something was lost or left: {self}").into());
@@ -118,7 +118,7 @@ impl Load {
         Ok(())
     }
 
-    /// The median of the first third behind the start, and of the last third.
+    /// Returns the medians of the first third after the start, and of the last third.
     fn ends(&self, figure: Figure) -> (f64, f64) {
         let settled = &self.samples[(self.samples.len() as f64 * SETTLED) as usize..];
         let third = (settled.len() / 3).max(1);
@@ -152,7 +152,7 @@ impl fmt::Display for Load {
     }
 }
 
-/// What is left on the server when all locks are released.
+/// Returns what is left on the server after all locks are released.
 pub(crate) async fn left() -> Result<(u64, u64)> {
     let mut connection = connection_to(&url()).await?;
     let keys: u64 = redis::cmd("DBSIZE").query_async(&mut connection).await?;

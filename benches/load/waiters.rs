@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use crate::sample::{Load, left, samples};
 use crate::server::{Result, patient};
 
-/// How long each of them holds it: the line is served some hundred times a second.
+/// How long each of them holds it: the lock is granted some hundred times a second.
 const WORK: Duration = Duration::from_millis(5);
 
 pub(crate) async fn waiters(waiters: u64, time: Duration) -> Result<Load> {

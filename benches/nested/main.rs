@@ -1,7 +1,7 @@
-//! What nested levels cost beside a level that the server is asked for, what a layered service gains, and what guards cost that are dropped
-//! all at once.
+//! What nested levels cost compared with a level that the server is asked for, what a layered service gains, and what it costs to drop many
+//! guards at once.
 //!
-//! `scripts/lab/bench --nested` runs it on a server of its own. It prints the rows of tables.
+//! `scripts/lab/bench --nested` runs it on a server of its own. It prints tables.
 
 #[path = "../../examples/demo/catalogue.rs"]
 #[expect(dead_code, reason = "the demo uses all of it")]
@@ -50,10 +50,10 @@ const WAYS: [&str; 7] = [
     "a nested `lock` with `BareReentry::Local`, and its release",
 ];
 
-/// On one thread: the client has one core, as the server has.
+/// Runs on one thread: the client has one core, as the server has.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    // A hold that stands throughout must be certain throughout.
+    // The hold must stay certain for the whole run.
     let builder = patient().lease(Duration::from_secs(600));
     let locks = builder.clone().bare_reentry(BareReentry::Local).connect().await?;
     let asked = builder.prefix("asked:").confirm_reentry(true).connect().await?;
@@ -71,9 +71,9 @@ async fn levels(locks: &Locks, asked: &Locks) -> Result<()> {
     let (free, asked, held) =
         (locks.mutex("nested:free"), asked.mutex("nested:free"), locks.mutex("nested:held"));
     let outer = held.lock().await?;
-    // For each way, the median of each round.
+    // For each way: the medians of its rounds.
     let mut seen = vec![Vec::new(); WAYS.len()];
-    // The first round is not counted: connections, caches and the server's scripts get warm.
+    // The first round is not counted: it warms up connections, caches and the server's scripts.
     for round in 0..=ROUNDS {
         let mut times = vec![Vec::with_capacity(SAMPLES); WAYS.len()];
         let mut order: Vec<usize> = (0..WAYS.len()).collect();
@@ -169,7 +169,7 @@ async fn orders(locks: &Locks, asked: &Locks) -> Result<()> {
     Ok(())
 }
 
-/// What the drops themselves take, and how long it is until the server has no key of them.
+/// Measures the time that the drops themselves take, and the time until the server has none of their keys.
 async fn burst(locks: &Locks) -> Result<()> {
     let mut redis = Floor::connect().await?.connection;
     let (mut drops, mut gone) = (Vec::new(), Vec::new());

@@ -1,5 +1,5 @@
 //! The orders of `examples/demo`, without its faults: the order, the customer and all items are locked, and the lower layer locks each item
-//! again that it takes.
+//! that it takes again.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use redis::aio::MultiplexedConnection;
 use crate::catalogue::Catalogue;
 use crate::server::{Result, connection_to, url};
 
-/// How many orders of the list a round takes, so that it lasts for a moment only.
+/// How many orders of the list a round takes: few, so that it is short.
 const ORDERS: usize = 60;
 
 type Boxed<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
@@ -20,7 +20,7 @@ type Boxed<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 pub(crate) struct Shop {
     locks: Locks,
     catalogue: Catalogue,
-    /// `None`: an order is its locks alone.
+    /// `None`: an order consists of its locks alone.
     books: Option<MultiplexedConnection>,
 }
 
@@ -30,7 +30,7 @@ impl Shop {
         Ok(Shop { locks: locks.clone(), catalogue: Catalogue::load()?, books })
     }
 
-    /// Serves the orders one after the other. Returns how many a second, and how many.
+    /// Serves the orders one after the other. Returns how many it served a second, and how many in all.
     pub(crate) async fn serve(&self) -> Result<(f64, usize)> {
         let list = include_str!("../../examples/demo/orders.csv").lines().skip(1).take(ORDERS);
         let list: Vec<Vec<&'static str>> = list.map(|line| line.split(',').collect()).collect();
@@ -77,7 +77,7 @@ impl Shop {
         lock.run(|_| work).await?
     }
 
-    /// As the demo's books: two reads and two writes.
+    /// Does what the demo's books do: two reads and two writes.
     async fn step(&self, what: &str) -> Result<()> {
         self.note(what).await?;
         self.note(&format!("step:{what}")).await

@@ -1,11 +1,11 @@
-//! A driver in Rust: a process that uses one lock library as its standard input asks, a command a line, and answers each with a line
-//! of JSON. The drivers in other languages do the same. Times are nanoseconds, instants are those of CLOCK_MONOTONIC.
+//! A driver in Rust: a process that uses one lock library. It reads commands from its standard input, one a line, and answers each with a
+//! line of JSON. The drivers in other languages do the same. Times are in nanoseconds, and instants are those of CLOCK_MONOTONIC.
 //!
 //! | command | does | answers |
 //! | --- | --- | --- |
-//! | `hello` | | name, versions, what it can, which commands it sends |
+//! | `hello` | | name, versions, abilities, which commands it sends |
 //! | `pair COUNT` | one task locks and releases a free lock | `nanos`, of each |
-//! | `nested COUNT` | the same, three deep | `nanos`, of each three |
+//! | `nested COUNT` | one task locks a free lock three deep and releases it | `nanos`, of each three |
 //! | `load NAME TASKS START MILLIS` | tasks lock and release for a time; `-`: a lock each | `grants`, `late`, `longest`, `errors` |
 //! | `hold NAME` | takes a lock | |
 //! | `wait NAME` | takes a lock that another process holds | `at`, when it was granted |
@@ -13,7 +13,7 @@
 //! | `take COUNT` | holds so many locks, and renews them if it can | `live`, memory in use if known |
 //! | `leave` | releases them | `errors` |
 //!
-//! It is started with its number of workers and a lease in milliseconds, for the server in REDIS_URL, and ends with its input.
+//! Its arguments are the number of workers and a lease in milliseconds. It uses the server in REDIS_URL, and ends when its input ends.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -35,11 +35,11 @@ pub(crate) trait Peer: Clone + Send + Sync + 'static {
     type Kept: Send + 'static;
     /// Whether a holder can take its lock again.
     const NESTS: bool;
-    /// Whether it keeps a hold by itself.
+    /// Whether it renews a hold by itself.
     const RENEWS: bool;
-    /// Whether one waits while the lock is held: a floor does not.
+    /// Whether a request waits while the lock is held: that of a floor does not.
     const WAITS: bool = true;
-    /// The commands that it sends itself, by their names in the server's statistics; others there are run by its scripts.
+    /// The commands that it sends itself, by their names in the server's statistics. Its scripts run the others there.
     const SENDS: &'static [&'static str];
 
     fn lock(&self, name: &str) -> Self::Lock;
@@ -56,7 +56,7 @@ pub(crate) trait Lock: Send + 'static {
 
     fn release(&mut self) -> impl Future<Output = Result<()>> + Send;
 
-    /// As in a hand-off to another process.
+    /// Takes the lock, as in a hand-off to another process.
     fn hold(&mut self) -> impl Future<Output = Result<()>> + Send {
         self.acquire()
     }
@@ -70,14 +70,14 @@ pub(crate) trait Lock: Send + 'static {
     }
 }
 
-/// What a driver is started with.
+/// The arguments that a driver is started with.
 pub(crate) struct Setting {
     pub(crate) workers: usize,
     pub(crate) lease: Duration,
 }
 
 impl Setting {
-    /// From the last two arguments.
+    /// Reads them from the last two arguments.
     pub(crate) fn read() -> Result<Setting> {
         let mut arguments = std::env::args().rev();
         let mut next = || arguments.next().ok_or("a driver takes its workers and a lease in ms");
@@ -85,7 +85,7 @@ impl Setting {
         Ok(Setting { workers: next()?.parse()?, lease })
     }
 
-    /// Serves what `connect` returns until the input ends.
+    /// Serves commands for the library that `connect` returns, until the input ends.
     pub(crate) fn serve<P: Peer>(
         &self,
         about: About,
@@ -96,14 +96,14 @@ impl Setting {
             _ => tokio::runtime::Builder::new_multi_thread(),
         };
         let runtime = builder.worker_threads(self.workers).enable_all().build()?;
-        // A task: where there are workers, what blocks on a runtime is none of them.
+        // Run as a task: if there are workers, the future that blocks on a runtime runs on none of them.
         runtime.block_on(async { tokio::spawn(async { serve(about, connect.await?).await }).await? })?;
         runtime.shutdown_background();
         Ok(())
     }
 }
 
-/// What a library is called, and versions from a Cargo.lock.
+/// The name of a library, and versions from a Cargo.lock.
 pub(crate) struct About {
     pub(crate) name: &'static str,
     pub(crate) packages: &'static [&'static str],
@@ -148,7 +148,7 @@ async fn serve<P: Peer>(about: About, peer: P) -> Result<()> {
 struct Driver<P: Peer> {
     about: About,
     peer: P,
-    /// Those that a command names, for the next ones.
+    /// Locks that a command has named, for the next commands.
     locks: HashMap<String, P::Lock>,
     kept: Vec<P::Kept>,
 }
@@ -285,14 +285,14 @@ impl Window {
 #[derive(Default)]
 struct Seen {
     grants: u64,
-    /// After the end.
+    /// Grants after the end.
     late: u64,
     longest: u64,
     errors: u64,
 }
 
-/// A wait that is not over at the end counts as one that ends there. The task then waits on: a request that is dropped would cost
-/// some libraries their lock until its lease ends.
+/// A wait that is not over at the end counts as one that ends there. The task still waits to its end: in some libraries, a request that is
+/// dropped would leave the lock taken until its lease ends.
 async fn seen(mut lock: impl Lock, window: Window) -> Seen {
     tokio::time::sleep(Duration::from_nanos(window.start.saturating_sub(now()))).await;
     let mut seen = Seen::default();

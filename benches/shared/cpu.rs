@@ -7,13 +7,13 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::server::Result;
 use crate::stats::Stats;
 
-/// Of this process, all threads together.
+/// Returns the processor time of this process, for all threads together.
 pub(crate) fn own() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Of the server, as it reports it.
+/// Returns the processor time of the server, as it reports it.
 pub(crate) async fn servers(stats: &mut Stats) -> Result<Duration> {
     let mut sum = 0.0;
     for name in ["used_cpu_user", "used_cpu_sys"] {

@@ -13,10 +13,10 @@ pub(crate) const RELEASE: &str = concat!(
     include_str!("../../lua/release.lua")
 );
 
-/// As long as the fields that the crate writes.
+/// A field of the same length as those that the crate writes.
 pub(crate) const FIELD: &str = "01234567-89ab-cdef-0123-456789abcdef:1234";
 
-/// One name on the wire.
+/// The key and the channel of one name.
 #[derive(Clone)]
 pub(crate) struct Key {
     pub(crate) key: String,
@@ -50,14 +50,14 @@ impl Floor {
         Ok(Floor { connection, acquire, release })
     }
 
-    /// Takes the lock, or raises the count of its field to this.
+    /// Takes the lock, or raises the count of its field to `count`.
     pub(crate) async fn acquire(&mut self, at: &Key, count: u32) -> Result<()> {
         let mut cmd = redis::cmd("EVALSHA");
         cmd.arg(&self.acquire).arg(1).arg(&at.key).arg(FIELD).arg(count).arg(30_000);
         granted(cmd.query_async(&mut self.connection).await?)
     }
 
-    /// Lowers the count of the field to this; zero ends the hold.
+    /// Lowers the count of the field to `count`; zero ends the hold.
     pub(crate) async fn release(&mut self, at: &Key, count: u32) -> Result<()> {
         let mut cmd = redis::cmd("EVALSHA");
         cmd.arg(&self.release).arg(1).arg(&at.key).arg(FIELD).arg(count).arg(&at.channel);
@@ -70,8 +70,8 @@ impl Floor {
     }
 }
 
-/// A floor that did not do the work would be too low.
+/// Checks a reply: a floor that did not do the work would be too low.
 fn granted(reply: i64) -> Result<()> {
-    // From -4 down: released, and how many are subscribed.
+    // From -4 down it means released, and how many clients are subscribed.
     if matches!(reply, -1 | ..=-4) { Ok(()) } else { Err(format!("the script answered {reply}").into()) }
 }

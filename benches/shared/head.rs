@@ -21,7 +21,7 @@ pub(crate) fn head<'a>(root: &Area<'a>, title: &str, lines: &[(&str, RGBColor)])
     let (width, (mut x, mut y)) = (root.dim_in_pixel().0 as i32, (LEFT, 46));
     let mut keys = Vec::new();
     for (name, colour) in lines {
-        // The widths of letters are not known here: this is more than they need.
+        // The widths of letters are not known here; this is more than enough.
         let needed = 26 + 7 * name.chars().count() as i32;
         if x > LEFT && x + needed > width {
             (x, y) = (LEFT, y + ROW);

@@ -8,7 +8,7 @@ use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo};
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Where the server is: `scripts/lab/bench` starts one.
+/// Returns the URL of the server; `scripts/lab/bench` starts one.
 pub(crate) fn url() -> String {
     std::env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:6379".to_owned())
 }
@@ -19,7 +19,7 @@ pub(crate) fn client_of(url: &str) -> Result<Client> {
     Ok(Client::open(info.set_tcp_settings(tcp))?)
 }
 
-/// A connection that does nothing by itself: no timeout, no check of the replies.
+/// Returns a connection that does nothing by itself: no timeout, no check of the replies.
 pub(crate) async fn connection_to(url: &str) -> Result<MultiplexedConnection> {
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     Ok(client_of(url)?.get_multiplexed_async_connection_with_config(&config).await?)
@@ -29,12 +29,12 @@ pub(crate) fn patience() -> Duration {
     Duration::from_secs(10)
 }
 
-/// Locks as they are by default, with more patience: on a busy machine a benchmark gets slower, and does not fail.
+/// Returns locks with default options except for longer timeouts, so that a busy machine makes a benchmark slower instead of making it fail.
 pub(crate) fn patient() -> Builder {
     patient_with(url())
 }
 
-/// Such options over any master.
+/// Returns such options over any master.
 pub(crate) fn patient_with(master: impl Into<Master>) -> Builder {
     Locks::builder(master).node_timeout(patience()).unavailable_after(Duration::from_secs(60))
 }

@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 
 use crate::server::{Result, connection_to, url};
 
-/// The server counts what scripts call too; these only a client sends here.
+/// The commands that are counted. The server also counts what scripts call, but no script here calls one of these.
 const SENT: [&str; 5] = ["evalsha", "eval", "subscribe", "unsubscribe", "ping"];
 
 pub(crate) struct Stats(MultiplexedConnection);
@@ -25,20 +25,20 @@ impl Stats {
         Ok(redis::cmd("CONFIG").arg("RESETSTAT").query_async(&mut self.0).await?)
     }
 
-    /// How many of each came since the reset.
+    /// Returns how many of each command the server has run since the reset.
     pub(crate) async fn commands(&mut self) -> Result<BTreeMap<String, u64>> {
         let info: InfoDict = redis::cmd("INFO").arg("commandstats").query_async(&mut self.0).await?;
         let seen = SENT.iter().filter_map(|name| calls(&info, name).map(|calls| ((*name).to_owned(), calls)));
         Ok(seen.collect())
     }
 
-    /// How often acquires ran since the reset: of all scripts that a free or busy lock sees, they alone ask for its TTL.
+    /// Returns how often acquires ran since the reset: of all scripts for a free or busy lock, only they ask for its TTL.
     pub(crate) async fn acquires(&mut self) -> Result<u64> {
         let info: InfoDict = redis::cmd("INFO").arg("commandstats").query_async(&mut self.0).await?;
         Ok(calls(&info, "pttl").unwrap_or_default())
     }
 
-    /// A value that the server reports about itself.
+    /// Returns a value that the server reports about itself.
     pub(crate) async fn fact(&mut self, section: &str, name: &str) -> Result<Option<String>> {
         let info: InfoDict = redis::cmd("INFO").arg(section).query_async(&mut self.0).await?;
         Ok(info.get(name))

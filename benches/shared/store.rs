@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::server::Result;
 
-/// What one acquire and release ask of the allocator.
+/// What one acquire and its release allocate.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Allocations {
     pub(crate) name: String,
@@ -16,7 +16,7 @@ pub(crate) struct Allocations {
     pub(crate) bytes: f64,
 }
 
-/// What is counted and not timed.
+/// Figures that are counted, not timed.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Counts {
     pub(crate) pairs: u64,
@@ -34,7 +34,7 @@ pub(crate) fn read(file: &Path) -> Result<Map<String, Value>> {
     Ok(serde_json::from_slice(&fs::read(file)?)?)
 }
 
-/// Puts one section into the file, and leaves the others.
+/// Writes one section of the file, and leaves the others as they are.
 pub(crate) fn put(file: &Path, section: &str, value: &impl Serialize) -> Result<()> {
     let mut all = read(file)?;
     all.insert(section.to_owned(), serde_json::to_value(value)?);

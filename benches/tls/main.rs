@@ -1,4 +1,4 @@
-//! One lock and its release, and 64 tasks side by side, over TLS beside the same over TCP: on one server, in turns.
+//! One lock and its release, and 64 tasks side by side, over TLS and over TCP: on one server, in turns.
 //!
 //! `cargo run --release -p benches --features tls --bin tls`. It starts a `redis-server` of its own, and prints the rows of a table.
 
@@ -26,7 +26,7 @@ impl Drop for Redis {
     }
 }
 
-/// On one thread: the client has one core, as the server has.
+/// Runs on one thread: the client has one core, as the server has.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let dir = tempfile::tempdir()?;
@@ -42,7 +42,7 @@ async fn main() -> Result<()> {
     let ways = [tcp, tls];
     let (mut one, mut many) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
     let mut order = [0, 1];
-    // The first round is not counted: the scripts are loaded in it.
+    // The first round is not counted: it loads the scripts.
     for round in 0..=ROUNDS {
         order.shuffle(&mut rand::rng());
         for way in order {
@@ -74,7 +74,7 @@ fn median(values: &[f64]) -> f64 {
     values[values.len() / 2]
 }
 
-/// Microseconds of one, as the median of many.
+/// Returns the microseconds of one pair, as the median of many.
 async fn pairs(locks: &Locks) -> Result<f64> {
     let lock = locks.mutex("bench:one");
     let mut times = Vec::with_capacity(PAIRS);
@@ -86,7 +86,7 @@ async fn pairs(locks: &Locks) -> Result<f64> {
     Ok(median(&times))
 }
 
-/// Pairs in a second.
+/// Returns the pairs in a second.
 async fn side_by_side(locks: &Locks) -> Result<f64> {
     let mut tasks = JoinSet::<nestlock::Result<()>>::new();
     let began = Instant::now();
@@ -126,7 +126,7 @@ async fn connect(server: Server) -> Result<Locks> {
     loop {
         match patient.clone().connect().await {
             Err(error) if begun.elapsed() > Duration::from_secs(10) => return Err(error.into()),
-            // It is being started.
+            // The server is still starting.
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             Ok(locks) => return Ok(locks),
         }

@@ -1,4 +1,4 @@
-//! A driver: a process that uses one lock library, by commands. `benches/peers/driver.rs` has the commands.
+//! A driver: a process that uses one lock library, controlled by commands. `benches/peers/driver.rs` lists the commands.
 
 use std::fs;
 use std::process::Stdio;
@@ -22,7 +22,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// On these cores, or where this process may run.
+    /// Starts it on these cores, or on those that this process may use.
     pub(crate) fn start(
         command: &[String],
         workers: usize,
@@ -48,7 +48,7 @@ impl Driver {
         Ok(self.input.write_all(format!("{command}\n").as_bytes()).await?)
     }
 
-    /// The answer to the oldest command that has none yet.
+    /// Returns the answer to the oldest command that has none yet.
     pub(crate) async fn receive<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<T> {
         let line = timeout(patience, self.output.next_line()).await;
         let line = line.map_err(|_| format!("no answer of `{}` in {} s", self.name, patience.as_secs()))?;
@@ -65,7 +65,7 @@ impl Driver {
         self.receive(patience).await
     }
 
-    /// Processor time of its threads; `None` where the system does not report it to the nanosecond.
+    /// Returns the processor time of its threads, or `None` if the system does not report it in nanoseconds.
     pub(crate) fn cpu(&self) -> Option<Duration> {
         let mut sum = 0;
         for thread in fs::read_dir(format!("/proc/{}/task", self.pid)).ok()? {
@@ -76,7 +76,7 @@ impl Driver {
         Some(Duration::from_nanos(sum))
     }
 
-    /// Its memory, if the system reports it.
+    /// Returns its memory, if the system reports it.
     pub(crate) fn resident(&self) -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -84,7 +84,7 @@ impl Driver {
     }
 }
 
-/// By the clock of the drivers.
+/// Returns the time by the clock of the drivers.
 pub(crate) fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()

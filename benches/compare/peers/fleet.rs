@@ -1,4 +1,4 @@
-//! Who is measured, each with its processes.
+//! The libraries that are measured, each with its processes.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::peers::driver::{Driver, now};
 use crate::peers::server::Server;
 use crate::server::Result;
 
-/// A JVM on a core that it has not for itself.
+/// The time for a start: a JVM is slow on a core that it shares.
 const STARTING: Duration = Duration::from_secs(60);
 
 /// What a driver reports of its library.
@@ -25,14 +25,14 @@ pub(crate) struct About {
     pub(crate) waits: bool,
 }
 
-/// One library. Its processes are started when they are needed first, and stay: a virtual machine gets faster with time.
+/// One library. Its processes are started when they are first needed, and kept: a virtual machine gets faster with time.
 pub(crate) struct Candidate {
     command: Vec<String>,
     effort: Effort,
     pub(crate) about: About,
-    /// With one worker each.
+    /// Processes with one worker each.
     narrow: Vec<Driver>,
-    /// With two workers.
+    /// The process with two workers.
     wide: Option<Driver>,
 }
 
@@ -45,7 +45,7 @@ impl Candidate {
         Ok(Candidate { command, effort, about, narrow: vec![first], wide: None })
     }
 
-    /// So many processes.
+    /// Returns so many processes with one worker each.
     pub(crate) async fn processes(&mut self, count: usize) -> Result<&mut [Driver]> {
         while self.narrow.len() < count {
             let driver = self.start(1, None).await?;
@@ -54,7 +54,7 @@ impl Candidate {
         Ok(&mut self.narrow[..count])
     }
 
-    /// One with two workers, on the cores of client and server.
+    /// Returns the process with two workers, on the cores of client and server.
     pub(crate) async fn two_workers(&mut self, server: &Server) -> Result<&mut [Driver]> {
         if self.wide.is_none() {
             self.wide = Some(self.start(2, server.both_cores()).await?);
@@ -62,7 +62,7 @@ impl Candidate {
         Ok(self.wide.as_mut_slice())
     }
 
-    /// A process that nothing else uses.
+    /// Starts a process that nothing else uses.
     pub(crate) async fn fresh(&self) -> Result<Driver> {
         self.start(1, None).await
     }
@@ -74,14 +74,14 @@ impl Candidate {
         Ok(driver)
     }
 
-    /// After a failure nothing is known of its processes.
+    /// Ends its processes after a failure, since their state is unknown then.
     pub(crate) fn stop(&mut self) {
         self.narrow.clear();
         self.wide = None;
     }
 }
 
-/// Lets its tasks take locks of their own for some time.
+/// Warms a driver up: its tasks take locks of their own for some time.
 async fn warm(driver: &mut Driver, time: Duration) -> Result<()> {
     let _: Value = driver.ask(&format!("load - 64 {} {}", now(), time.as_millis()), STARTING).await?;
     Ok(())

@@ -1,4 +1,4 @@
-//! Many locks that are held, and nothing else: what it costs to keep them.
+//! The cost of keeping many locks while nothing else is done.
 
 use std::time::Duration;
 
@@ -12,22 +12,22 @@ use crate::server::Result;
 
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Of one library in one round.
+/// The figures of one library in one round.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Rest {
     pub(crate) holds: u64,
-    /// What a hold takes of the client's memory, as the system counts it. Less if the process has freed memory before.
+    /// The client's memory for each hold, as the system counts it. It is less if the process has freed memory before.
     pub(crate) resident: Option<f64>,
-    /// The same as the library's runtime counts it, after a collection.
+    /// The client's memory for each hold, as the library's runtime counts it after a collection.
     pub(crate) live: Option<f64>,
     pub(crate) server_memory: f64,
-    /// If they are renewed.
+    /// The cost of the renewals, if the holds are renewed.
     pub(crate) kept: Option<Kept>,
-    /// Holds that were over at the end.
+    /// How many holds were over at the end.
     pub(crate) lost: u64,
 }
 
-/// Shares are of one core.
+/// The cost of renewals. Shares are of one core.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Kept {
     pub(crate) client: Option<f64>,
@@ -84,7 +84,7 @@ async fn at_rest(
     Ok(Kept { client, server: server_share, commands })
 }
 
-/// Made ready as little as possible: what it has freed before is not counted.
+/// Starts a process with as little preparation as possible, since memory that it has freed before would not be counted.
 pub(crate) async fn ready(driver: &mut Driver) -> Result<()> {
     let _: Value = driver.ask("pair 100", PATIENCE).await?;
     Ok(())

@@ -1,6 +1,6 @@
-//! Other lock libraries beside this one, in rounds: each of them once in a round, in an order that rotates.
+//! Compares other lock libraries with this one, in rounds: each library once in a round, in an order that rotates.
 //!
-//! The libraries run in processes of their own, the drivers in `benches/peers`. `scripts/lab/bench --peers` builds them.
+//! The libraries run in processes of their own, by the drivers in `benches/peers`, which `scripts/lab/bench --peers` builds.
 
 mod driver;
 mod fleet;
@@ -31,7 +31,7 @@ use crate::store::put;
 /// How much is measured.
 #[derive(Clone, Copy)]
 pub(crate) struct Effort {
-    /// Of one task, of many, of those who wait for one lock, of holds.
+    /// The rounds for one task, for many tasks, for tasks that wait for one lock, and for holds.
     rounds: [usize; 4],
     pairs: usize,
     handoffs: usize,
@@ -42,7 +42,7 @@ pub(crate) struct Effort {
     processes_for: Duration,
     holds: &'static [u64],
     lease: Duration,
-    /// For each process, before it is measured.
+    /// How long each process is warmed up before it is measured.
     warm_up: Duration,
 }
 
@@ -73,7 +73,7 @@ const QUICK: Effort = Effort {
     warm_up: Duration::from_millis(200),
 };
 
-/// Who must work; another one that fails is left out, and named.
+/// The libraries that must work. Another one that fails is named and left out.
 const OURS: [&str; 2] = ["floor", "nestlock"];
 
 pub(crate) async fn measure(file: &Path, commands: &[String], quick: bool, only: &str) -> Result<()> {
@@ -129,7 +129,7 @@ async fn rounds(
     }];
     let mut cases: Vec<Case<Sample>> = fleet.iter().map(|of| Case::new(&of.about.name)).collect();
     let mut alone = Case::new("redis-benchmark");
-    // The first one is not counted: connections, caches and virtual machines get warm.
+    // The first round is not counted: it warms up connections, caches and virtual machines.
     for round in 0..=count {
         for at in 0..fleet.len() {
             let at = (at + round) % fleet.len();
@@ -161,7 +161,7 @@ async fn rounds(
     Ok(Rounds { work, cases })
 }
 
-/// The pipeline and the pairs of `redis-benchmark` for this work.
+/// Returns the pipeline and the number of pairs of `redis-benchmark` for this work, if it is compared there.
 fn beneath(work: Work, effort: &Effort) -> Option<(usize, usize)> {
     match work {
         Work::Pair => Some((1, effort.pairs * 4)),
@@ -215,7 +215,7 @@ async fn at_rest(holds: u64, fleet: &[Candidate], server: &mut Server, effort: &
     Ok(seen)
 }
 
-/// A library that does not work is named and left out, unless it is this one.
+/// Handles a library that fails: it is named and left out, unless it is this one.
 fn forgive(of: &Candidate, error: &dyn std::error::Error) -> Result<()> {
     let name = of.about.name.as_str();
     if OURS.contains(&name) {

@@ -49,7 +49,7 @@ fn figures(peers: &Peers, machine: &Machine) -> Figures {
     let versions = peers.libraries.iter().flat_map(|of| &of.versions);
     let mut facts: Vec<(String, String)> = Vec::new();
     for fact in versions.chain(&machine.facts) {
-        // Two may share a library.
+        // Two libraries may use the same package.
         if !facts.contains(fact) {
             facts.push(fact.clone());
         }
@@ -71,7 +71,7 @@ fn count(rounds: &Rounds) -> String {
     if rounds == 1 { "one round".to_owned() } else { format!("{rounds} rounds") }
 }
 
-/// Three digits, where a figure has not more before its point.
+/// Formats a figure with three digits, unless it has more before its point.
 fn short(figure: f64) -> String {
     let decimals = match figure.abs() {
         ..0.000_000_5 => 0,
@@ -102,7 +102,7 @@ fn row(cells: &[String]) -> String {
     format!("| {} |", cells.join(" | "))
 }
 
-/// A line for each work.
+/// Returns a table with a line for each work.
 pub(crate) fn overview(peers: &Peers) -> String {
     let names = peers.libraries.iter().map(|of| of.name.as_str());
     let libraries: Vec<&str> = names.filter(|name| *name != "floor").collect();
@@ -129,7 +129,7 @@ fn spreads(case: &Case<Sample>) -> [String; 3] {
     ]
 }
 
-/// Those that did it at all.
+/// Returns a table of the libraries that did the work at all.
 fn table(rounds: &Rounds, columns: &[&str], cells: impl Fn(&Case<Sample>) -> Vec<String>) -> String {
     let cases = rounds.cases.iter().filter(|case| !case.samples.is_empty());
     let rows = cases.map(|case| {
@@ -209,7 +209,7 @@ fn holds(of: &Holds) -> String {
                 .chain(unknown)
                 .collect::<Vec<_>>());
         }
-        // Later rounds use what the first one has freed.
+        // Only the first round counts: later ones use memory that it has freed.
         let first = case.samples.first();
         let bytes =
             |figure: Option<f64>| figure.map_or_else(|| "–".to_owned(), |bytes| format!("{bytes:.0}"));
@@ -243,7 +243,7 @@ fn failures(peers: &Peers) -> String {
     lines(&all, |(name, work, error)| format!("- {name}, {work}: {error}"))
 }
 
-/// One for each work.
+/// Returns one group for each work.
 fn groups(peers: &Peers, rates: bool) -> Vec<Group> {
     let works = peers.works.iter().filter(|rounds| rounds.work.is_rate() == rates);
     let group = |rounds: &Rounds| {

@@ -1,4 +1,4 @@
-//! What the results file says of other libraries.
+//! The part of the results file on other libraries.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,14 +14,14 @@ pub(crate) struct Peers {
     pub(crate) holds: Vec<Holds>,
 }
 
-/// One work, by all of them.
+/// One work, done by all libraries.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Rounds {
     pub(crate) work: Work,
     pub(crate) cases: Vec<Case<Sample>>,
 }
 
-/// So many holds of each.
+/// So many holds, kept by each library.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Holds {
     pub(crate) holds: u64,
@@ -42,7 +42,7 @@ impl<T> Case<T> {
         Case { name: name.to_owned(), samples: Vec::new(), failure: None }
     }
 
-    /// `None`: there is no such figure.
+    /// Returns the spread of a figure, or `None` if there is no such figure.
     pub(crate) fn spread(&self, of: impl Fn(&T) -> Option<f64>) -> Option<Spread> {
         let figures: Vec<f64> =
             self.samples.iter().filter_map(of).filter(|figure| figure.is_finite()).collect();
@@ -55,7 +55,7 @@ impl Rounds {
         self.cases.iter().find(|case| case.name == name)
     }
 
-    /// Times the floor of the same round: its time, or where many are under way its rate.
+    /// Returns a library's figure as a multiple of the floor's in the same round: the time or, if many operations are under way at once, the rate.
     pub(crate) fn ratio(&self, name: &str) -> Option<Spread> {
         let (floor, of) = (&self.case("floor")?.samples, &self.case(name)?.samples);
         let ratio = |(floor, of): (&Sample, &Sample)| match self.work.is_rate() {

@@ -1,4 +1,4 @@
-//! The server that all of them use: what it counts, and where it runs.
+//! The server that all libraries use: what it counts, and where it runs.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::stats::Stats;
 pub(crate) struct Server {
     connection: MultiplexedConnection,
     stats: Stats,
-    /// Its own core, and those that it has together with the clients.
+    /// Its own core, and the cores of server and clients together.
     cores: Option<(String, String)>,
 }
 
@@ -25,7 +25,7 @@ impl Server {
         Ok(Server { connection: connection_to(&url()).await?, stats: Stats::connect().await?, cores })
     }
 
-    /// The cores of a client with two workers.
+    /// Returns the cores of a client with two workers.
     pub(crate) fn both_cores(&self) -> Option<&str> {
         self.cores.as_ref().map(|(_, both)| both.as_str())
     }
@@ -39,12 +39,12 @@ impl Server {
         if moved.success() { Ok(()) } else { Err("the server can't be moved to other cores".into()) }
     }
 
-    /// From here commands are counted.
+    /// Begins to count commands.
     pub(crate) async fn reset(&mut self) -> Result<()> {
         self.stats.reset().await
     }
 
-    /// How many of these came since.
+    /// Returns how many of these commands have run since then.
     pub(crate) async fn commands(&mut self, names: &[String]) -> Result<u64> {
         let info: InfoDict = redis::cmd("INFO").arg("commandstats").query_async(&mut self.connection).await?;
         let calls = |name: &String| {
@@ -63,7 +63,7 @@ impl Server {
         Ok(used.ok_or("the server does not report its memory")?.parse()?)
     }
 
-    /// What a process that was stopped in the middle has left.
+    /// Deletes all keys: a process that was stopped in the middle may have left some.
     pub(crate) async fn flush(&mut self) -> Result<()> {
         Ok(redis::cmd("FLUSHALL").query_async(&mut self.connection).await?)
     }

@@ -1,4 +1,4 @@
-//! What the comparison with other libraries is to show, and whether it does.
+//! The targets of the comparison with other libraries, and whether they are met.
 
 use crate::peers::holds::Rest;
 use crate::peers::results::{Case, Holds, Peers, Rounds};
@@ -10,7 +10,7 @@ const OURS: &str = "nestlock";
 /// For how long a lock passes on inside a process, in milliseconds: the default of `local_handoff`.
 const HANDED_ON_FOR: f64 = 10.0;
 
-/// One line.
+/// One line of the table.
 pub(crate) struct Target {
     pub(crate) what: String,
     pub(crate) target: String,
@@ -23,7 +23,7 @@ enum Limit {
     AtLeast(f64),
 }
 
-/// Of what was measured.
+/// Returns the targets for the results.
 pub(crate) fn targets(peers: &Peers) -> Vec<Target> {
     let works = peers.works.iter().flat_map(of_work);
     let most = peers.holds.iter().max_by_key(|of| of.holds);
@@ -34,7 +34,7 @@ fn of_work(rounds: &Rounds) -> Vec<Option<Target>> {
     use Limit::{AtLeast, AtMost};
     let (name, floor) = (rounds.work.name(), rounds.ratio(OURS));
     let line = |what: &str, limit, figure| target(format!("{name}{what}"), limit, " ×", figure);
-    // Times: less is ahead.
+    // For times, less is better.
     let ahead =
         |other: &str, limit| line(&format!(", {other} = 1"), AtMost(limit), beside(rounds, other, time));
     let longest = |limit: f64| {
@@ -61,7 +61,7 @@ fn of_work(rounds: &Rounds) -> Vec<Option<Target>> {
         Work::Nested => vec![line(", the floor = 1", AtMost(0.83), floor)],
         Work::Handoff => vec![line(", the floor = 1", AtMost(0.85), floor), ahead("Redisson", 0.6)],
         Work::Crowd { tasks } => {
-            // Whoever has released the lock waits until all others had it.
+            // A task that has released the lock waits until all others have had it.
             let mean = |of: &Sample| of.micros * tasks as f64 / 1e3;
             let of = |of: &Sample| Some(of.longest? / mean(of));
             let longest = rounds.case(OURS).and_then(|case| case.spread(of));
@@ -87,7 +87,7 @@ fn of_holds(of: &Holds) -> Vec<Option<Target>> {
     let line = |what: &str, limit, unit, figure: fn(&Rest) -> Option<f64>| {
         target(format!("{} holds: {what}", of.holds), Limit::AtMost(limit), unit, ours?.spread(figure))
     };
-    // In a round behind another one they take room that was taken before.
+    // Only the first round counts: in later ones the holds use memory that was allocated before.
     let memory = |case: &Case<Rest>| {
         let most = case.samples.iter().filter_map(|of| of.resident).reduce(f64::max)?;
         target(
@@ -112,7 +112,7 @@ fn server(of: &Sample) -> Option<f64> {
     Some(of.server)
 }
 
-/// A figure of this crate as a multiple of another one's, round by round.
+/// Returns a figure of this crate as a multiple of another library's, round by round.
 fn beside(rounds: &Rounds, other: &str, of: impl Fn(&Sample) -> Option<f64>) -> Option<Spread> {
     let (ours, others) = (&rounds.case(OURS)?.samples, &rounds.case(other)?.samples);
     let ratios = ours.iter().zip(others).filter_map(|(ours, other)| Some(of(ours)? / of(other)?));

@@ -1,4 +1,4 @@
-//! What each of them is asked to do, and what is seen of it in one round.
+//! The works that each library does, and the results of one round.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use crate::peers::fleet::{About, Candidate};
 use crate::peers::server::Server;
 use crate::server::Result;
 
-/// For an answer beyond the time that was asked for. Where 1,000 tasks try again by the clock, the last of them is done late.
+/// The time for an answer, in addition to the time of the work. If 1,000 tasks try again by the clock, the last of them is done late.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// By then a waiter has asked, got "busy", and sleeps.
+/// After this time a waiter has asked, got "busy", and sleeps.
 const ASLEEP: Duration = Duration::from_millis(10);
 
-/// By then all processes have read their command.
+/// After this time all processes have read their command.
 const START: Duration = Duration::from_millis(50);
 
-/// Tasks of each process where several compete.
+/// The tasks of each process if several processes compete.
 const TASKS: usize = 10;
 
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -55,7 +55,7 @@ impl Work {
         }
     }
 
-    /// Whether more than the floor is better: it is compared by its rate.
+    /// Returns whether it is compared by its rate, so that more than the floor is better.
     pub(crate) fn is_rate(self) -> bool {
         !matches!(self, Work::Pair | Work::Nested | Work::Handoff)
     }
@@ -65,18 +65,18 @@ impl Work {
     }
 }
 
-/// Of one library in one round. Times are microseconds of one operation: a lock and its release, or a hand-off.
+/// The figures of one library in one round. Times are in microseconds, for one operation: a lock and its release, or a hand-off.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Sample {
     pub(crate) operations: u64,
-    /// The median, or where many are under way the time of all by their number.
+    /// The median or, if many operations are under way at once, the time of all divided by their number.
     pub(crate) micros: f64,
     pub(crate) server: f64,
     pub(crate) client: Option<f64>,
     pub(crate) commands: Option<f64>,
     /// The longest wait for a lock, in milliseconds.
     pub(crate) longest: Option<f64>,
-    /// What each process had of all grants, or each task where there is one process.
+    /// The share of all grants that each process had or, if there is one process, each task.
     pub(crate) shares: Vec<f64>,
     pub(crate) errors: u64,
 }
@@ -94,16 +94,16 @@ struct At {
 #[derive(Deserialize)]
 struct Load {
     grants: Vec<u64>,
-    /// After the end: a wait that was begun before is not broken off.
+    /// Grants after the end: a wait that began before the end is not broken off.
     late: u64,
     longest: u64,
     errors: u64,
 }
 
-/// What was seen but for the processor time and the commands.
+/// The results, except for the processor time and the commands.
 #[derive(Default)]
 struct Seen {
-    /// All that the processor time was spent for.
+    /// The number of operations that the processor time was spent on.
     operations: u64,
     micros: f64,
     longest: Option<f64>,
@@ -121,7 +121,7 @@ pub(crate) async fn round(
     let drivers = match work {
         Work::Own { workers: 2 } => of.two_workers(server).await?,
         Work::Handoff => of.processes(2).await?,
-        // The floor is that of one: raw commands do not wait for each other.
+        // The floor has one task only: raw commands do not wait for each other.
         Work::Processes { count } if of.about.waits => of.processes(count).await?,
         _ => of.processes(1).await?,
     };
@@ -163,13 +163,13 @@ async fn times(driver: &mut Driver, command: &str, count: usize) -> Result<Seen>
     Ok(Seen { operations: count as u64, micros: median(&mut seen.nanos), ..Seen::default() })
 }
 
-/// One process holds, the other one waits; then the other way round, so that neither's core is warmer.
+/// One process holds the lock and the other one waits, then the other way round, so that neither core is warmer.
 async fn handoffs(drivers: &mut [Driver], of: &str, count: usize) -> Result<Seen> {
     let [one, two] = drivers else { return Err("a hand-off needs two processes".into()) };
     let mut nanos = Vec::new();
     for at in 0..count {
         let (holder, waiter) = if at % 2 == 0 { (&mut *one, &mut *two) } else { (&mut *two, &mut *one) };
-        // The floor receives all messages of the name, and only where it waits.
+        // Each process waits for a name of its own: the floor stays subscribed to it, and would receive messages while it holds.
         let name = format!("peers:{of}:handoff:{}", at % 2);
         let _: Value = holder.ask(&format!("hold {name}"), PATIENCE).await?;
         waiter.tell(&format!("wait {name}")).await?;

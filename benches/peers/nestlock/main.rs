@@ -1,4 +1,4 @@
-//! The driver of this crate's lock, and with `floor` that of the raw commands beneath it, by the redis crate alone.
+//! The driver of this crate's lock and, with the argument `floor`, the driver of the raw commands beneath it, by the redis crate alone.
 
 #[path = "../driver.rs"]
 mod driver;

@@ -30,7 +30,7 @@ impl Peer for Raw {
     const NESTS: bool = true;
     const RENEWS: bool = false;
     const WAITS: bool = false;
-    /// And `publish`, but the release script publishes too.
+    /// It also sends `publish`, but that is left out, since the release script publishes too.
     const SENDS: &'static [&'static str] = &["evalsha", "subscribe"];
 
     fn lock(&self, name: &str) -> Pairs {
@@ -61,7 +61,7 @@ impl Lock for Pairs {
         Ok(())
     }
 
-    /// A message is received, and one round trip made.
+    /// Receives a message, and makes one round trip.
     async fn wait(&mut self) -> Result<()> {
         if self.messages.is_none() {
             let mut messages = client_of(&url())?.get_async_pubsub().await?;
@@ -77,7 +77,7 @@ impl Lock for Pairs {
         if self.count == 0 {
             return Ok(self.floor.connection.publish(&self.key.channel, 0).await?);
         }
-        // Reported elsewhere: the next waiter must not be notified.
+        // Published on another channel: the next waiter must not be notified.
         self.count = 0;
         let quiet = Key { channel: "peers:nobody".to_owned(), ..self.key.clone() };
         self.floor.release(&quiet, 0).await

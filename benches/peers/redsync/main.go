@@ -23,14 +23,14 @@ import (
 // How many goroutines take the locks that are held at rest.
 const taking = 64
 
-// How long those are held for: nothing renews them.
+// How long those locks are held: nothing renews them.
 const rest = 10 * time.Minute
 
 var nothing = map[string]any{}
 
 type driver struct {
 	sync *redsync.Redsync
-	// Those that a command names, for the next ones.
+	// Locks that a command has named, for the next commands.
 	locks map[string]*redsync.Mutex
 	kept  []*redsync.Mutex
 }
@@ -76,7 +76,7 @@ func now() int64 {
 func (d *driver) answer(words []string) (map[string]any, error) {
 	var numbers []int64
 	for _, word := range words {
-		// What is no number is not used as one.
+		// An argument that is not a number is not used as one.
 		number, _ := strconv.ParseInt(word, 10, 64)
 		numbers = append(numbers, number)
 	}
@@ -132,7 +132,7 @@ func (d *driver) lock(name string) *redsync.Mutex {
 	return d.locks[name]
 }
 
-// Tries again after 32 tries, as often as it takes.
+// Calls Lock again after its 32 tries, as often as it takes.
 func acquire(lock *redsync.Mutex) error {
 	for {
 		err := lock.Lock()
@@ -250,7 +250,7 @@ func (d *driver) leave() map[string]any {
 	return map[string]any{"errors": failed}
 }
 
-// The memory that is in use after a collection.
+// Returns the memory that is in use after a collection.
 func live() int64 {
 	runtime.GC()
 	var memory runtime.MemStats

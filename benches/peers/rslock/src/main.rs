@@ -34,7 +34,7 @@ struct Held {
     guards: Vec<LockGuard>,
 }
 
-/// `using` renews while its work runs. This work waits for an end.
+/// Keeps a hold by `using`, which renews while its work runs. The work waits until the hold is to end.
 struct Kept {
     end: oneshot::Sender<()>,
     task: JoinHandle<Result<()>>,
@@ -57,7 +57,7 @@ impl Peer for Rslock {
         let rslock = self.clone();
         let task = tokio::spawn(async move {
             let work = async || {
-                // Nobody waits for it any more: then it is ended at once.
+                // If nobody waits for it any more, it ends at once.
                 let _ = taken.send(());
                 let _ = ended.await;
             };
@@ -68,7 +68,7 @@ impl Peer for Rslock {
     }
 
     async fn end(kept: Kept) -> Result<()> {
-        // A lost one has ended by itself: its task says so.
+        // A lost hold has ended by itself, and its task reports that.
         let _ = kept.end.send(());
         kept.task.await?
     }

@@ -43,7 +43,7 @@ public final class Driver {
     public static void main(String[] arguments) throws Exception {
         long lease = Long.parseLong(arguments[arguments.length - 1]);
         Config config = new Config();
-        // The default is 30 s, as that of the others here.
+        // The default is 30 s, like that of the other libraries here.
         config.setLockWatchdogTimeout(lease);
         config.useSingleServer().setAddress(System.getenv("REDIS_URL"));
         Driver driver = new Driver(Redisson.create(config));
@@ -99,7 +99,7 @@ public final class Driver {
         String list = versions.entrySet().stream()
                 .map(version -> "[\"" + version.getKey() + "\", \"" + version.getValue() + "\"]")
                 .collect(Collectors.joining(", "));
-        // It sends a DEL after each release. The scripts delete too, but only that of a release sets a key.
+        // Redisson sends a DEL after each release. The scripts delete too, but only the script of a release sets a key.
         String sends = Stream.of("evalsha", "eval", "subscribe", "unsubscribe", "ping", "wait", "script|load", "set")
                 .map(name -> "\"" + name + "\"")
                 .collect(Collectors.joining(", "));
