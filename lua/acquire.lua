@@ -84,7 +84,8 @@ if ARGV[2] ~= '1' then
 end
 if count or ttl < 0 then
   local kind = redis.call('TYPE', KEYS[1])
-  -- A string with a TTL is another program's lock, made by `SET NX PX`. So both halves of a fleet that is being migrated exclude each other.
+  -- A string with a TTL is another program's lock, made by `SET NX PX`. So both halves of a fleet that is being migrated exclude each
+  -- other.
   if kind.ok == 'string' and ttl >= 0 then
     return ttl
   end

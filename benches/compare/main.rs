@@ -65,7 +65,8 @@ struct Options {
     /// Measures nothing, and writes the report and its plots into this folder, from the figures.
     #[arg(long)]
     report: Option<PathBuf>,
-    /// Compares with other libraries instead. Each value is the command that starts a driver; those of this crate and of the floor are needed too.
+    /// Compares with other libraries instead. Each value is the command that starts a driver; those of this crate and of the floor are
+    /// needed too.
     #[arg(long)]
     peer: Vec<String>,
     /// With `--report`: writes the page on other libraries.

@@ -37,7 +37,8 @@ impl Masters {
         self.urls.len() / 2 + 1
     }
 
-    /// Returns locks over them, with default options except for the lease and a longer timeout. Each of these locks checks that the masters have a vote.
+    /// Returns locks over them, with default options except for the lease and a longer timeout. Each of these locks checks that the masters
+    /// have a vote.
     pub(crate) fn locks(&self) -> Builder {
         let builder = Locks::quorum(&self.urls);
         builder.lease(LEASE).unavailable_after(Duration::from_secs(60))

@@ -93,7 +93,8 @@ fn resident() -> Option<u64> {
 }
 
 impl Load {
-    /// Checks that nothing was lost or left, and that nothing grew. The settled part of the load is cut into thirds; the last third must not exceed the first by more than noise.
+    /// Checks that nothing was lost or left, and that nothing grew. The settled part of the load is cut into thirds; the last third must
+    /// not exceed the first by more than noise.
     pub(crate) fn check(&self) -> Result<()> {
         if self.lost > 0 || self.keys_left > 0 || self.channels_left > 0 {
             return Err(format!("something was lost or left: {self}").into());

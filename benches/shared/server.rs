@@ -29,7 +29,8 @@ pub(crate) fn patience() -> Duration {
     Duration::from_secs(10)
 }
 
-/// Returns locks with default options except for longer timeouts, so that a busy machine makes a benchmark slower instead of making it fail.
+/// Returns locks with default options except for longer timeouts, so that a busy machine makes a benchmark slower instead of making it
+/// fail.
 pub(crate) fn patient() -> Builder {
     patient_with(url())
 }

@@ -55,7 +55,8 @@ impl Rounds {
         self.cases.iter().find(|case| case.name == name)
     }
 
-    /// Returns a library's figure as a multiple of the floor's in the same round: the time or, if many operations are under way at once, the rate.
+    /// Returns a library's figure as a multiple of the floor's in the same round: the time or, if many operations are under way at once,
+    /// the rate.
     pub(crate) fn ratio(&self, name: &str) -> Option<Spread> {
         let (floor, of) = (&self.case("floor")?.samples, &self.case(name)?.samples);
         let ratio = |(floor, of): (&Sample, &Sample)| match self.work.is_rate() {

@@ -451,7 +451,8 @@ impl State {
             masters.fold(0, |set, (at, m)| set | (u8::from(is(at, m.links[hold].answer)) << at))
         };
         let fresh = matches!(under.command, Command::Acquire { count: 1, .. });
-        // A master that has become old since its answer is believed; one that was old when it answered was counted then.
+        // A master that has become old since its answer is believed; one that was old when it answered was counted
+        // then.
         let votes = |at: usize, young: bool| !(young && self.is_young(model, at));
         let waiting = answers(&|_, answer| answer == Answer::Waiting);
         let failed = answers(&|_, answer| answer == Answer::Failed);
@@ -521,7 +522,8 @@ impl State {
         self.masters.iter().any(|master| master.links[hold].answer == Answer::Waiting)
     }
 
-    /// Models masters that do not answer in time. The commands that were sent to them may still run, if the network is late.
+    /// Models masters that do not answer in time. The commands that were sent to them may still run, if the network
+    /// is late.
     pub(super) fn give_up(&mut self, model: &HoldModel, hold: usize) {
         let Some(command) = self.holds[hold].under_way() else { return };
         for link in self.masters.iter_mut().map(|master| &mut master.links[hold]) {

@@ -215,7 +215,8 @@ pub enum Design {
     DeadlineFromMessage,
     /// A message may be the grant of a request that has asked twice, and may be older than its second ask.
     AskedTwice,
-    /// A message also reaches processes that are still connected to the former master, which the new one does not know of.
+    /// A message also reaches processes that are still connected to the former master, which the new one does not
+    /// know of.
     Replicated,
     /// A hand-over makes no fencing token: the ask after it gets the token that is there.
     TokenAtAnswer,
@@ -236,8 +237,8 @@ pub struct LineModel {
     pub entering: Entering,
     /// Whether an entry names the connection that its process had, so that a message goes to that one alone.
     pub generations: bool,
-    /// Whether the second of the line after a hand-over, and each one that becomes the first, are notified when to ask. Then no
-    /// process sends `pass`.
+    /// Whether the second of the line after a hand-over, and each one that becomes the first, are notified when to
+    /// ask. Then no process sends `pass`.
     pub tells: bool,
     /// How many requests each process makes.
     pub requests: [u8; 3],
@@ -626,8 +627,8 @@ impl State {
         due || process.pass_in == Some(0) || self.is_to_listen(model, at)
     }
 
-    /// Returns whether its request has waited for longer than a hand-over without a message, if other programs' clients use the
-    /// lock.
+    /// Returns whether its request has waited for longer than a hand-over without a message, if other programs'
+    /// clients use the lock.
     fn is_to_listen(&self, model: &LineModel, at: usize) -> bool {
         let process = &self.processes[at];
         let waits = |request: Request| request.phase == Phase::InLine && request.age >= model.short;

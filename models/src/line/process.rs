@@ -255,7 +255,8 @@ impl State {
         }
     }
 
-    /// Handles a TTL that was reported. If it is longer than a hand-over's, the process that the lock was handed to has taken it.
+    /// Handles a TTL that was reported. If it is longer than a hand-over's, the process that the lock was handed to
+    /// has taken it.
     fn saw(&mut self, model: &LineModel, at: usize, ttl: u8) {
         if ttl > model.short {
             self.processes[at].pass_in = None;
@@ -313,8 +314,8 @@ impl State {
         }
     }
 
-    /// Handles a message about when the lock may be free. It applies to each request that waits here, even if its field is another
-    /// one now.
+    /// Handles a message about when the lock may be free. It applies to each request that waits here, even if its
+    /// field is another one now.
     fn asks_in(&mut self, model: &LineModel, at: usize, ticks: u8) {
         let Some(request) = &mut self.processes[at].request else { return };
         match &mut request.phase {

@@ -188,7 +188,8 @@ impl State {
         self.order.remove(|waiting| *waiting == field);
     }
 
-    /// Returns whether the request waits, its process runs, and the server knows its connection. The server does not know that.
+    /// Returns whether the request waits, its process runs, and the server knows its connection. The server does not
+    /// know that.
     fn waits_there(&self, model: &LineModel, field: Field) -> bool {
         let process = &self.processes[owner(field)];
         let placed = |request: Request| !model.generations || request.placed == process.generation;
@@ -303,8 +304,8 @@ impl State {
         }
     }
 
-    /// Models `release` and `settle` to 0. Returns in how many ticks the lock may be free, if it was handed on by this command or
-    /// earlier.
+    /// Models `release` and `settle` to 0. Returns in how many ticks the lock may be free, if it was handed on by
+    /// this command or earlier.
     fn release(&mut self, model: &LineModel, field: Field, shares: bool) -> Option<u8> {
         let entered = self.data.line.iter().any(|entry| entry.field == field);
         if model.design != Design::ReleaseKeepsEntry {
