@@ -1,6 +1,6 @@
-//! From Redisson's `RLock`, call by call: the Java code is in the comment, the same in Rust below it.
+//! Moving from Redisson's `RLock`, call by call: the Java code is in the comment, and the Rust code for the same is below it.
 //!
-//! What to unlearn: the owner is the task and not the thread; a lock that is taken is a guard, and only who has the guard
+//! These things are different: the owner is the task and not the thread; a lock that is taken is a guard, and only code that has the guard
 //! can unlock; an inner lease never shortens the outer one; and the loss of a lock is reported.
 //!
 //! Run it: `cargo run --example from_redisson`. It needs no server. With the URL of a Redis in `REDIS_URL` its locks are
@@ -27,7 +27,7 @@ async fn lock_and_unlock(locks: &Locks) -> Result<()> {
     let lock = locks.mutex("orders");
     lock.run(|_| ship()).await?; // lock, try, finally and unlock in one
 
-    // Or with a guard. On a way out that does not come to `release`, its drop unlocks in the background.
+    // Or with a guard. If the code returns before `release`, the drop of the guard unlocks in the background.
     let guard = lock.lock().await?;
     ship().await;
     guard.release().await?;
@@ -49,7 +49,7 @@ async fn lock_and_unlock(locks: &Locks) -> Result<()> {
 async fn nested(locks: &Locks) -> Result<()> {
     async fn reserve(lock: &Mutex) -> Result<()> {
         let guard = lock.lock().await?;
-        assert!(lock.is_held()); // by this task; nothing is sent, where Redisson asks the server
+        assert!(lock.is_held()); // by this task; nothing is sent, whereas Redisson asks the server
         assert_eq!(lock.hold_count(), 2);
         Ok(guard.release().await?)
     }
@@ -70,7 +70,7 @@ async fn nested(locks: &Locks) -> Result<()> {
 /// ```
 async fn try_lock(locks: &Locks) -> Result<()> {
     let lock = locks.mutex("orders");
-    // Another thread is another task: what it locks is its own, also where its guard is handed over.
+    // Another thread is another task here: its locks are its own, even if it passes a guard on.
     let theirs = lock.clone();
     let theirs = tokio::spawn(async move { theirs.lock().await }).await??;
 
@@ -92,7 +92,7 @@ async fn try_lock(locks: &Locks) -> Result<()> {
 async fn lease(locks: &Locks) -> Result<()> {
     let lock = locks.mutex("orders");
     let guard = lock.lock().fixed_lease(Duration::from_millis(500)).await?;
-    assert_eq!(guard.lost().await, Loss::Expired); // nobody has to find out by unlocking
+    assert_eq!(guard.lost().await, Loss::Expired); // reported, without waiting for an unlock to fail
     match guard.release().await {
         Err(error) if error.kind() == ErrorKind::Lost => Ok(()),
         other => Err(format!("the lease was over, and release gave {other:?}").into()),
@@ -108,7 +108,7 @@ async fn lease(locks: &Locks) -> Result<()> {
 /// lock.unlock();
 /// ```
 async fn look(locks: &Locks) -> Result<()> {
-    // Another lock than above: a lease is over here some milliseconds before it is over on the server.
+    // This is another lock than above, since a lease is over here some milliseconds before it is over on the server.
     let lock = locks.mutex("invoices");
     assert!(!lock.is_locked().await?);
     assert_eq!(lock.remaining_lease().await?, None);
@@ -170,8 +170,8 @@ async fn main() -> Result<()> {
         Ok(url) => Locks::builder(url),
         Err(_) => Locks::builder(Memory::new()),
     };
-    // The process id keeps two people who try this on one Redis out of each other's way. Leave the prefix out where you
-    // share locks with Redisson.
+    // The process id keeps two people who try this on one Redis out of each other's way. Leave the prefix out if you share locks with
+    // Redisson.
     let prefix = format!("example:{}:", std::process::id());
     let locks = builder.lease(WATCHDOG_TIMEOUT).prefix(prefix).connect().await?;
 

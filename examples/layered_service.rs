@@ -1,8 +1,8 @@
 //! Two layers of a service that lock the same item, without knowing of each other's lock.
 //!
-//! `Shelf` is the lower layer: it locks the item that it changes, for any caller. `Checkout` is
-//! the upper layer: it locks the item for longer, since it looks first and takes afterwards.
-//! Called alone, `Shelf::take` takes the lock; called by `Checkout`, it enters the lock it is under.
+//! `Shelf` is the lower layer: it locks the item that it changes, whoever calls it. `Checkout` is the upper layer: it locks the item for
+//! longer, since it checks first and takes afterwards. Called alone, `Shelf::take` takes the lock; called by `Checkout`, it enters the lock
+//! that its caller holds.
 //!
 //! Run it: `cargo run --example layered_service`. It needs no server. With the URL of a Redis in `REDIS_URL` locks and
 //! stock are kept there: `scripts/redis cargo run --example layered_service`.
@@ -18,7 +18,7 @@ use tokio::task::{JoinSet, yield_now};
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// Where the counts are kept. Neither kind keeps a read and the write that follows together: the lock does.
+/// Where the counts are kept. In both kinds a read and the write after it are two steps: the lock keeps them together.
 #[derive(Clone)]
 enum Counts {
     Redis(MultiplexedConnection),
@@ -30,7 +30,7 @@ impl Counts {
         match self {
             Counts::Redis(redis) => Ok(redis.clone().get(format!("{item}:count")).await?),
             Counts::Memory(counts) => {
-                yield_now().await; // others come in between here, as they do on the way to a server
+                yield_now().await; // other tasks run here, as they do during a call to a server
                 let counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
                 counts.get(item).copied().ok_or_else(|| format!("there is no {item}").into())
             }
@@ -40,7 +40,7 @@ impl Counts {
     async fn set(&self, item: &str, count: i64) -> Result<()> {
         match self {
             Counts::Redis(redis) => {
-                // It goes by itself if this program is stopped halfway.
+                // The key expires if this program is stopped halfway.
                 Ok(redis.clone().set_ex(format!("{item}:count"), count, 60).await?)
             }
             Counts::Memory(counts) => {
@@ -54,7 +54,7 @@ impl Counts {
     async fn remove(&self, item: &str) -> Result<()> {
         match self {
             Counts::Redis(redis) => Ok(redis.clone().del(format!("{item}:count")).await?),
-            Counts::Memory(_) => Ok(()), // goes with the process
+            Counts::Memory(_) => Ok(()), // ends with the process
         }
     }
 }

@@ -1,10 +1,10 @@
 //! A job that takes longer than the lease of its lock, and what it does when the lock is lost.
 //!
-//! The watchdog renews the lease for as long as the job runs. If the lock is lost nevertheless, another owner may have it:
-//! the job must stop. There are two ways to see to that:
+//! The watchdog renews the lease for as long as the job runs. If the lock is lost nevertheless, another owner may have it, so the job must
+//! stop. There are two ways to stop it:
 //!
-//! - `run` drops the work at its current `.await`. What it has not written by then is not written.
-//! - `select!` with `guard.lost()` leaves it to you what is done then; here the job notes how far it came.
+//! - `run` drops the work at its current `.await`. Whatever the work has not written by then is not written.
+//! - With `select!` and `guard.lost()` you decide what is done then; here the job notes how far it got.
 //!
 //! Run it: `cargo run --example long_job`. It needs no server: it takes the lock away by `Memory::lose`. With the URL of a
 //! Redis in `REDIS_URL` an operator frees it there: `scripts/redis cargo run --example long_job`.
@@ -18,7 +18,8 @@ use tokio::time::sleep;
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// Short, so that this does not take long. The default is 30 s; a lease should be many times `node_timeout`, which is 500 ms.
+/// The lease. It is short, so that this does not take long. The default is 30 s; a lease should be many times `node_timeout`, which is 500
+/// ms.
 const LEASE: Duration = Duration::from_secs(2);
 
 const BATCHES: u32 = 10;
@@ -49,7 +50,7 @@ async fn by_run(lock: &Mutex) -> Result<Outcome> {
     }
 }
 
-/// `select!` with `lost()`: the work ends here too, and the code decides what is done next.
+/// `select!` with `lost()` ends the work too, and the code decides what is done next.
 async fn by_select(lock: &Mutex) -> Result<Outcome> {
     let done = AtomicU32::new(0);
     let guard = lock.lock().await?;
@@ -64,7 +65,7 @@ async fn by_select(lock: &Mutex) -> Result<Outcome> {
 
 /// An operator who deletes the lock in the middle of the job.
 enum Trouble {
-    /// The same as `DEL` on a server.
+    /// Deletes the lock in memory, like `DEL` on a server.
     Memory(Memory),
     /// An operator, with a connection of its own.
     Operator(Locks),
@@ -112,7 +113,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// The job must have been stopped, by the trouble that was made.
+/// Checks that the job was stopped by the operator.
 fn stopped(outcome: Outcome, struck: bool) -> Result<Outcome> {
     match outcome {
         Outcome::Stopped { loss: Loss::Gone, .. } if struck => Ok(outcome),

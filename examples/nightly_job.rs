@@ -1,9 +1,9 @@
 //! A job that runs once a period, in one of the copies of a service.
 //!
-//! The lock keeps the copies apart, also those whose clocks differ: `at_least` keeps it for longer than the job takes. It does not
-//! remember that the job was done. That is what the record is for, which is read and written while the lock is held: a copy that
-//! restarts, or that is due late, finds it. (ShedLock has the lock and the record in one row: `lockAtLeastFor` is `at_least`,
-//! `lockAtMostFor` is the lease, which is renewed here, and `lockedBy` the name of the holder.)
+//! The lock keeps the copies apart, even if their clocks differ: `at_least` keeps it for longer than the job takes. The lock does not
+//! remember that the job was done. The record does, which is read and written while the lock is held: a copy that restarts, or whose clock
+//! is late, finds it. (ShedLock has the lock and the record in one row: `lockAtLeastFor` is `at_least`, `lockAtMostFor` is the lease, which
+//! is renewed here, and `lockedBy` the name of the holder.)
 //!
 //! Run it: `cargo run --example nightly_job`. Its three copies share a store in memory or, with the URL of a Redis in `REDIS_URL`, that
 //! server: `scripts/redis cargo run --example nightly_job`.
@@ -19,10 +19,10 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// A day, in a service.
+/// How often the job runs. In a service this would be a day.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// More than the clocks of two copies differ by, and less than a period.
+/// How long the lock is kept: longer than the difference between the clocks of two copies, and shorter than a period.
 const APART: Duration = Duration::from_millis(200);
 
 const PERIODS: u32 = 3;
@@ -46,15 +46,15 @@ struct Copy {
 }
 
 impl Copy {
-    /// Runs the job of this period, unless another copy is at it or has done it. Returns whether this copy ran it.
+    /// Runs the job of this period, unless another copy is running it or has done it. Returns whether this copy ran it.
     async fn run_once(&self, period: u32) -> Result<bool> {
         // `None`: another copy has the lock, or had it a moment ago.
         let job = self.locks.mutex("nightly").try_lock().at_least(APART).run(async |_| {
             if self.record().await.period >= Some(period) {
-                return false; // it was done before: by a copy that is gone, or by this one before it restarted
+                return false; // it was done before, by another copy, or by this one before it restarted
             }
             delete_old_rows().await;
-            // A metric too, in a service: the time of the last run, of which an alert says that it is old.
+            // A service would also have a metric here: the time of the last run, with an alert if it is too long ago.
             *self.database.lock().await = Record { period: Some(period), by: self.name.clone() };
             true
         });
@@ -70,7 +70,7 @@ async fn delete_old_rows() {
     sleep(APART / 10).await;
 }
 
-/// Runs the job when it is due, and once more when it was just done.
+/// Runs the job when it is due, and tries once more when it was just done.
 async fn serve(copy: Copy, late: Duration, began: Instant) -> Result<u32> {
     let mut runs = 0;
     for period in 0..PERIODS {
@@ -80,7 +80,7 @@ async fn serve(copy: Copy, late: Duration, began: Instant) -> Result<u32> {
             runs += 1;
         }
     }
-    // It restarts, and finds the job due again. The lock is free by then.
+    // The copy restarts, and takes the job for due again. The lock is free by then.
     sleep(2 * APART).await;
     if copy.record().await.period == Some(PERIODS - 1) {
         assert!(!copy.run_once(PERIODS - 1).await?, "the job of a period runs once");
@@ -103,7 +103,7 @@ async fn main() -> Result<()> {
         let name = format!("shop@web-{number}");
         let locks = options.prefix(&prefix).holder_name(&name).connect().await?;
         let copy = Copy { name, locks, database: database.clone() };
-        // Their clocks differ, by less than the lock is kept for.
+        // Their clocks differ by less than the time for which the lock is kept.
         copies.spawn(serve(copy, APART / 4 * number, began));
     }
     let mut runs = 0;

@@ -2,15 +2,14 @@
 //!
 //! Each act prints what it shows, and fails if that does not happen:
 //!
-//! 1. Two masters fail: one does not answer any more, one comes back without its data. The hold continues, is renewed beyond
-//!    its lease, and the next one gets the lock as fast as ever.
+//! 1. Two masters fail: one does not answer any more, one comes back without its data. The hold continues and is renewed beyond its lease,
+//!    and the next request gets the lock as fast as before.
 //! 2. Three masters fail, and that is a majority: no lock can be granted, and the holder is notified at its
 //!    deadline, before anybody else can have it.
 //! 3. They come back, and all continues by itself.
 //!
-//! Run it: `cargo run --example quorum`. It needs no server: its masters are five `Memory`. On servers, name five in
-//! `REDIS_URLS`, with commas or spaces between. They must be ones that you may disturb: it makes them stop for some seconds, by
-//! `CLIENT PAUSE`.
+//! Run it: `cargo run --example quorum`. It needs no server: its masters are five `Memory`. To use servers, name five in `REDIS_URLS`,
+//! separated by commas or spaces. They must be servers that you may disturb: the example stops them for some seconds, by `CLIENT PAUSE`.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -20,17 +19,18 @@ use tokio::time::{sleep, timeout};
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// Short, so that this does not take long. The default is 30 s; a lease should be many times `node_timeout`, which is 500 ms.
+/// The lease. It is short, so that this does not take long. The default is 30 s; a lease should be many times `node_timeout`, which is 500
+/// ms.
 const LEASE: Duration = Duration::from_secs(2);
 
-/// Where the lock is kept. One that fails does so for a while; the others do not notice.
+/// A master of the lock. If one fails for a while, the others do not notice.
 enum Place {
     Memory(Memory),
     Server(String),
 }
 
 impl Place {
-    /// Five of them.
+    /// Returns five masters.
     fn all() -> Result<Vec<Place>> {
         let urls = std::env::var("REDIS_URLS").unwrap_or_default();
         let servers = urls.split([',', ' ']).filter(|url| !url.is_empty());
@@ -49,7 +49,7 @@ impl Place {
         }
     }
 
-    /// It answers nothing for that time; commands that arrive in it run later.
+    /// Lets it answer nothing for that time; commands that arrive during it run later.
     async fn stall(&self, time: Duration) -> Result<()> {
         match self {
             Place::Memory(memory) => memory.faults().stall(time),
@@ -62,7 +62,7 @@ impl Place {
         Ok(())
     }
 
-    /// It loses the lock. The `Memory` restarts without any data; a server is not ours to restart, so the key is deleted.
+    /// Lets it lose the lock. A `Memory` restarts without any data; a server must not be restarted here, so the key is deleted.
     async fn forget(&self, lock: &str) -> Result<()> {
         match self {
             Place::Memory(memory) => memory.faults().restart_empty(),
@@ -78,14 +78,14 @@ async fn connection(url: &str) -> Result<redis::aio::MultiplexedConnection> {
     Ok(redis::Client::open(url)?.get_multiplexed_async_connection().await?)
 }
 
-/// A client of these masters, as each process has one. All of them name the same masters, and agree on the lease. With servers
-/// alone it is `servers(["redis://one", "redis://two", …])`.
+/// Connects a client to these masters; each process has one. All of them name the same masters, and agree on the lease. If all masters are
+/// servers, it is `servers(["redis://one", "redis://two", …])`.
 async fn connect(masters: &[Place]) -> Result<Locks> {
     let masters = masters.iter().map(Place::master);
     Ok(Locks::quorum(masters).lease(LEASE).connect().await?)
 }
 
-/// A free lock is granted within moments, in spite of masters that do not answer.
+/// Takes a free lock, which is granted quickly although some masters do not answer.
 async fn work(lock: &Mutex, who: &str) -> Result<()> {
     let began = Instant::now();
     let guard = lock.lock().owner(&Owner::new()).await?;
@@ -98,12 +98,12 @@ async fn a_minority_fails(masters: &[Place], ours: &Mutex, theirs: &Mutex) -> Re
     let guard = ours.lock().await?;
     masters[3].stall(LEASE * 2).await?;
     masters[4].forget(ours.name()).await?;
-    // Renewed beyond its lease, by the three that are left.
+    // The hold is renewed beyond its lease, by the three masters that are left.
     if let Ok(loss) = timeout(LEASE * 3 / 2, guard.lost()).await {
         return Err(format!("a minority failed, and the hold was lost: {loss}").into());
     }
     println!("  still held after {:.1?}, under a lease of {LEASE:?}", LEASE * 3 / 2);
-    ours.run(async |_| {}).await?; // a nested call re-enters as ever
+    ours.run(async |_| {}).await?; // a nested call re-enters as before
     if theirs.try_lock().await?.is_some() {
         return Err("two hold the lock".into());
     }
@@ -123,7 +123,7 @@ async fn a_majority_fails(masters: &[Place], ours: &Mutex, theirs: &Mutex) -> Re
         Err(error) if error.kind() == ErrorKind::Unavailable => println!("  another one fails: {error}"),
         other => return Err(format!("nobody can be sure of anything, and yet: {other:?}").into()),
     }
-    // The two that are left can't renew it. It ends before any of the masters grants the lock to another owner.
+    // The two masters that are left can't renew the hold. It ends before any of the masters grants the lock to another owner.
     let loss = guard.lost().await;
     println!("  the holder is notified after {:.1?}: {loss}", began.elapsed());
     if loss != Loss::Expired || tokio::time::Instant::now() < end {

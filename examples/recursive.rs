@@ -1,8 +1,7 @@
 //! A business routine that calls itself, and takes the same lock at each depth.
 //!
-//! A price list has offers made of other offers. `price` locks the list so that nobody changes it
-//! while it adds up, and calls itself for the parts. With a lock that is not reentrant the second
-//! call would wait for the first one for ever.
+//! A price list has offers made of other offers. `price` locks the list, so that nobody changes it during the calculation, and calls itself
+//! for the parts. With a lock that is not reentrant, the second call would wait for the first one for ever.
 //!
 //! Run it: `cargo run --example recursive`. It needs no server. With the URL of a Redis in `REDIS_URL` its lock is kept
 //! there: `scripts/redis cargo run --example recursive`.
@@ -15,7 +14,7 @@ use nestlock::{Locks, Mutex};
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// What an offer costs by itself, and what it contains.
+/// Returns what an offer costs by itself, and what it contains.
 fn offer(name: &str) -> Result<(u32, &'static [&'static str])> {
     Ok(match name {
         "holiday" => (50, &["flight", "hotel week"]),
@@ -27,7 +26,7 @@ fn offer(name: &str) -> Result<(u32, &'static [&'static str])> {
     })
 }
 
-/// The price of an offer with all that it contains.
+/// Returns the price of an offer with all that it contains.
 ///
 /// `run` holds the lock while the work runs. A call inside the work finds that its caller holds
 /// the lock, and enters. The future is boxed because it contains itself, as every async recursion.
@@ -43,7 +42,7 @@ fn price<'a>(list: &'a Mutex, name: &'a str) -> BoxFuture<'a, Result<u32>> {
             println!("{:indent$}{name}: {sum} in all", "", indent = depth * 2);
             Ok(sum)
         };
-        // The first `?` is the lock's answer, the second one the work's.
+        // The first `?` is for the lock's error, the second one for the work's.
         list.run(|_| work).await?
     }
     .boxed()
@@ -64,7 +63,7 @@ async fn main() -> Result<()> {
         return Err(format!("a holiday must cost 1144, and came to {sum}").into());
     }
 
-    // Each `run` gave back its own hold, so the lock is free; a stranger gets it.
+    // Each `run` has released its own hold, so the lock is free, and a stranger gets it.
     let stranger = tokio::spawn({
         let list = list.clone();
         async move { list.lock().within(Duration::from_secs(5)).await?.release().await }

@@ -1,11 +1,10 @@
-//! A small service and its own unit tests, which need no server: its locks are in memory there.
+//! A small service and its unit tests, which need no server, because the locks are in memory in them.
 //!
-//! `Cashier` pays each invoice once, however many ask for it in however many processes. Its tests stand below it, in the
-//! same file, as they would in a crate of yours: two processes in one test, hours in no time, and trouble made on purpose.
+//! `Cashier` pays each invoice once, however many callers in however many processes ask for it. Its tests are below it in the same file, as
+//! in a crate of yours: they have two processes in one test, hours that take no time, and faults made on purpose.
 //!
-//! Run the tests: `cargo test --example testing`. Time that is paused needs tokio's feature `test-util` among your
-//! dev-dependencies. The service itself: `cargo run --example testing`, with the URL of a Redis in `REDIS_URL` if its locks
-//! are to be kept there.
+//! Run the tests: `cargo test --example testing`. To pause time, your dev-dependencies need tokio's feature `test-util`. Run the service
+//! itself: `cargo run --example testing`, with the URL of a Redis in `REDIS_URL` if the locks are to be kept there.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// How long a caller waits for another one who pays the same invoice.
+/// How long a caller waits for another one that pays the same invoice.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Clone)]
@@ -107,7 +106,7 @@ mod tests {
         assert_eq!(*cashier.bank.paid.lock().await, [INVOICE]);
     }
 
-    /// Two `Locks` that share a `Memory` stand to each other as two processes do that share a server.
+    /// Two `Locks` that share a `Memory` are like two processes that share a server.
     #[tokio::test]
     async fn two_processes_pay_it_once() {
         let store = Memory::new();
@@ -120,7 +119,7 @@ mod tests {
         assert_eq!(*ours.bank.paid.lock().await, [INVOICE]);
     }
 
-    /// With the clock paused, an hour at the bank takes no time, nor do the leases that are renewed in it.
+    /// With the clock paused, an hour at the bank takes no time, although leases are renewed during it.
     #[tokio::test(start_paused = true)]
     async fn a_slow_bank_makes_others_wait_only_so_long() {
         let cashier = cashier(Locks::in_memory(), Duration::from_secs(60 * 60));

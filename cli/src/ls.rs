@@ -10,7 +10,7 @@ use crate::output::{as_json, line, row, waiter_as_json};
 use crate::servers::{self, Servers};
 use crate::status::Failure;
 
-/// How many keys the server looks at for one answer: few enough to hold nobody up.
+/// How many keys the server looks at for one answer: so few that other clients do not wait long.
 const PAGE: usize = 500;
 
 pub(crate) async fn run(options: LsOptions, servers: ServerOptions, json: bool) -> Result<u8, Failure> {
@@ -30,12 +30,12 @@ pub(crate) async fn run(options: LsOptions, servers: ServerOptions, json: bool) 
     for name in names {
         match locks.mutex(&name).holder().await {
             Ok(Some(holder)) => {
-                // Without the right to ask, or without a line, nobody is in it.
+                // Without the right to ask, or without a line, the list is empty.
                 let waiters = locks.mutex(&name).waiters().await.unwrap_or_default();
                 held.push((name, holder, waiters));
             }
             Ok(None) => {}
-            // This is something else under a name that a lock could have.
+            // The key is something else under a name that a lock could have.
             Err(error) if matches!(error.kind(), ErrorKind::NotALock | ErrorKind::Config) => {}
             Err(error) => return Err(error.into()),
         }

@@ -23,7 +23,7 @@ use crate::options::{Call, Options};
 use crate::status::{Failure, USAGE};
 
 fn main() -> ExitCode {
-    // The helper processes of `exec`, and what it becomes to end by `INT`, are this program too. They need no runtime.
+    // The helper processes of `exec` are this program too, and so is the one that ends itself by `INT`. They need no runtime.
     let mut args = std::env::args_os().skip(1);
     match args.next() {
         Some(first) if first == exec::START => exec::start(args),

@@ -1,4 +1,4 @@
-//! What the command prints about itself: completions for shells, and man pages.
+//! Completions for shells, and man pages.
 
 use clap::CommandFactory;
 use clap_complete::Shell;
@@ -29,7 +29,7 @@ pub(crate) fn page(subcommand: Option<&str>) -> Result<u8, Failure> {
     let mut text = Vec::new();
     let written = Man::new(command).render(&mut text);
     written.map_err(|error| Failure::system("the page can't be made", &error))?;
-    // What stands below the help has headings of its own.
+    // The text below the help has headings of its own.
     let text = String::from_utf8_lossy(&text)
         .replace(".SH EXTRA\nExit status:", ".SH \"EXIT STATUS\"")
         .replace("\nEnvironment:", "\n.SH ENVIRONMENT");

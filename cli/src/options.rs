@@ -36,7 +36,7 @@ Environment:
 #[derive(Parser)]
 #[command(name = "nestlock", version, after_help = STATUSES, max_term_width = 100)]
 pub(crate) struct Options {
-    /// Results as JSON, one object on each line of the standard output. Errors too, on the standard error
+    /// Prints results as JSON, one object on each line of standard output, and errors too, on standard error
     #[arg(long, global = true)]
     pub(crate) json: bool,
     #[command(flatten)]
@@ -83,7 +83,7 @@ pub(crate) enum Call {
     /// Prints completions for a shell
     #[command(
         override_usage = "nestlock completions SHELL",
-        long_about = "Prints completions for a shell, for the folder from which it loads them."
+        long_about = "Prints completions for a shell. Put them into the folder from which the shell loads completions."
     )]
     Completions {
         /// The shell
@@ -92,7 +92,7 @@ pub(crate) enum Call {
     /// Prints a man page
     #[command(
         override_usage = "nestlock man [SUBCOMMAND]",
-        long_about = "Prints a man page in the format of man(7): of `nestlock`, or of a subcommand."
+        long_about = "Prints a man page of `nestlock`, or of a subcommand, in the format of man(7)."
     )]
     Man {
         /// The subcommand
@@ -103,52 +103,52 @@ pub(crate) enum Call {
 
 /// Runs a command while the lock is held.
 ///
-/// The command is run without a shell in between. Standard input, terminal and working directory are its own. The lock's lease is
+/// The command is run without a shell in between. It gets the standard input, the terminal and the working directory. The lock's lease is
 /// renewed for as long as it runs. The signals TERM, HUP, QUIT, INT, USR1 and USR2 are passed on to it.
 ///
 /// If the lock is lost, the command gets TERM, and then KILL: it is dead before the lease of the lock is over, even if `nestlock`
 /// itself was stopped or killed.
 ///
-/// A nested `nestlock exec` of the same lock re-enters. The command finds in its environment: NESTLOCK_NAME, NESTLOCK_HOLD (the
-/// field that proves the hold) and, with --fenced, NESTLOCK_TOKEN; of several locks, each has a line for each of them.
+/// A nested `nestlock exec` of the same lock re-enters. The environment of the command has NESTLOCK_NAME, NESTLOCK_HOLD (the field that
+/// proves the hold) and, with --fenced, NESTLOCK_TOKEN. With several locks, each variable has a line for each lock.
 #[derive(Args)]
 #[command(override_usage = "nestlock exec [OPTIONS] NAME [--] COMMAND [ARGUMENT]...\n       nestlock exec [OPTIONS] NAME -c TEXT", after_help = STATUSES)]
 pub(crate) struct ExecOptions {
     /// The name of the lock
     pub(crate) name: String,
-    /// Another lock that the command needs too, again for each further one: all are taken, or none
+    /// Another lock that the command needs too; repeat it for more. All locks are taken, or none
     #[arg(long, value_name = "NAME")]
     pub(crate) also: Vec<String>,
-    /// How long to wait for the lock. Without it: for as long as it takes
+    /// How long to wait for the lock. Default: no limit
     #[arg(short = 'w', long, alias = "timeout", value_name = "DURATION", value_parser = parse, conflicts_with = "no_wait")]
     pub(crate) wait: Option<Duration>,
-    /// Do not wait: the status is 75 at once if another has the lock
+    /// Does not wait: the status is 75 at once if someone else has the lock
     #[arg(short = 'n', long, visible_alias = "nonblock", alias = "nb")]
     pub(crate) no_wait: bool,
-    /// The exit status if another has the lock
+    /// The exit status if someone else has the lock
     #[arg(short = 'E', long, visible_alias = "conflict-exit-code", value_name = "STATUS", default_value_t = BUSY)]
     pub(crate) busy_status: u8,
-    /// Do not report what it waits for
+    /// Does not report what it waits for
     #[arg(short = 'q', long)]
     pub(crate) quiet: bool,
-    /// This lease and no renewal: the command is dead when it is over
+    /// Takes the lock with this lease, and does not renew it: the command is dead when it is over
     #[arg(long, value_name = "DURATION", value_parser = positive)]
     pub(crate) fixed_lease: Option<Duration>,
-    /// Keeps the lock for at least that long, even if the command ends before: the same job on another machine, whose clock is late,
-    /// does not run again
+    /// Keeps the lock for at least that long, even if the command ends sooner, so that the same job does not run again on another machine
+    /// whose clock is late
     #[arg(long, value_name = "DURATION", value_parser = positive)]
     pub(crate) at_least: Option<Duration>,
-    /// How long before the end of the lease the command gets TERM, to be killed at the end; and how long it has if the lock was taken
-    /// away. Default: a sixth of the lease, at most 5s
+    /// The time between TERM and KILL: the command gets TERM that long before the end of the lease, or when the lock was taken away.
+    /// Default: a sixth of the lease, at most 5s
     #[arg(long, value_name = "DURATION", value_parser = parse)]
     pub(crate) kill_after: Option<Duration>,
-    /// A fencing token for the command, in NESTLOCK_TOKEN
+    /// Gives the command a fencing token, in NESTLOCK_TOKEN
     #[arg(long)]
     pub(crate) fenced: bool,
-    /// Who holds the lock, as others see it. Default: the command and the host
+    /// The name that others see as the holder. Default: the command and the host
     #[arg(long, value_name = "TEXT")]
     pub(crate) holder_name: Option<String>,
-    /// Leaves NESTLOCK_PASSWORD in the environment of the command, for calls of `nestlock` in it
+    /// Leaves NESTLOCK_PASSWORD in the environment of the command, if it calls `nestlock` itself
     #[arg(long)]
     pub(crate) keep_password: bool,
     /// A text for the shell ($SHELL, or else /bin/sh) in place of a command
@@ -181,39 +181,39 @@ impl ExecOptions {
 
 /// Lists the locks that are held.
 ///
-/// Goes through all keys of the servers by SCAN, which blocks nobody and takes a while where there are many. Hashes that are no
+/// Goes through all keys of the servers by SCAN, which blocks no other client, and takes a while if there are many. Hashes that are not
 /// locks are left out.
 #[derive(Args)]
 #[command(override_usage = "nestlock ls [OPTIONS]")]
 pub(crate) struct LsOptions {
-    /// Only locks whose names begin with this
+    /// Lists only locks whose names begin with this
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
-    /// All locks of the server, if neither --prefix nor --key-prefix is given
+    /// Lists all locks of the server; required if neither --prefix nor --key-prefix is given
     #[arg(long)]
     pub(crate) all: bool,
 }
 
-/// What keeps the locks.
+/// The servers that keep the locks, and how they are used.
 #[derive(Args)]
 #[command(next_help_heading = "Servers")]
 pub(crate) struct ServerOptions {
-    /// A server: redis://[user[:password]@]host[:port][/database], rediss://… for TLS, unix:///path. Again for each master of a quorum
+    /// A server: redis://[user[:password]@]host[:port][/database], rediss://… for TLS, unix:///path. Repeat it for the masters of a quorum
     #[arg(long, value_name = "URL", global = true, conflicts_with_all = ["sentinel", "cluster"])]
     pub(crate) url: Vec<String>,
-    /// A sentinel of the master, in place of --url. Again for the others
+    /// A sentinel of the master, in place of --url. Repeat it for the others
     #[arg(long, value_name = "URL", global = true, conflicts_with = "cluster")]
     pub(crate) sentinel: Vec<String>,
     /// The name by which the sentinels know the master
     #[arg(long, value_name = "NAME", global = true, default_value = "mymaster")]
     pub(crate) master: String,
-    /// A node of a Redis Cluster, in place of --url. Again for others
+    /// A node of a Redis Cluster, in place of --url. Repeat it for others
     #[arg(long, value_name = "URL", global = true)]
     pub(crate) cluster: Vec<String>,
-    /// What stands before the name in every key: the `prefix` of the programs that share the locks
+    /// The text before the name in every key: the `prefix` of the programs that share the locks
     #[arg(long, value_name = "TEXT", global = true)]
     pub(crate) key_prefix: Option<String>,
-    /// How long Redis keeps the lock if it is not renewed, which is what others wait after a crash
+    /// How long Redis keeps the lock if it is not renewed, and so how long others wait after a crash
     #[arg(long, value_name = "DURATION", global = true, default_value = "30s", value_parser = positive)]
     pub(crate) lease: Duration,
     /// How long a server of a quorum has no vote after its start: the longest lease of any client. Default: the lease
@@ -239,7 +239,7 @@ mod tests {
         Options::try_parse_from(line.split(' ')).err().map(|error| error.kind())
     }
 
-    /// What stands behind the command's name is the command's.
+    /// Options after the command's name belong to the command.
     #[test]
     fn a_command_needs_no_dashes_before_it() {
         for (line, command, no_wait) in [

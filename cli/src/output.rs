@@ -1,4 +1,4 @@
-//! What is known of a lock, as text and as JSON.
+//! The state of a lock, as text and as JSON.
 
 use std::io::{ErrorKind, Write};
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::duration::shown;
 use crate::status::Failure;
 
-/// Writes one line, and returns whether anyone still reads: `nestlock ls | head` is no error.
+/// Writes one line, and returns whether the output is still read: `nestlock ls | head` is no error.
 pub(crate) fn line(text: &str) -> Result<bool, Failure> {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
@@ -19,7 +19,7 @@ pub(crate) fn line(text: &str) -> Result<bool, Failure> {
     }
 }
 
-/// Returns whether nobody reads any more, as far as that can be seen without writing.
+/// Returns whether the output is no longer read, as far as that can be seen without writing.
 pub(crate) fn is_closed() -> bool {
     let out = std::io::stdout();
     let mut output = [PollFd::new(&out, PollFlags::empty())];

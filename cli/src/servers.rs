@@ -11,7 +11,7 @@ use redis::{
 use crate::options::ServerOptions;
 use crate::status::Failure;
 
-/// No page of `SCAN` takes this long, unless the server is stuck.
+/// The time limit for a page of `SCAN`: none takes this long unless the server is stuck.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The servers that keep the locks, and the options of all calls.

@@ -18,7 +18,7 @@ pub(crate) const SYSTEM: u8 = 71;
 pub(crate) const BUSY: u8 = 75;
 /// A server refuses this user.
 pub(crate) const DENIED: u8 = 77;
-/// An address, an option or a name can't work.
+/// An address, an option or a name is not valid.
 pub(crate) const CONFIG: u8 = 78;
 /// The command can't be executed.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;

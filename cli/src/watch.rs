@@ -41,7 +41,7 @@ pub(crate) async fn run(
                     seen = Some(holder);
                 }
             }
-            // The first look shows mistakes. Later the servers may be unreachable for a while.
+            // An error of the first look is a mistake of the user's. Later the servers may be unreachable for a while.
             Err(error) if seen.is_none() => return Err(error.into()),
             Err(error) if !in_trouble => {
                 in_trouble = true;

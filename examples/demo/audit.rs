@@ -1,4 +1,4 @@
-//! The books: what must be left of each item, and what is.
+//! The books: what must be left of each item, and what is left.
 
 use std::collections::HashMap;
 
@@ -37,15 +37,15 @@ impl Audit {
         Ok(audit)
     }
 
-    /// How many units are there by the books although they were sold, so that they will be sold
-    /// twice, and how many are gone from the books although nobody bought them.
+    /// Returns how many units are in the books although they were sold, so that they will be sold twice, and how many are missing from the
+    /// books although nobody bought them.
     pub(crate) fn wrong(&self, expected: &[i64]) -> (i64, i64) {
         let differences = || self.stock.iter().zip(expected).map(|(found, expected)| found - expected);
         (differences().filter(|d| *d > 0).sum(), -differences().filter(|d| *d < 0).sum::<i64>())
     }
 }
 
-/// How many units of each item all orders take together.
+/// Returns how many units of each item all orders take together.
 pub(crate) fn ordered(catalogue: &Catalogue, orders: &[Order]) -> Vec<i64> {
     let mut taken = HashMap::new();
     for order in orders {
@@ -54,7 +54,7 @@ pub(crate) fn ordered(catalogue: &Catalogue, orders: &[Order]) -> Vec<i64> {
     catalogue.items().iter().map(|(item, _)| taken.get(item).copied().unwrap_or_default()).collect()
 }
 
-/// How many orders each customer has.
+/// Returns how many orders each customer has.
 pub(crate) fn by_customer(orders: &[Order]) -> HashMap<&'static str, i64> {
     let mut counts = HashMap::new();
     for order in orders {

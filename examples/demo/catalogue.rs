@@ -1,4 +1,4 @@
-//! What the shop sells: items, and bundles made of items.
+//! The goods of the shop: items, and bundles made of items.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,7 +10,7 @@ pub(crate) struct Part {
     pub(crate) quantity: i64,
 }
 
-/// All items with their first stock, in one order for everybody.
+/// All items with their first stock, in one order that all tasks use.
 pub(crate) struct Catalogue {
     items: Vec<(&'static str, i64)>,
     lines: HashMap<&'static str, usize>,
@@ -46,7 +46,7 @@ impl Catalogue {
         Ok(*self.lines.get(item).ok_or_else(|| format!("catalogue.csv has no {item}"))?)
     }
 
-    /// Every item and how many there are before the first order.
+    /// Returns every item, and how many there are before the first order.
     pub(crate) fn items(&self) -> &[(&'static str, i64)] {
         &self.items
     }
@@ -55,12 +55,12 @@ impl Catalogue {
         self.parts.len()
     }
 
-    /// What one of this item is made of; nothing for a plain item.
+    /// Returns the parts of one unit of this item; none for a plain item.
     pub(crate) fn parts(&self, item: &str) -> &[Part] {
         self.parts.get(item).map_or(&[], Vec::as_slice)
     }
 
-    /// The item and everything in it, each once, in the catalogue's order.
+    /// Returns the item and everything in it, each once, in the catalogue's order.
     pub(crate) fn contents(&self, item: &str) -> Result<Vec<&'static str>> {
         let mut found = BTreeSet::new();
         let mut open = vec![self.line(item)?];
@@ -74,8 +74,8 @@ impl Catalogue {
         Ok(found.into_iter().map(|line| self.items[line].0).collect())
     }
 
-    /// How many steps it takes to take this item from the shelves: one for itself and those of
-    /// its parts, a part that comes up twice counted twice.
+    /// Returns how many steps it takes to take this item from the shelves: one for itself, and those of its parts. A part that occurs twice
+    /// counts twice.
     pub(crate) fn steps(&self, item: &str) -> usize {
         1 + self.parts(item).iter().map(|part| self.steps(part.item)).sum::<usize>()
     }

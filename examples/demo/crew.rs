@@ -1,4 +1,4 @@
-//! The worker processes, seen from the conductor.
+//! The worker processes, as the conductor sees them.
 
 use std::process::Stdio;
 
@@ -10,7 +10,7 @@ use crate::Result;
 use crate::report::Report;
 use crate::worker::Job;
 
-/// What happened to a worker; they are numbered in the order in which they were started.
+/// An event of a worker. Workers are numbered in the order in which they were started.
 pub(crate) enum Event {
     Reported(usize, Report),
     Ended(usize),
@@ -49,7 +49,7 @@ impl Crew {
                     return;
                 }
             }
-            // Nobody may be listening any more, which is fine.
+            // The receiver may be gone, which is fine.
             sender.send(Ok(Event::Ended(number))).unwrap_or_default();
         });
         self.members.push((child, stdin));
@@ -60,12 +60,12 @@ impl Crew {
         self.events.recv().await.ok_or("no worker is left")?
     }
 
-    /// SIGKILL: the process cannot release, tidy up or say anything.
+    /// Sends SIGKILL: the process can't release, clean up or report anything.
     pub(crate) async fn kill(&mut self, number: usize) -> Result<()> {
         Ok(self.members[number].0.kill().await?)
     }
 
-    /// Whether a worker that has ended was successful.
+    /// Returns whether a worker that has ended was successful.
     pub(crate) async fn succeeded(&mut self, number: usize) -> Result<bool> {
         Ok(self.members[number].0.wait().await?.success())
     }

@@ -1,4 +1,4 @@
-//! Who may work on a name now: one process at a time, or, to see what happens, anybody.
+//! Decides who may work on a name: one task at a time or, to see what happens then, anybody.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use nestlock::{Locks, Mutex};
 use crate::Result;
 use crate::places::Places;
 
-/// How long a killed process blocks the others. Short, as nobody wants to wait in a demo.
+/// How long a killed process blocks the others. It is short, so that the demo does not take long.
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 
 /// With locks, or without.
@@ -34,8 +34,8 @@ impl Exclusion {
         Exclusion { locks: None, prefix: prefix.to_owned(), reentries: Arc::default() }
     }
 
-    /// Waits until these masters grant locks. One that was just started has no vote for a lease: what it may have forgotten
-    /// is over then.
+    /// Waits until these masters grant locks. A master that was just started has no vote for one lease: after that, a lock that it may have
+    /// forgotten is over.
     pub(crate) async fn ready(&self) -> Result<()> {
         self.hold("lock:first", async { Ok(()) }).await
     }
@@ -70,8 +70,8 @@ impl Exclusion {
 
     /// Runs the work under the locks of all the names, taken one after the other.
     ///
-    /// Two callers whose names overlap must not take them in different orders, or each would hold
-    /// what the other waits for, for ever. So everybody passes them in one order: the catalogue's.
+    /// Two callers whose names overlap must not take them in different orders, or each would wait for ever for a lock that the other holds.
+    /// So all callers pass them in the order of the catalogue.
     pub(crate) fn hold_all<'a, T: Send + 'a>(
         &'a self,
         names: &'a [String],
@@ -83,12 +83,12 @@ impl Exclusion {
         }
     }
 
-    /// How often a lock was taken by who held it already.
+    /// Returns how often a lock was taken by an owner that held it already.
     pub(crate) fn reentries(&self) -> u64 {
         self.reentries.load(Ordering::Relaxed)
     }
 
-    /// What is left of the lease on a name's lock, if it is locked.
+    /// Returns what is left of the lease of a name's lock, if it is locked.
     pub(crate) async fn remaining_lease(&self, name: &str) -> Result<Option<Duration>> {
         match self.mutex(name) {
             Some(mutex) => Ok(mutex.remaining_lease().await?),
@@ -96,7 +96,7 @@ impl Exclusion {
         }
     }
 
-    /// Waits until everything that was held is released.
+    /// Waits until all locks that were held are released.
     pub(crate) async fn close(&self) -> Result<()> {
         if let Some(locks) = &self.locks {
             locks.close().await?;

@@ -1,7 +1,7 @@
-//! What is written in Redis, with plain GET and SET: counts, and how far each order is.
+//! The data in Redis, written with plain GET and SET: counts, and how far each order is.
 //!
-//! Nothing here is atomic beyond a single SET. Whoever calls must hold the lock of what is read
-//! and written, and must expect that the process before it died between any two commands.
+//! Nothing here is atomic beyond a single SET. The caller must hold the lock of the data that it reads and writes, and must expect that an
+//! earlier process died between any two commands.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use redis::aio::MultiplexedConnection;
 
 use crate::Result;
 
-/// How long an answer may take before the run is given up.
+/// How long to wait for an answer before the run is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How far an order is.
 pub(crate) enum Progress {
     Open,
-    /// A process began it. A process that holds the order's lock and reads this finishes the order.
+    /// A process began it. If a process that holds the order's lock reads this, it finishes the order.
     Begun,
     Done,
 }
@@ -55,7 +55,7 @@ impl Journal {
         })
     }
 
-    /// Whether this worker is the one that brought the order to its end.
+    /// Returns whether this worker is the one that finished the order.
     pub(crate) async fn done_by(&self, order: &str, worker: &str) -> Result<bool> {
         Ok(self.get(&format!("order:{order}")).await?.as_deref() == Some(&format!("done {worker}")))
     }
@@ -68,7 +68,7 @@ impl Journal {
         self.set(&format!("order:{order}"), &format!("done {worker}")).await
     }
 
-    /// The count of a thing that was stored before.
+    /// Returns the count of a thing that was stored before.
     pub(crate) async fn count(&self, key: &str) -> Result<i64> {
         Ok(self.record(key).await?.0)
     }
@@ -77,7 +77,7 @@ impl Journal {
         self.set(key, &format!("{count} -")).await
     }
 
-    /// A count, and the step that changed it last.
+    /// Returns a count, and the step that changed it last.
     async fn record(&self, key: &str) -> Result<(i64, String)> {
         let record = self.get(key).await?.ok_or_else(|| format!("{key} is gone"))?;
         let (count, step) = record.split_once(' ').ok_or_else(|| format!("{key} is no record"))?;
@@ -87,27 +87,27 @@ impl Journal {
     /// Changes a count by one step of an order, **once**, however often the step is begun. Returns
     /// whether it was done now (true), or had been done by a process that died later (false).
     ///
-    /// 1. The new count and the step's name go out in one SET, so there is no moment at which the
-    ///    count has changed and the step is not known to be done.
-    /// 2. Before the next step puts its own name there, the old name is kept under a key of its
-    ///    own. A process that dies between the two SETs has kept what is true anyway.
+    /// 1. The new count and the step's name are written by one SET, so there is no moment at which the count has changed and the step is
+    ///    not known to be done.
+    /// 2. Before the next step writes its own name there, the old name is stored under a key of its own. A process that dies between the
+    ///    two SETs has only stored something that is true anyway.
     ///
-    /// So, wherever a process is killed, the step is either not done at all, or found by its name
-    /// in one of the two places. Nobody else can come between GET and SET: the caller has the lock.
+    /// So, wherever a process is killed, the step is either not done at all, or found by its name in one of the two places. No other
+    /// process can write between GET and SET: the caller has the lock.
     pub(crate) async fn step(&self, key: &str, step: &str, change: i64) -> Result<bool> {
         let (count, last) = self.record(key).await?;
         if last == step || self.get(&format!("step:{step}")).await?.is_some() {
             return Ok(false);
         }
         self.set(&format!("step:{last}"), "done").await?;
-        // A real service would think here. It gives those without a lock time to read the same
-        // count, which is what goes wrong in the second half of the demo.
+        // A real service would do its work here. Without a lock, others have the time to read the same count, which is what goes wrong in
+        // the second half of the demo.
         tokio::time::sleep(Duration::from_millis(1)).await;
         self.set(key, &format!("{} {step}", count + change)).await?;
         Ok(true)
     }
 
-    /// All keys of this run that begin so.
+    /// Returns all keys of this run that begin with this text.
     pub(crate) async fn keys(&self, beginning: &str) -> Result<Vec<String>> {
         let mut redis = self.redis.clone();
         let mut found = Vec::new();

@@ -1,19 +1,19 @@
 //! A small shop in two processes, which share a list of orders and the stock in one Redis.
 //!
-//! Stock is read with GET and written with SET, so only locks keep two sales of one unit apart.
+//! Stock is read with GET and written with SET, so only locks prevent that one unit is sold twice.
 //! One process is killed in the middle of an order; the other takes over when the lease is over.
 //! At the end the books must balance to the unit, and without locks they do not.
 //!
 //! Run it with `scripts/demo`, or on a Redis of your own:
 //! `REDIS_URL=redis://127.0.0.1:6379 cargo run --example demo`.
 //!
-//! With `scripts/demo --quorum` the locks are on five masters, of which two are killed together with the process. On
-//! masters of your own, `REDIS_URLS` names them, with commas or spaces between; the books stay in `REDIS_URL`, and only
-//! masters whose process numbers stand in `REDIS_PIDS` are killed.
+//! With `scripts/demo --quorum` the locks are on five masters, of which two are killed together with the process. To use masters of your
+//! own, name them in `REDIS_URLS`, separated by commas or spaces; the books stay in `REDIS_URL`, and only masters whose process ids are in
+//! `REDIS_PIDS` are killed.
 //!
-//! From the top down: `order` is the upper layer of the service and `stock` the lower one, `journal`
-//! makes an interrupted order repeatable, `exclusion` is where the locks are taken. The rest shows
-//! it: this program starts itself twice more as a `worker`, and `run` watches them.
+//! From the top down: `order` is the upper layer of the service and `stock` the lower one, `journal` makes an interrupted order repeatable,
+//! and `exclusion` takes the locks. The rest shows how they work: this program starts itself twice more as a `worker`, and `run` watches
+//! them.
 
 mod audit;
 mod catalogue;
@@ -43,7 +43,7 @@ use crate::worker::Job;
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// Far more than it takes; a deadlock would show as this.
+/// Far longer than the demo takes; a deadlock would show as this timeout.
 const TOO_LONG: Duration = Duration::from_secs(120);
 
 #[tokio::main]
@@ -109,7 +109,7 @@ async fn conduct() -> Result<bool> {
     Ok(good)
 }
 
-/// The table of all items; gives back what should be left of each.
+/// Prints the table of all items, and returns what should be left of each.
 fn show_books(
     screen: &mut Screen,
     catalogue: &Catalogue,

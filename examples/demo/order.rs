@@ -28,7 +28,7 @@ impl Order {
 /// The result of an attempt to place an order.
 pub(crate) enum Outcome {
     Placed,
-    /// It had been begun by a process that died, and is finished now.
+    /// A process that died had begun it. It is finished now.
     Finished(Steps),
     /// It was done before.
     Old,
@@ -44,10 +44,10 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
-    /// Places an order unless another process works on it. The order's lock is the claim on it: it
-    /// needs no cleaning up, as it ends with its holder.
+    /// Places an order unless another process works on it. The order's lock reserves the order, and needs no cleaning up, since it ends
+    /// with its holder.
     pub(crate) async fn try_place(&self, order: &Order) -> Result<Outcome> {
-        // Done is for good, so this look needs no lock.
+        // An order that is done stays done, so this check needs no lock.
         if let Progress::Done = self.journal.progress(order.id).await? {
             return Ok(Outcome::Old);
         }
@@ -55,7 +55,7 @@ impl Orders {
         Ok(placed.unwrap_or(Outcome::Busy))
     }
 
-    /// Waits for the process that works on the order, and places it if that one has not.
+    /// Waits for the process that works on the order, and places the order if that process has not done it.
     pub(crate) async fn place(&self, order: &Order) -> Result<Outcome> {
         self.exclusion.hold(&lock_name(order.id), self.place_claimed(order)).await
     }

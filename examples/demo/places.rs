@@ -1,4 +1,4 @@
-//! Where things are: the shop's books on one Redis, and its locks there too or on several masters of their own.
+//! The servers: the shop's books are on one Redis, and its locks are there too or on several masters of their own.
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -6,19 +6,19 @@ use crate::Result;
 
 #[derive(Clone)]
 pub(crate) struct Places {
-    /// Stock and journal.
+    /// The server with stock and journal.
     pub(crate) books: String,
-    /// Who has a vote on the locks.
+    /// The masters of the locks.
     pub(crate) masters: Vec<String>,
 }
 
 impl Places {
-    /// `REDIS_URL` has the books, and the locks too where `REDIS_URLS` does not name masters for them.
+    /// `REDIS_URL` has the books, and also the locks unless `REDIS_URLS` names masters for them.
     pub(crate) fn from_env() -> Places {
         let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let masters = split(&set("REDIS_URLS").unwrap_or_default());
         let local = || "redis://127.0.0.1:6379".to_owned();
-        // The last masters are those that are killed.
+        // The last masters are killed.
         let books = set("REDIS_URL").or_else(|| masters.first().cloned()).unwrap_or_else(local);
         let masters = if masters.is_empty() { vec![books.clone()] } else { masters };
         Places { books, masters }
@@ -29,18 +29,18 @@ impl Places {
     }
 }
 
-/// The parts of a list that has commas or spaces between them.
+/// Returns the parts of a list that is separated by commas or spaces.
 pub(crate) fn split(list: &str) -> Vec<String> {
     let parts = list.split([',', ' ', '\n', '\t']).filter(|part| !part.is_empty());
     parts.map(str::to_owned).collect()
 }
 
-/// Masters that may be killed: those whose process numbers are in `REDIS_PIDS`.
+/// Masters that may be killed: those whose process ids are in `REDIS_PIDS`.
 #[derive(Default)]
 pub(crate) struct Doomed(Vec<Pid>);
 
 impl Doomed {
-    /// As many of the last ones as the others can do without: all that are left are needed then.
+    /// Returns the last masters, as many as a minority has: all the others are needed then.
     pub(crate) fn from_env(places: &Places) -> Result<Doomed> {
         let listed = split(&std::env::var("REDIS_PIDS").unwrap_or_default());
         if listed.is_empty() {
@@ -59,7 +59,7 @@ impl Doomed {
         self.0.len()
     }
 
-    /// SIGKILL; gives back how many there were.
+    /// Sends SIGKILL, and returns to how many.
     pub(crate) fn kill(&mut self) -> Result<usize> {
         let killed =
             self.0.drain(..).map(|pid| kill_process(pid, Signal::KILL)).collect::<Result<Vec<()>, _>>()?;

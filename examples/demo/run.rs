@@ -19,7 +19,7 @@ use crate::worker::Job;
 
 const NAMES: [&str; 2] = ["A", "B"];
 
-/// The order in whose middle worker A is killed, and after which of its steps.
+/// The order during which worker A is killed, and the step after which that happens.
 struct Kill {
     order: &'static str,
     item: &'static str,
@@ -29,8 +29,8 @@ struct Kill {
 }
 
 impl Kill {
-    /// The first big bundle in the second quarter of the list: A and B begin at the two ends, so
-    /// about half of all orders are done when A comes there.
+    /// Chooses the first big bundle in the second quarter of the list or later: A and B begin at the two ends, so about half of all orders
+    /// are done when A gets there.
     fn choose(catalogue: &Catalogue, orders: &[Order]) -> Result<Kill> {
         let big = |order: &&Order| catalogue.steps(order.item) >= 10;
         let order = orders[orders.len() / 4..].iter().find(big).ok_or("orders.csv: no big bundle")?;
@@ -50,18 +50,18 @@ pub(crate) struct Run<'a> {
     done: [usize; 2],
     /// Orders that B finished for A.
     finished: usize,
-    /// What B reports of the order in which A was killed.
+    /// Whether B has reported that it finished the order during which A was killed.
     rescued: bool,
     pub(crate) reentries: u64,
     masters_killed: usize,
 }
 
-/// What a run came to.
+/// The result of a run.
 pub(crate) struct Outcome {
     pub(crate) audit: Audit,
-    /// Whether the order in which A was killed was finished by B.
+    /// Whether B finished the order during which A was killed.
     pub(crate) rescued: bool,
-    /// Keys of locks that still stand.
+    /// The number of locks whose keys still exist.
     pub(crate) locks_left: usize,
     pub(crate) reentries: u64,
     pub(crate) masters_killed: usize,
@@ -89,7 +89,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// With locks; A is killed half way.
+    /// Returns a run with locks, in which A is killed half way.
     pub(crate) async fn locked(mut self, screen: &mut Screen) -> Result<Outcome> {
         self.prefix = format!("demo:{}:locked:", std::process::id());
         self.kill = Some(Kill::choose(self.catalogue, self.orders)?);
@@ -100,7 +100,7 @@ impl<'a> Run<'a> {
         self.go(screen, &exclusion, true).await
     }
 
-    /// Without locks; nobody is killed.
+    /// Returns a run without locks, in which no process is killed.
     pub(crate) async fn free(mut self, screen: &mut Screen) -> Result<Outcome> {
         self.prefix = format!("demo:{}:free:", std::process::id());
         let exclusion = Exclusion::none(&self.prefix);
@@ -233,7 +233,7 @@ impl<'a> Run<'a> {
         screen.line("")
     }
 
-    /// Reports the order in which A was killed; other orders that A had begun are only counted.
+    /// Prints the order during which A was killed; other orders that A had begun are only counted.
     fn report_rescue(&mut self, order: &str, before: usize, now: usize, screen: &mut Screen) -> Result<()> {
         let Some(kill) = &self.kill else { return Ok(()) };
         let Some(at) = kill.at.filter(|_| kill.order == order) else { return Ok(()) };
@@ -258,7 +258,7 @@ impl<'a> Run<'a> {
         Ok(Outcome { audit, rescued, locks_left, reentries, masters_killed })
     }
 
-    /// The killed process's locks end with their leases, and not before: these it may take.
+    /// Waits for the killed process's locks, which end with their leases and not before.
     async fn locks_left(&self) -> Result<usize> {
         let mut masters = Vec::new();
         for master in &self.places.masters[..self.places.masters.len() - self.masters_killed] {

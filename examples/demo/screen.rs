@@ -1,4 +1,4 @@
-//! What the person sees. Colour and moving bars on a terminal only; NO_COLOR turns colour off.
+//! The output for the user. Colour and moving bars are used on a terminal only; NO_COLOR turns colour off.
 
 use std::io::{IsTerminal, Write};
 
@@ -40,7 +40,7 @@ impl Screen {
         self.line(&self.paint(Colour::Bold, text))
     }
 
-    /// A line below all that is there; bars that were drawn before stay above it.
+    /// Prints a line below everything else; bars that were drawn before stay above it.
     pub(crate) fn line(&mut self, text: &str) -> Result<()> {
         self.bars = 0;
         Ok(writeln!(std::io::stdout().lock(), "{text}")?)
@@ -51,13 +51,13 @@ impl Screen {
         self.line(&format!("  {} {text}", self.paint(colour, mark)))
     }
 
-    /// New bars begin at nothing.
+    /// Begins new bars, at zero.
     pub(crate) fn new_bars(&mut self) {
         (self.bars, self.tenths) = (0, 0);
     }
 
-    /// Draws a bar for each worker over the bars drawn last; where nothing moves, writes a line
-    /// at each fifth of the whole.
+    /// Draws a bar for each worker over the bars drawn last. If the output is not a terminal, prints a line at each fifth of the whole
+    /// instead.
     pub(crate) fn bars(&mut self, workers: &[(&str, usize, Option<&str>)], whole: usize) -> Result<()> {
         let done: usize = workers.iter().map(|(_, done, _)| done).sum();
         let mut out = std::io::stdout().lock();

@@ -12,7 +12,7 @@ use crate::halt::Halt;
 use crate::journal::Journal;
 use crate::order::Order;
 
-/// How many steps of an order were done now, and how many by a process that died.
+/// How many steps of an order were done now, and how many before, by a process that died.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Steps {
     pub(crate) now: usize,
@@ -34,8 +34,8 @@ pub(crate) struct Stock {
 }
 
 impl Stock {
-    /// Takes the ordered item with all its parts, as one: whoever has the lock of one of these
-    /// items finds the order in the books whole or not at all.
+    /// Takes the ordered item with all its parts, as one: a task that has the lock of one of these items finds the order in the books
+    /// completely or not at all.
     ///
     /// # Order of locks
     /// order, customer, then items from the catalogue's top down. Two bundles may share parts and
@@ -48,8 +48,8 @@ impl Stock {
         self.exclusion.hold_all(&names, walk).await
     }
 
-    /// Takes one item, then its parts, each under its lock. That the caller has these locks is
-    /// nothing this function needs to know: it locks what it changes, and re-enters.
+    /// Takes one item, then its parts, each under its lock. This function need not know that the caller has these locks: it locks what it
+    /// changes, and re-enters.
     fn take<'a>(
         &'a self,
         order: &'a Order,

@@ -60,7 +60,7 @@ pub(crate) async fn work(job: Job) -> Result<()> {
         false => Exclusion::none(&job.prefix),
     };
     let journal = Journal::open(&job.places.books, &job.prefix).await?;
-    // It counts the masters' time by itself: their votes may come a moment later to it than to the conductor.
+    // Each process measures the masters' age by itself, so for this one they may get their votes a moment later than for the conductor.
     exclusion.ready().await?;
     let stock = Stock {
         catalogue: Arc::new(Catalogue::load()?),
@@ -70,12 +70,12 @@ pub(crate) async fn work(job: Job) -> Result<()> {
     };
     let mut list: Vec<Arc<Order>> = Order::list()?.into_iter().map(Arc::new).collect();
     if job.name != "A" {
-        // The two begin at the two ends, and meet in the middle.
+        // The two workers begin at the two ends of the list, and meet in the middle.
         list.reverse();
     }
     let orders = Arc::new(Orders { worker: job.name, exclusion: exclusion.clone(), journal, stock });
-    // First the orders whose locks are free. The others are locked by the other process: they are free when it is done with
-    // them, or when it has died and its lease is over.
+    // The first pass takes the orders whose locks are free. The others are locked by the other process: they become free when it is done
+    // with them, or when it has died and its lease is over.
     let mut wait = false;
     while !list.is_empty() {
         list = pass(&orders, list, wait).await?;
@@ -85,13 +85,13 @@ pub(crate) async fn work(job: Job) -> Result<()> {
     Report::Bye { reentries: exclusion.reentries() }.send()
 }
 
-/// Goes through the list once; gives back what is left.
+/// Goes through the list once, and returns what is left.
 async fn pass(orders: &Arc<Orders>, list: Vec<Arc<Order>>, wait: bool) -> Result<Vec<Arc<Order>>> {
     let list = Arc::new(list);
     let next = Arc::new(AtomicUsize::new(0));
     let mut lanes = JoinSet::new();
     for _ in 0..LANES {
-        // A spawned task is an owner of its own: lanes exclude each other like processes do.
+        // A spawned task is an owner of its own, so lanes exclude each other like processes.
         lanes.spawn(lane(orders.clone(), list.clone(), next.clone(), wait));
     }
     let mut left = Vec::new();
@@ -118,7 +118,7 @@ async fn lane(
             }
             Ok(Outcome::Old) => {}
             Ok(Outcome::Busy) => left.push(order.clone()),
-            // The work was dropped somewhere in the middle: the journal knows where, as after a kill.
+            // The work was dropped somewhere in the middle. The journal shows where, as after a kill.
             Err(error) if lock_lost(&error) => {
                 Report::Lost { order: id }.send()?;
                 left.push(order.clone());
@@ -129,8 +129,8 @@ async fn lane(
     Ok(left)
 }
 
-/// Also where the server did not answer in time, which a machine that stalls for a moment brings about: what was begun is
-/// in the journal.
+/// Returns whether a lock was lost, or a server did not answer in time, which happens if the machine stalls for a moment. The journal shows
+/// how far the order is.
 fn lock_lost(error: &Failure) -> bool {
     let again = |error: &Error| matches!(error.kind(), ErrorKind::Lost | ErrorKind::Unavailable);
     error.downcast_ref::<Error>().is_some_and(again)

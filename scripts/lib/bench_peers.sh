@@ -2,7 +2,7 @@
 # Sourced: builds the drivers of other lock libraries, in target/peers.
 # Works with bash 3.2, which is what macOS has.
 #
-#   peers_build PROFILE  builds those that this machine can build, and names the others; sets peers, the arguments of `compare`
+#   peers_build PROFILE  builds the drivers that this machine can build, and names the others; sets peers, the arguments of `compare`
 
 peers=()
 
@@ -11,7 +11,7 @@ peer_skip() {
   printf 'left out: %s: %s\n' "$1" "$2" >&2
 }
 
-# peer_tool NAME TOOL: whether the tool is there, or named as missing.
+# peer_tool NAME TOOL: succeeds if the tool is there; otherwise names it as missing.
 peer_tool() {
   command -v "$2" >/dev/null 2>&1 || {
     peer_skip "$1" "there is no $2 on the PATH"
@@ -19,7 +19,7 @@ peer_tool() {
   }
 }
 
-# peer_built NAME COMMAND...: whether it could be built. What it prints is shown where it could not.
+# peer_built NAME COMMAND...: succeeds if the driver could be built; otherwise shows the output of the command.
 peer_built() {
   local name=$1 log
   shift
@@ -37,7 +37,7 @@ peer_go() {
 
 peers_build() {
   local profile=$1 target=target/peers folder built
-  # Where its installer puts Go.
+  # The folder in which the installer of Go puts it.
   PATH=$PATH:/usr/local/go/bin
   mkdir -p "$target"
   folder=$profile

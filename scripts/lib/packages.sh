@@ -2,7 +2,7 @@
 # Sourced: installs what a script needs with the package manager of the machine.
 # Works with bash 3.2, which is what macOS has.
 
-# Prints what went wrong and what to do, and ends the script.
+# Prints what went wrong and what to do about it, and ends the script.
 fail() {
   printf '%s: %s\n' "${0##*/}" "$*" >&2
   exit 1
@@ -18,7 +18,7 @@ as_root() {
 
 package_manager() {
   local manager
-  # On Linux a Homebrew may stand beside the system's own manager, which goes first.
+  # On Linux, Homebrew may be installed beside the system's own manager, which is preferred.
   for manager in apt-get dnf apk pacman brew; do
     if command -v "$manager" >/dev/null 2>&1; then
       echo "$manager"
@@ -28,8 +28,8 @@ package_manager() {
   echo none
 }
 
-# A fresh machine or container has no package lists, and stale ones name files that mirrors no
-# longer have: lists are fetched anew, once a script.
+# A fresh machine or container has no package lists, and old ones name files that mirrors no longer have. So lists are fetched again, once
+# in a script.
 packages_listed=no
 list_packages() {
   [ "$packages_listed" = no ] || return 0
@@ -40,11 +40,11 @@ list_packages() {
   packages_listed=yes
 }
 
-# install_packages MANAGER PACKAGE...: no question is asked, as nobody may be there to answer.
+# install_packages MANAGER PACKAGE...: asks no question, since there may be nobody to answer.
 install_packages() {
   local manager=$1
   shift
-  # Homebrew asks for root itself where it needs it.
+  # Homebrew asks for root itself if it needs it.
   if [ "$manager" != brew ] && [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null 2>&1; then
     fail "needs these packages, and can install them neither as root nor with sudo: $*; install them with $manager and start again"
   fi

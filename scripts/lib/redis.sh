@@ -4,7 +4,7 @@
 #
 #   redis_start          sets and exports REDIS_URL, and REDIS_SERVER, the program it was started from
 #   redis_start_masters COUNT
-#                        so many more, in REDIS_URLS and REDIS_PIDS, with spaces between
+#                        so many more, in REDIS_URLS and REDIS_PIDS, separated by spaces
 #
 # Servers end with the script, on Ctrl-C too.
 
@@ -12,7 +12,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/packages.sh"
 
 redis_program() {
-  # Where packages put servers that are not on the PATH of every user.
+  # Packages may put servers into folders that are not on the PATH of every user.
   local PATH="$PATH:/usr/sbin:/usr/local/sbin:/usr/local/bin:/opt/homebrew/bin"
   if [ -n "${REDIS_SERVER:-}" ]; then
     command -v "$REDIS_SERVER"
@@ -29,13 +29,13 @@ redis_install() {
     apt-get) install_packages apt-get redis-server || install_packages apt-get valkey-server ;;
     brew) install_packages brew redis ;;
     none) false ;;
-    # Distributions are moving from the one to the other; both will do.
+    # Distributions are moving from Redis to Valkey; either will do.
     *) install_packages "$manager" redis || install_packages "$manager" valkey ;;
   esac || fail "could not install a Redis server; install redis-server or valkey-server yourself, or name one in REDIS_SERVER"
 }
 
-# Whether the server on this port answers, and is the process that we started: the port may have
-# been taken by somebody else's server, which would answer just as well.
+# Succeeds if the server on this port answers and is the process that we started: another server may have taken the port, and would answer
+# just as well.
 redis_answers() {
   local pid=$1 port=$2
   (
@@ -48,12 +48,12 @@ redis_answers() {
   ) 2>/dev/null
 }
 
-# The last that was started, and all.
+# The last server that was started, and all of them.
 redis_pid=
 redis_pids=
 redis_dir=
 
-# Of those that were started, the ones that have not ended: the number of one that has may be another's by now.
+# Prints the servers that have not ended: the process id of one that has ended may belong to another process by now.
 redis_alive() {
   local running pid
   running=" $(jobs -rp | tr '\n' ' ')"
@@ -66,7 +66,7 @@ redis_stop() {
   local tries=0 pid
   [ -n "$redis_dir" ] || return 0
   for pid in $(redis_alive); do
-    # One that was frozen would never get it.
+    # A frozen server would never get the signal.
     kill "$pid" 2>/dev/null
     kill -CONT "$pid" 2>/dev/null
   done
@@ -83,7 +83,7 @@ redis_stop() {
   return 0
 }
 
-# Starts a server on one port; fails where the port is taken.
+# Starts a server on one port; fails if the port is taken.
 redis_try_port() {
   local port=$1 tries=0
   "$REDIS_SERVER" --port "$port" --bind 127.0.0.1 --save '' --appendonly no --daemonize no \

@@ -4,10 +4,10 @@
 #
 #   set_up WHAT...           installs what is missing, and says so: rustfmt clippy cc openssl redis java go python valgrind
 #                            cargo-hack cargo-mutants
-#   step HEADING COMMAND...  runs the command, and ends the script where it fails
+#   step HEADING COMMAND...  runs the command, and ends the script if it fails
 
 if [ -n "${CI:-}" ]; then
-  # Nothing is built twice there, so what speeds up a second build only costs time.
+  # CI builds nothing twice, so incremental builds would only cost time.
   export CARGO_INCREMENTAL=0
 fi
 
@@ -30,7 +30,7 @@ set_up() {
     has "$what" || missing="$missing $what"
   done
   if [ -n "$missing" ]; then
-    echo "    this machine lacks what is installed now:$missing"
+    echo "    installing what this machine lacks:$missing"
     for what in $missing; do
       get "$what" || fail "could not install $what: install it yourself and start again"
     done
@@ -45,13 +45,13 @@ has() {
     cargo-hack) cargo hack --version >/dev/null 2>&1 ;;
     cargo-mutants) cargo mutants --version >/dev/null 2>&1 ;;
     cc) command -v cc >/dev/null 2>&1 ;;
-    # What `tls-native-tls` builds against on Linux.
+    # The feature `tls-native-tls` builds against it on Linux.
     openssl) [ "$(uname -s)" != Linux ] || pkg-config --exists openssl 2>/dev/null ;;
     redis) redis_program >/dev/null ;;
     valgrind) command -v valgrind >/dev/null 2>&1 ;;
     java) command -v javac >/dev/null 2>&1 && command -v mvn >/dev/null 2>&1 ;;
     python) python3 -c 'import ensurepip, venv' >/dev/null 2>&1 ;;
-    # Or where its installer puts it.
+    # It may also be in the folder in which its installer puts it.
     go) PATH=$PATH:/usr/local/go/bin command -v go >/dev/null 2>&1 ;;
   esac
 }

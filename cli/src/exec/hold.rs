@@ -24,7 +24,7 @@ pub(super) struct Own {
 
 /// How a hold ended before its release.
 pub(super) struct End {
-    /// Whether its time was over, so that TERM is of no use any more. Otherwise it was taken away.
+    /// Whether its time is over, so that TERM is of no use any more. Otherwise the lock was taken away.
     pub(super) is_due: bool,
     pub(super) why: String,
 }

@@ -77,7 +77,7 @@ pub(crate) async fn run(options: ExecOptions, servers: ServerOptions, json: bool
         }
         Err(failure) => Err(failure),
     };
-    // What was begun is released or undone, which is awaited for two node timeouts.
+    // Open requests and holds are undone or released; `close` waits for that for two node timeouts.
     let _ = locks.close().await;
     if outcome.as_ref().is_ok_and(|status| *status == ended_by(Signal::INT)) && Terminal::open().is_some() {
         end::by_interrupt();
@@ -111,7 +111,7 @@ async fn enter(
                 hold.entered.push(entered);
                 continue;
             }
-            // The wait may be in vain, and last forever.
+            // The wait may last forever.
             Entry::LockedOut if !options.no_wait => warn(
                 json,
                 &format!(
@@ -147,7 +147,7 @@ async fn enter(
     Ok(hold)
 }
 
-/// Waits for the locks as the options ask.
+/// Takes the locks, according to the options.
 async fn acquire(mutexes: Mutexes, options: &ExecOptions) -> Result<Own, Failure> {
     // `try_lock` would not report who holds the lock.
     let within = if options.no_wait { Some(Duration::ZERO) } else { options.wait };
@@ -196,7 +196,7 @@ fn kill_after(options: &ExecOptions, lease: Duration) -> Result<Duration, Failur
 /// Returns the name under which others see the holder, such as `backup.sh@web-7`.
 fn holder_name(options: &ExecOptions) -> String {
     let command = match &options.shell {
-        // What it is about comes first, most often.
+        // The first part usually tells what it is.
         Some(text) => {
             let ends = |char: char| char.is_whitespace() || ";|&()<>".contains(char);
             text.to_string_lossy().split(ends).find(|word| !word.is_empty()).unwrap_or_default().into()

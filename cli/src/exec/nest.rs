@@ -26,10 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The pause between two looks that follow each other at once.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The holds that a process finds in its environment.
+/// The holds of the commands around this one, as found in the environment.
 pub(super) struct Nest(Vec<Outer>);
 
-/// What a command finds out about those around it.
+/// How a command relates to the holds of the commands around it.
 pub(super) enum Entry {
     /// None of them holds the lock.
     Free,
@@ -62,11 +62,11 @@ impl Nest {
     /// waits for a hold around it would wait forever.
     pub(super) async fn enter(&self, mutex: &Mutex, key: &str) -> nestlock::Result<Entry> {
         let Some(outer) = self.0.iter().rev().find(|outer| outer.key == key) else { return Ok(Entry::Free) };
-        // Locked before the look: what holds the lock then keeps it until the gate is free again.
+        // The gate is locked before the look, so a hold that the look finds is kept until the gate is free again.
         let gate = match outer.gate.as_ref().map(Gate::pass) {
             Some(Ok(Some(gate))) => gate,
             Some(Ok(None)) => return Ok(Entry::Free),
-            // This is most often an environment that has outlived its hold.
+            // Usually this is an environment that has outlived its hold.
             Some(Err(_)) | None => {
                 let seen = Seen::ask_again(mutex, &outer.field).await;
                 let is_held = matches!(seen, Ok(Seen::Until(_)));
@@ -159,7 +159,7 @@ impl Gate {
     /// Locks the gate of another command. Returns `None` if its hold is about to be released, and an error if the gate can't be reached
     /// or its command has ended.
     fn pass((path, number): &(String, u64)) -> std::io::Result<Option<Gate>> {
-        // A pipe that the path leads to by now would block.
+        // If the path leads to a pipe by now, opening it would block.
         let file = open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
         if fstat(&file)?.st_ino != *number {
             return Err(std::io::ErrorKind::NotFound.into());
@@ -209,8 +209,7 @@ impl Seen {
         }
     }
 
-    /// Asks a second time if the first answer is that it is gone: for a moment, no majority of several masters may have had the same
-    /// answer.
+    /// Asks a second time if the first answer is that it is gone: for a moment, no majority of several masters may have agreed.
     async fn ask_again(mutex: &Mutex, field: &str) -> nestlock::Result<Seen> {
         let seen = Seen::ask(mutex, field).await;
         if !matches!(seen, Ok(Seen::Gone)) {

@@ -15,8 +15,8 @@ const PASSED_ON: [Signal; 6] =
 /// Receives all of them from now on, so that none of them ends the command by itself.
 pub(super) struct Signals {
     passed_on: Vec<(Signal, unix::Signal)>,
-    /// Received because the kernel keeps no status of a child while this signal is ignored, which some programs pass on to what they
-    /// start.
+    /// `SIGCHLD`. It is received because the kernel keeps no status of a child while this signal is ignored, and some programs start others
+    /// with it ignored.
     _child: unix::Signal,
 }
 

@@ -1,10 +1,10 @@
-//! The processes that a signal goes to: the child, its process group, and what it has started elsewhere.
+//! The processes that a signal goes to: the child, its process group, and processes that it has started outside that group.
 
 use std::fs;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-/// The child and what it has started.
+/// The child and the processes that it has started.
 pub(super) struct Targets {
     /// The child, until it and its group have ended.
     child: Option<Pid>,
@@ -28,7 +28,7 @@ impl Targets {
         Targets { child: Some(child), leads, mark }
     }
 
-    /// Forgets the child's process id, so that nobody is found by it any more.
+    /// Forgets the child's process id, so that no other process is found by it.
     pub(super) fn forget_child(&mut self) {
         self.child = None;
     }
@@ -100,7 +100,7 @@ fn has_mark(pid: Pid, mark: &str) -> bool {
     environment.windows(mark.len()).any(|part| part == mark.as_bytes())
 }
 
-/// Returns the state and the process group: what follows the name, which may contain anything.
+/// Returns the state and the process group. They follow the name, which may contain anything.
 fn stat(pid: Pid) -> Option<(char, Pid)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut words = stat.rsplit_once(") ")?.1.split(' ');
@@ -125,7 +125,7 @@ fn group_runs(group: Pid) -> bool {
     rustix::process::test_kill_process_group(group).is_ok()
 }
 
-/// A process that stays the same one while this value lives.
+/// A handle of a process. While it lives, the process id can't be given to another process.
 #[cfg(target_os = "linux")]
 struct Process(rustix::fd::OwnedFd);
 

@@ -13,7 +13,7 @@ impl Terminal {
         File::open("/dev/tty").ok().map(Terminal)
     }
 
-    /// Returns whether what is typed reaches the child. The terminal then sends it `INT` and `QUIT` itself.
+    /// Returns whether input from the terminal reaches the child. If so, the terminal sends it `INT` and `QUIT` itself.
     pub(super) fn is_ours(&self) -> bool {
         tcgetpgrp(&self.0).is_ok_and(|group| group == getpgrp())
     }

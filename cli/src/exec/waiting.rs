@@ -1,4 +1,4 @@
-//! What `exec` reports while it waits: for which lock, and who has it.
+//! The reports of `exec` while it waits: for which lock, and who has it.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -10,13 +10,13 @@ use tokio::time::{Instant, sleep};
 use crate::duration::{point, shown};
 use crate::output::as_json;
 
-/// How long it waits silently.
+/// How long it waits before the first report.
 const FIRST: Duration = Duration::from_secs(1);
 
 /// The pause between two reports.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// Waits for the request, and hands a report to `say` from time to time. Drops the request if it is dropped.
+/// Waits for the request, and passes a report to `say` from time to time. If this future is dropped, so is the request.
 pub(super) async fn reported<T>(
     request: impl Future<Output = T>,
     locks: &Locks,
@@ -24,7 +24,7 @@ pub(super) async fn reported<T>(
     say: impl FnMut(&str),
 ) -> T {
     tokio::select! {
-        // A grant is not held up by a report that is due too.
+        // If both are ready, the grant goes first.
         biased;
         answer = request => answer,
         never = report(locks, json, say) => match never {},
@@ -43,7 +43,7 @@ async fn report(locks: &Locks, json: bool, mut say: impl FnMut(&str)) -> Infalli
         // What the request itself knows may be old. Without an answer, or without the right to ask, it is better than nothing.
         let mutex = locks.mutex(status.name());
         let asked = mutex.holder().await;
-        // Without the right to ask, or without a line, nobody is in it.
+        // Without the right to ask, or without a line, the list is empty.
         let line = Line::of(&mutex.waiters().await.unwrap_or_default());
         let holder = asked.unwrap_or_else(|_| status.holder().cloned());
         let known =
@@ -69,7 +69,7 @@ impl Line {
     }
 }
 
-/// Returns the report. The holder has had the lock since this time, if not longer: the servers don't keep when it was granted.
+/// Returns the report. The holder has had the lock since this time or longer: the servers don't keep when it was granted.
 fn text(
     name: &str,
     waited: Duration,
@@ -122,7 +122,7 @@ mod tests {
         Locks::builder(memory).holder_name(name).connect().await.unwrap()
     }
 
-    /// Returns what is reported in this time.
+    /// Returns the reports of this time.
     async fn said(memory: &Memory, json: bool, seconds: u64) -> Vec<String> {
         let locks = locks(memory, "waiter").await;
         let mutex = locks.mutex("deploy");
@@ -159,7 +159,7 @@ mod tests {
         let memory = Memory::new();
         let (one, two) = (locks(&memory, "one").await, locks(&memory, "two").await);
         let first = one.mutex("deploy").lock().await.unwrap();
-        // It is before the waiter in the line.
+        // The holder stands before the waiter in the line.
         let second = tokio::spawn(two.mutex("deploy").lock().into_future());
         sleep(Duration::from_millis(100)).await;
         let (said, ()) = tokio::join!(said(&memory, true, 65), async {

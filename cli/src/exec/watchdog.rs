@@ -58,7 +58,7 @@ pub(super) struct Watchdog {
     stdin: ChildStdin,
     /// Yields a byte once the watchdog has a session of its own.
     stderr: ChildStderr,
-    /// The targets that it has read last.
+    /// The targets that were written to it last.
     targets: String,
     until: Option<Instant>,
 }
@@ -66,7 +66,7 @@ pub(super) struct Watchdog {
 impl Watchdog {
     /// Starts the watchdog. The files `kept` stay open for as long as it lives.
     pub(super) fn start(kept: &[OwnedFd]) -> Result<Watchdog> {
-        // Copies that what is started here inherits. They are closed before anything else is started.
+        // Copies that the watchdog inherits. They are closed before anything else is started.
         let kept = kept.iter().map(OwnedFd::try_clone).collect::<Result<Vec<_>>>()?;
         for file in &kept {
             rustix::io::fcntl_setfd(file, rustix::io::FdFlags::empty())?;
@@ -74,7 +74,7 @@ impl Watchdog {
         let mut process = Command::new(this_program()?)
             .arg0("nestlock")
             .arg(WATCHDOG)
-            // It must not be among the processes that are found by their environment.
+            // The watchdog must not be among the processes that are found by their environment.
             .env_clear()
             .current_dir("/")
             .stdin(Stdio::piped())
@@ -93,7 +93,7 @@ impl Watchdog {
         Ok(())
     }
 
-    /// Tells it whom to kill, and when they have to be dead unless this is called again. An earlier time replaces a later one too.
+    /// Sends it the processes to kill, and when they have to be dead unless this is called again. An earlier time replaces a later one too.
     pub(super) async fn guard(&mut self, targets: &Targets, until: Instant) -> Result<()> {
         let line = targets.line();
         if self.targets != line {

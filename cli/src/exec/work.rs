@@ -24,7 +24,7 @@ use crate::exec::watchdog::{Watchdog, this_program};
 use crate::options::ExecOptions;
 use crate::status::{Failure, warn};
 
-/// How often to look at the end of the lease, which moves with each renewal. It is more often if the lease is short.
+/// How often to look at the end of the lease, which moves with each renewal. If the lease is short, it is looked at more often.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// How long before the end of the lease the child is killed: the kernel needs a moment to end it, and a busy machine needs one to run the
@@ -37,7 +37,7 @@ const LEFT: Duration = Duration::from_millis(20);
 /// How long a signal that has already ended the watchdog may take to arrive.
 const SIGNAL: Duration = Duration::from_millis(50);
 
-/// What is to be run.
+/// The command to run.
 pub(super) struct Work<'a> {
     pub(super) options: &'a ExecOptions,
     pub(super) key_prefix: &'a str,
@@ -103,7 +103,7 @@ pub(super) async fn run(
     let Some(status) = running.status else { return Err(Failure::lost("the command did not end")) };
     let why = match running.lost.take() {
         Some(end) => {
-            // What may be left of it on the servers is not a hold any more.
+            // A field that may be left on the servers is not a hold any more.
             drop(hold);
             Some(end.why)
         }
@@ -191,7 +191,7 @@ async fn begin(
             Outer::new(&key, field, token, gate.as_ref(), (lease, kill_after), &mark)
         }));
     }
-    // As they were named.
+    // In the order of the command line.
     let names = work.options.names();
     outers.sort_by_key(|outer| {
         let name = outer.key().strip_prefix(work.key_prefix);
@@ -221,7 +221,7 @@ async fn begin(
     }
     let mut child = command.kill_on_drop(true).spawn()?;
     let pid = child.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
-    let pid = pid.ok_or_else(|| std::io::Error::other("it has no number"))?;
+    let pid = pid.ok_or_else(|| std::io::Error::other("it has no process id"))?;
     let targets = Targets::new(pid, terminal.is_none(), mark);
     // The child stops itself at once, unless another process has killed it.
     let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
@@ -270,9 +270,9 @@ impl Running {
             }
             let next = self.next_look(before(hold.valid_until(), self.margin));
             tokio::select! {
-                // All branches are cancel safe: what is not ready here is asked for again.
+                // All branches are cancel safe: one that is not ready is polled again in the next turn.
                 status = self.child.wait(), if self.status.is_none() => {
-                    // It was this command's child all along. A status that can't be read counts as a failure.
+                    // The process id was still that of this command's child. A status that can't be read counts as a failure.
                     self.status = Some(status.unwrap_or_else(|_| ExitStatus::from_raw(255 << 8)));
                 }
                 end = &mut lost, if self.lost.is_none() => self.lose(end),
@@ -368,7 +368,7 @@ impl Running {
                 let _ = kill_process(pid, signal);
             }
         } else if ends(signal) {
-            // What is left are commands that have entered this one's hold.
+            // The remaining processes are commands that have entered this one's hold.
             self.targets.signal(signal, false, Reach::All);
         }
     }

@@ -1,7 +1,7 @@
 //! A web service on axum whose layers lock what they change.
 //!
-//! Two layers lock the same item: the handler `sell`, which looks first and takes afterwards, and `Shelf::take` below it,
-//! which re-enters. A stocktaking is begun by one request and ended by another: its guard is kept in between.
+//! Two layers lock the same item: the handler `sell`, which checks first and takes afterwards, and `Shelf::take` below it, which re-enters.
+//! A stocktaking is begun by one request and ended by another: its guard is kept in between.
 //!
 //! A server serves all requests of a keep-alive connection in one task, and by default the task is the owner of
 //! what is locked in it. So one line of middleware, in `service`, makes each request an owner of its own. Without it the
@@ -10,9 +10,9 @@
 //! Run it: `cargo run -p axum_service`. It serves on a free port, visits itself, and shuts down. It needs no Redis
 //! server; with the URL of one in `REDIS_URL` its locks are kept there.
 //!
-//! `cargo run -p axum_service serve` serves until `SIGTERM` or Ctrl-C. It takes no more connections then, answers
-//! what it has begun, gives back the stocktakings, and closes its locks: whoever waits for them in another copy goes on at once, and not a
-//! lease later. `tests/processes.rs` runs two copies over one server. All its tests: `cargo test -p axum_service`.
+//! `cargo run -p axum_service serve` serves until `SIGTERM` or Ctrl-C. Then it takes no more connections, answers the requests under way,
+//! releases the stocktakings, and closes its locks: a request in another copy that waits for one of them continues at once, not a lease
+//! later. `tests/processes.rs` runs two copies over one server. All its tests: `cargo test -p axum_service`.
 
 mod shelf;
 mod visitor;
@@ -39,12 +39,12 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How long a stocktaking may take: who begins one may never come back to end it.
 const STOCKTAKING: Duration = Duration::from_secs(15 * 60);
 
-/// What the handlers share: one `Locks` for the process, as with a pool of connections.
+/// The state that the handlers share: one `Locks` for the process, like a pool of connections.
 #[derive(Clone)]
 struct App {
     locks: Locks,
     shelf: Shelf,
-    /// Of this process: each is begun and ended here.
+    /// The stocktakings of this process: each is begun and ended here.
     stocktakings: Arc<Mutex<HashMap<String, Guard>>>,
 }
 
@@ -58,7 +58,7 @@ impl App {
     }
 }
 
-/// The routes, where each request is an owner of its own.
+/// Returns the routes. Each request is an owner of its own.
 fn service(app: App) -> Router {
     routes(app).layer(OwnerLayer::new())
 }
@@ -88,11 +88,11 @@ async fn sell(State(app): State<App>, Path(item): Path<String>) -> Result<String
         }
         Ok(app.shelf.take(&item).await?.to_string())
     };
-    // The first `?` is the lock's answer, the second one the work's.
+    // The first `?` is for the lock's error, the second one for the work's.
     app.locks.mutex(&item).lock().within(PATIENCE).run(|_| work).await?
 }
 
-/// Locks the item beyond this request.
+/// Locks the item, and keeps the lock beyond this request.
 async fn begin_stocktaking(State(app): State<App>, Path(item): Path<String>) -> Result<StatusCode, Refusal> {
     let guard = app.locks.mutex(&item).lock().within(PATIENCE).max_hold(STOCKTAKING).await?;
     app.stocktakings().insert(item, guard);
@@ -105,7 +105,7 @@ async fn end_stocktaking(State(app): State<App>, Path(item): Path<String>) -> Re
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Why a request is not done, as an answer.
+/// The answer to a request that fails.
 enum Refusal {
     SoldOut,
     NoStocktaking,
@@ -137,7 +137,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Serves until `stop`, then answers the requests under way, then gives back what is still locked.
+/// Serves until `stop`, then answers the requests under way, then releases what is still locked.
 async fn serve(
     listener: TcpListener,
     app: App,
@@ -150,7 +150,7 @@ async fn serve(
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
-    // What nests here is a `run`. A guard that somebody adds below a guard, in a branch maybe, fails instead of getting in.
+    // Nested calls here use `run`. If somebody adds a guard below another guard, maybe in a branch, it fails instead of entering.
     let master = std::env::var("REDIS_URL").map_or_else(|_| Master::memory(&Memory::new()), Master::server);
     let locks = Locks::builder(master).bare_reentry(BareReentry::Refused).connect().await?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -170,7 +170,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         return Ok(());
     }
 
-    // This one stops when its visitor has gone.
+    // This server stops when its visitor has gone.
     let (stay, gone) = tokio::sync::oneshot::channel::<()>();
     let visit = tokio::spawn(async move {
         let _stay = stay;
@@ -184,7 +184,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     Ok(())
 }
 
-/// Until this process is asked to stop: by a service manager with `SIGTERM`, by a person with Ctrl-C.
+/// Waits until this process is asked to stop: by a service manager with `SIGTERM`, by a person with Ctrl-C.
 async fn stop_requested() -> std::io::Result<()> {
     #[cfg(unix)]
     {
@@ -203,7 +203,7 @@ async fn visit(visitor: &mut Visitor, item: &str) -> Result<(), Box<dyn Error + 
     visitor.expect("PUT", &format!("/{item}"), "2", 200).await?;
     visitor.expect("POST", &format!("/{item}/sell"), "", 200).await?;
     visitor.expect("POST", &format!("/{item}/stocktaking"), "", 201).await?;
-    visitor.expect("POST", &format!("/{item}/sell"), "", 423).await?; // the same connection, and yet kept out
+    visitor.expect("POST", &format!("/{item}/sell"), "", 423).await?; // on the same connection, but it does not get in
     visitor.expect("DELETE", &format!("/{item}/stocktaking"), "", 204).await?;
     visitor.expect("POST", &format!("/{item}/sell"), "", 200).await?;
     visitor.expect("POST", &format!("/{item}/sell"), "", 409).await

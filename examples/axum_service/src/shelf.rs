@@ -8,11 +8,11 @@ use tokio::task::yield_now;
 
 use crate::PATIENCE;
 
-/// Each method locks the item that it changes, for any caller.
+/// The shelf. Each method locks the item that it changes, whoever calls it.
 #[derive(Clone)]
 pub(crate) struct Shelf {
     locks: Locks,
-    /// In place of a database: a read and the write that follows are two steps, which only the lock keeps together.
+    /// In place of a database: a read and the write after it are two steps, which only the lock keeps together.
     counts: Arc<Mutex<HashMap<String, u32>>>,
 }
 
@@ -21,14 +21,14 @@ impl Shelf {
         Shelf { locks, counts: Arc::default() }
     }
 
-    /// The same shelf, as another process sees it.
+    /// Returns the same shelf, as another process sees it.
     #[cfg(test)]
     pub(crate) fn with(&self, locks: Locks) -> Shelf {
         Shelf { locks, counts: self.counts.clone() }
     }
 
     pub(crate) async fn count(&self, item: &str) -> u32 {
-        yield_now().await; // others come in between here, as they do on the way to a database
+        yield_now().await; // other tasks run here, as they do during a call to a database
         self.counts().get(item).copied().unwrap_or(0)
     }
 

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use super::*;
 
-/// The locks of one process; several share a deployment.
+/// Returns the locks of one process; several share a deployment.
 async fn locks(store: &Memory) -> Locks {
     match std::env::var("REDIS_URL") {
         Ok(url) => Locks::connect(url).await.unwrap(),
@@ -28,12 +28,12 @@ async fn start(routes: Router) -> SocketAddr {
     address
 }
 
-/// Tests share a server, and so do people who try this.
+/// Returns a prefix that no other test has: tests share a server, and so do people who try this.
 fn item(name: &str) -> String {
     format!("{name}-{}", std::process::id())
 }
 
-/// On one connection: a stocktaking begins, somebody buys, the stocktaking ends.
+/// Makes three requests on one connection: a stocktaking begins, somebody buys, the stocktaking ends.
 async fn buy_during_stocktaking(address: SocketAddr, item: &str) -> u16 {
     let mut visitor = Visitor::connect(address).await.unwrap();
     visitor.expect("PUT", &format!("/{item}"), "1", 200).await.unwrap();
@@ -118,5 +118,5 @@ async fn a_shutdown_gives_back_what_is_still_locked() {
     drop(stop);
     server.await.unwrap().unwrap();
     assert!(!other.is_locked().await.unwrap());
-    drop(app); // not before: with the last of it the guards would go in any case
+    drop(app); // not earlier: the guards are dropped with it in any case
 }

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// Far more than an answer takes.
+/// Far longer than an answer takes.
 const TOO_LONG: Duration = Duration::from_secs(20);
 
 pub(crate) struct Visitor {
@@ -27,7 +27,7 @@ impl Visitor {
         self.prints = true;
     }
 
-    /// Sends a request, and fails if it is not answered by this status.
+    /// Sends a request, and fails if the answer has another status.
     pub(crate) async fn expect(&mut self, method: &str, path: &str, body: &str, status: u16) -> Result<()> {
         self.send(method, path, body).await?;
         let (answered, text) = self.receive().await?;
@@ -51,7 +51,7 @@ impl Visitor {
         Ok(self.stream.flush().await?)
     }
 
-    /// The status and the body of the next answer.
+    /// Returns the status and the body of the next answer.
     pub(crate) async fn receive(&mut self) -> Result<(u16, String)> {
         timeout(TOO_LONG, self.answer()).await.map_err(|_| "the server does not answer")?
     }

@@ -1,5 +1,5 @@
-//! Two copies of the service as processes, over one Redis server: they exclude each other, and one that gets `SIGTERM` answers what it has
-//! begun and frees what it has locked. It starts a server of its own, so `redis-server` has to be there.
+//! Two copies of the service as processes, over one Redis server: they exclude each other, and one that gets `SIGTERM` answers the requests
+//! under way and frees its locks. The test starts a server of its own, so `redis-server` has to be there.
 
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::visitor::Visitor;
 
-/// Far more than anything here takes, and less than a lease.
+/// Far longer than anything here takes, and shorter than a lease.
 const TOO_LONG: Duration = Duration::from_secs(20);
 
 /// A process that ends with its test.
@@ -32,7 +32,7 @@ impl Started {
         Started(child.unwrap_or_else(|error| panic!("{command:?}: {error}")))
     }
 
-    /// Asks it to stop, as a service manager does.
+    /// Asks it to stop, like a service manager.
     async fn terminate(&self) {
         let id = self.0.id().expect("it runs").to_string();
         assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
@@ -44,7 +44,7 @@ impl Started {
     }
 }
 
-/// A Redis server, and where it is.
+/// Starts a Redis server, and returns its address.
 async fn redis() -> (Started, SocketAddr) {
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap().port();
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -59,7 +59,7 @@ async fn redis() -> (Started, SocketAddr) {
     (server, address)
 }
 
-/// Until somebody waits for a lock: its process has subscribed to the lock's releases.
+/// Waits until a process waits for a lock: it is then subscribed to the lock's releases.
 async fn somebody_waits(redis: SocketAddr) {
     listeners(redis, true).await;
 }
@@ -83,14 +83,14 @@ async fn listeners(redis: SocketAddr, any: bool) {
     }
 }
 
-/// A copy of the service, and its address.
+/// Starts a copy of the service, and returns its address.
 async fn copy(redis: SocketAddr) -> (Started, SocketAddr) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_axum_service"));
     let mut copy = Started::start(command.arg("serve").env("REDIS_URL", format!("redis://{redis}")));
     let mut lines = BufReader::new(copy.0.stdout.take().expect("it is piped")).lines();
     let line = timeout(TOO_LONG, lines.next_line()).await.expect("it starts").unwrap().expect("it starts");
     let address = line.strip_prefix("serving on http://").expect("its address").parse().unwrap();
-    // What else it prints has to be read, or it would stand still.
+    // The rest of its output has to be read, or it would block.
     tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
     (copy, address)
 }
@@ -103,7 +103,7 @@ async fn a_copy_that_is_stopped_answers_its_requests_and_frees_its_locks() {
         (Visitor::connect(first).await.unwrap(), Visitor::connect(second).await.unwrap());
     at_two.expect("PUT", "/lamp", "2", 200).await.unwrap();
 
-    // What one copy has locked, the other one waits for, and is asked to come back later.
+    // One copy has locked the item. A request to the other copy waits, and is asked to come back later.
     at_two.expect("POST", "/lamp/stocktaking", "", 201).await.unwrap();
     at_one.expect("POST", "/lamp/sell", "", 423).await.unwrap();
     at_one.expect("POST", "/chair/stocktaking", "", 201).await.unwrap();
@@ -117,7 +117,7 @@ async fn a_copy_that_is_stopped_answers_its_requests_and_frees_its_locks() {
     assert_eq!(waiting.receive().await.unwrap().0, 423);
     one.ends_well().await;
 
-    // What it had locked is free at once, and not a lease later.
+    // Its locks are free at once, not a lease later.
     let begun = Instant::now();
     at_two.expect("PUT", "/chair", "1", 200).await.unwrap();
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());

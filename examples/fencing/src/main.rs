@@ -1,13 +1,13 @@
-//! A holder that is paused past its lease, and its late write: what it destroys, and how a fencing token has it refused.
+//! A holder that is paused past its lease, and its late write: what the write destroys, and how a fencing token prevents it.
 //!
-//! The resource is a table in SQLite. Ada takes the lock, reads the stock, and is paused before she writes, as a process is by a
-//! garbage collection, a swapped-out machine or a debugger: her thread stands still, and so does what renews her lease. Bo gets
-//! the lock and sells. Then Ada wakes up and writes what she had worked out before.
+//! The resource is a table in SQLite. Ada takes the lock, reads the stock, and is paused before she writes, as a process may be by a
+//! garbage collection, a machine that swaps or a debugger: her thread stands still, and so does the task that renews her lease. Bo gets the
+//! lock and sells. Then Ada wakes up and writes the result that she had computed before.
 //!
-//! - Without tokens the table takes it: what Bo sold is in stock again.
-//! - With tokens the table has seen Bo's, and refuses what comes with less.
+//! - Without tokens the table accepts her write: what Bo sold is in stock again.
+//! - With tokens the table has seen Bo's token, and refuses a write with a smaller one.
 //!
-//! That Ada could look at `guard.is_lost()` first does not help: she may be paused right behind that look.
+//! It would not help if Ada looked at `guard.is_lost()` first: she may be paused right after that.
 //!
 //! Run it: `cargo run -p fencing`. It needs no server. With the URL of a Redis in `REDIS_URL` the lock is kept there:
 //! `scripts/redis cargo run -p fencing`.
@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// Short, so that this does not take long. It is how long Bo has to wait for a lock whose holder does not move.
+/// The lease: how long Bo has to wait for a lock whose holder is paused. It is short, so that this does not take long.
 const LEASE: Duration = Duration::from_secs(1);
 
 const IN_STOCK: i64 = 10;
@@ -38,7 +38,7 @@ struct Stock(Arc<Mutex<Connection>>);
 impl Stock {
     fn new() -> Result<Stock> {
         let table = Connection::open_in_memory()?;
-        // The token is stored in the row that it protects. Redis ends its counters at 2^63 - 1, so it fits any BIGINT.
+        // The token is stored in the row that it protects. Counters in Redis end at 2^63 - 1, so a token fits any BIGINT.
         table.execute("CREATE TABLE stock (id INTEGER PRIMARY KEY, units INTEGER, token INTEGER)", [])?;
         table.execute("INSERT INTO stock VALUES (42, ?1, 0)", [IN_STOCK])?;
         Ok(Stock(Arc::new(Mutex::new(table))))
@@ -49,7 +49,7 @@ impl Stock {
         Ok(table.query_row("SELECT units FROM stock WHERE id = 42", [], |row| row.get(0))?)
     }
 
-    /// Whether the table took it. One statement checks and writes, atomically.
+    /// Writes the units. Returns whether the table accepted them. One statement checks and writes, atomically.
     fn write(&self, units: i64, token: Option<u64>) -> Result<bool> {
         let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let rows = match token {
@@ -67,7 +67,7 @@ impl Stock {
 /// A hold of the lock, and its token if there is one.
 type Hold = (Guard, Option<u64>);
 
-/// What both sell, and under which lock.
+/// The stock that both sell from, and the lock that they use.
 #[derive(Clone)]
 struct Shop {
     stock: Stock,
@@ -77,7 +77,7 @@ struct Shop {
 }
 
 impl Shop {
-    /// Takes the lock, with a token or without. A program has one of the two.
+    /// Takes the lock, with a token or without. A real program would have only one of the two.
     async fn lock(&self, locks: &Locks) -> Result<Hold> {
         let lock = locks.mutex(&self.lock);
         Ok(match self.fenced {
@@ -98,7 +98,7 @@ impl Shop {
         println!("  Ada{} sells {ADA_SELLS} of {IN_STOCK} units, and is paused", with(token));
 
         let _ = paused.send(());
-        goes_on.recv()?; // blocks the thread with all that runs on it
+        goes_on.recv()?; // blocks the thread, and everything that runs on it
 
         if self.stock.write(left, token)? {
             println!("  Ada wakes up and writes: {left} are left");
@@ -115,7 +115,7 @@ impl Shop {
             other => return Err(format!("her lease was over, and release gave {other:?}").into()),
         }
         if self.fenced {
-            // She begins anew, with a hold and a token that are good.
+            // She begins again, with a new hold and a new token.
             let (guard, token) = self.lock(&locks).await?;
             let left = self.stock.units()? - ADA_SELLS;
             if !self.stock.write(left, token)? {
@@ -141,11 +141,11 @@ impl Shop {
         Ok(())
     }
 
-    /// What is in the table in the end.
+    /// Runs both, and returns the units in the table in the end.
     async fn sell(&self) -> Result<i64> {
         let (paused, is_paused) = oneshot::channel();
         let (go_on, goes_on) = mpsc::channel();
-        // A thread of her own, and a runtime: what stands still is all of her process, and nobody else.
+        // Ada has a thread and a runtime of her own, like a process: all of it stands still, and nothing else does.
         let ada = self.clone();
         let ada = thread::spawn(move || {
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
