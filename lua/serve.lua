@@ -6,7 +6,7 @@
 --          may not subscribe: it asks by itself. While such a field has the lock, the others that wait do so too, since its process may not
 --          publish either.
 --
--- The parameters of the line are one argument, since each argument costs all those who never wait:
+-- The parameters of the line are one argument, since each argument costs time even for processes that never wait:
 -- `<how long the lock is kept for the field that it is handed to, in ms> <how long the line stays if nobody asks, in ms> <what the channels
 -- of processes begin with>`. On a Cluster an `S` is put before it: all messages are sharded, and each process has a channel for each lock,
 -- in the lock's slot.

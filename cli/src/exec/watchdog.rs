@@ -1,6 +1,6 @@
 //! The watchdog: a process that kills the child if the command can't.
 //!
-//! It reads from its standard input who the child is, and the end of the lease whenever that moves. It acts in two cases:
+//! It reads from its standard input which process the child is, and the end of the lease whenever that moves. It acts in two cases:
 //!
 //! 1. The end comes, and no later one was read: the command was stopped (`SIGSTOP`, `^Z`), or hangs.
 //! 2. Its input ends without a farewell: the command was killed.

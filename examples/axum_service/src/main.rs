@@ -36,7 +36,7 @@ use crate::visitor::Visitor;
 /// How long a request waits for a lock. After that the client is asked to retry later.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long a stocktaking may take: who begins one may never come back to end it.
+/// How long a stocktaking may take: the client that begins one may never come back to end it.
 const STOCKTAKING: Duration = Duration::from_secs(15 * 60);
 
 /// The state that the handlers share: one `Locks` for the process, like a pool of connections.
