@@ -1,4 +1,4 @@
-//! Servers that report addresses which lead nowhere from here: those of proxies that reset each client.
+//! Servers that report addresses which nobody can use from here: the addresses of proxies that reset each client.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::support::sentinel::{Group, NAME, Setup};
 use crate::support::server::Server;
 use crate::support::{SECOND, eventually, options, soon, without_timers};
 
-/// Lets no client through these proxies. The servers don't send `HELLO` to each other.
+/// Closes these proxies to clients: each client that sends `HELLO` is reset. The servers themselves don't send `HELLO` to each other.
 fn closed(proxies: &[Proxy]) -> Vec<Fault> {
     proxies.iter().map(|proxy| proxy.on(|c| c.is("hello")).lose_and_reset()).collect()
 }
@@ -63,7 +63,7 @@ async fn a_cluster_is_used_at_the_addresses_that_its_own_are_mapped_to() {
     guard.check().await.unwrap();
     guard.release().await.unwrap();
     soon("the waiter", waiting).await.unwrap().unwrap().release().await.unwrap();
-    assert!(nobody_came(&faults), "an address was used as it is reported");
+    assert!(nobody_came(&faults), "a reported address was used without the map");
 
     // Without the map nothing can be reached.
     let error = soon("an error", builder().node_timeout(SECOND).connect()).await.unwrap_err();
@@ -93,7 +93,7 @@ async fn the_master_of_sentinels_is_at_the_address_that_theirs_is_mapped_to() {
     guard.check().await.unwrap();
     guard.release().await.unwrap();
     soon("the waiter", waiting).await.unwrap().unwrap().release().await.unwrap();
-    assert!(nobody_came(&faults), "an address was used as it is reported");
+    assert!(nobody_came(&faults), "a reported address was used without the map");
 
     let error = soon("an error", builder().node_timeout(SECOND).connect()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

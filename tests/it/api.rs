@@ -78,7 +78,7 @@ fn lines(page: &str) -> Vec<String> {
             .into_iter()
             .map(|one| format!("    {}", text(one))),
     );
-    // Leaves out what every type has, or has without a word in the source: `traits` checks `Send` and `Sync`.
+    // Leaves out traits that every type has or gets automatically: `traits` checks `Send` and `Sync`.
     let rest = rest.split("id=\"synthetic-implementations\"").next().unwrap_or_default();
     let mut traits: Vec<_> = between(rest, "<h3 class=\"code-header\">", "</h3>")
         .into_iter()

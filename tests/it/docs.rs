@@ -1,9 +1,9 @@
-//! Checks the README and the guides: links lead somewhere, in the repository and in the API documentation, and samples run.
+//! Checks the README and the guides: each link has a target, in the repository and in the API documentation, and the samples run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where the API documentation has the guides. The README links to them there, since it is also shown where there are no files.
+/// The address of the guides in the API documentation. The README links there, since it is also shown in places that have no files.
 const GUIDES: &str = "https://docs.rs/nestlock/latest/nestlock/guide/";
 
 fn root() -> &'static Path {
@@ -25,7 +25,7 @@ fn pages() -> Vec<String> {
     names
 }
 
-/// Returns the pages for users. The reports on speed and tests are only for the repository.
+/// Returns the pages for users. The reports on speed and tests are in the repository only.
 fn guides() -> Vec<String> {
     let for_users =
         |name: &String| !matches!(name.as_str(), "benchmarks" | "benchmarks-peers" | "reliability");
@@ -53,7 +53,7 @@ fn links(text: &str) -> Vec<&str> {
     inline(text).chain(definitions(text).into_iter().map(|(_, target)| target)).collect()
 }
 
-/// Returns the file that a link to the API documentation of this version shows, and any other link as it is.
+/// Turns a link to the API documentation of this version into the file that it shows. Returns any other link as it is.
 fn file_of(link: &str) -> String {
     link.strip_prefix(GUIDES)
         .map_or_else(|| link.to_owned(), |guide| format!("docs/{}", guide.replacen("/index.html", ".md", 1)))
@@ -109,7 +109,7 @@ fn each_page_is_linked_from_the_readme_and_is_a_guide_with_links_to_modules() {
     }
     for name in guides {
         let include = format!("    #[doc = include_str!(\"../docs/{name}.md\")]\n    pub mod {name} {{}}\n");
-        let (before, _) = lib.split_once(&include).unwrap_or_else(|| panic!("{name} is no guide"));
+        let (before, _) = lib.split_once(&include).unwrap_or_else(|| panic!("{name} is not a guide"));
         let above = before.rsplit("\n\n").next().unwrap();
         assert!(lib.contains(&format!("](guide::{name})")), "the front page does not link to {name}");
         let text = read(format!("docs/{name}.md"));
@@ -134,7 +134,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
-/// `tests/samples` runs the samples of the guides that the crate ignores, and finds them by this fence.
+/// `tests/samples` runs the samples that the crate itself ignores, and recognizes them by this fence.
 #[test]
 fn a_sample_that_is_ignored_is_a_guides_and_runs_elsewhere() {
     let mut ignored = 0;

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folders of the source, the lowest first. Each imports only from those before it.
+/// The folders of the source, the lowest first. Each imports only from the folders before it.
 const FOLDERS: [&str; 12] = [
     "holder", "error", "base", "owner", "wire", "table", "memory", "config", "backend", "quorum", "session",
     "client",
 ];
 
-/// How many of the folders decide without a clock and without I/O.
+/// How many of the folders make decisions without a clock and without I/O.
 const PURE: usize = 8;
 
 fn root() -> &'static Path {
@@ -47,7 +47,7 @@ fn rank(folder: &str) -> usize {
     FOLDERS.iter().position(|known| *known == folder).unwrap_or_else(|| panic!("{folder} is unknown"))
 }
 
-/// Returns what a file names of this crate outside its comments: the parts of each path below `crate`.
+/// Returns what a file imports from this crate, outside its comments: the parts of each path below `crate`.
 fn imports(code: &str) -> Vec<Vec<String>> {
     let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
     let named = lines.flat_map(|line| line.split("crate::").skip(1).map(str::to_owned).collect::<Vec<_>>());
@@ -66,7 +66,7 @@ fn a_folder_imports_only_what_stands_below_it() {
         for import in imports(&code).into_iter().filter(|import| import[0] != here) {
             assert!(
                 rank(&import[0]) < rank(&here),
-                "{} imports {import:?}, which stands above it",
+                "{} imports {import:?}, which is a higher folder",
                 path.display()
             );
         }
@@ -90,7 +90,7 @@ fn no_files_import_each_other_in_a_circle() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// Returns the files of its own folder that a file imports.
+/// Returns the files in its own folder that a file imports.
 fn neighbours<'a>(path: &Path, code: &str, sources: &'a BTreeMap<PathBuf, String>) -> BTreeSet<&'a Path> {
     let folder = path.parent().unwrap();
     let named = imports(code).into_iter().filter_map(|import| {
@@ -111,8 +111,8 @@ fn what_decides_reads_no_clock_and_moves_no_bytes() {
     }
 }
 
-/// A timer that is set to the end of a lease by tokio's clock is late by the time that the machine sleeps. `clock.rs` sets such timers in
-/// slices; besides it, only `valid_until` returns the instant.
+/// A timer that tokio's clock sets to the end of a lease is late by the time for which the machine sleeps. `clock.rs` sets such timers in
+/// slices. Outside `clock.rs`, only `valid_until` uses the instant, and returns it.
 #[test]
 fn only_the_clock_sets_a_timer_by_a_lease() {
     for (path, code) in sources() {
@@ -127,7 +127,7 @@ fn only_the_clock_sets_a_timer_by_a_lease() {
     }
 }
 
-/// Otherwise one kind of connection would lack what the others have: deadlines, authorities, an end with the last handle.
+/// Otherwise one kind of connection would lack what the others have: deadlines, certificate authorities, an end with the last handle.
 #[test]
 fn connections_are_made_in_one_place() {
     for (path, code) in sources() {
@@ -165,8 +165,8 @@ fn only_the_recorder_names_metrics() {
     }
 }
 
-/// `fork` copies a generator in this process: both processes would write the same fields, and take each other's holds for their own.
-/// `tests/forks` forks, and a program may have used such a generator before it does; so this test looks at where the ids come from.
+/// `fork` copies a generator inside this process: both processes would then write the same fields, and take each other's holds for their
+/// own. `tests/forks` forks, but a program may have used such a generator before it does. So this test looks at the source of the ids.
 #[test]
 fn ids_come_from_the_operating_system() {
     let locks = sources().remove(Path::new("client/locks.rs")).unwrap();
@@ -178,7 +178,7 @@ fn page(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap()
 }
 
-/// In the order in which they may import each other.
+/// Also checks their order: each may import only from those before it.
 #[test]
 fn the_architecture_names_every_folder() {
     let text = page("ARCHITECTURE.md");
@@ -192,7 +192,7 @@ fn the_architecture_names_every_folder() {
     assert_eq!(named, folders);
 }
 
-/// Whoever changes the code reads the whole page first.
+/// Someone who changes the code reads the whole page first.
 #[test]
 fn the_architecture_is_read_in_half_an_hour() {
     let bytes = page("ARCHITECTURE.md").len();
@@ -220,12 +220,12 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
-/// Returns what is between backticks.
+/// Returns the texts between backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// Whether there is a file of this name, or each word of it occurs somewhere.
+/// Returns whether a file has this name, or each word of the name occurs somewhere.
 fn is_code(texts: &BTreeMap<PathBuf, String>, all: &BTreeSet<&str>, name: &str) -> bool {
     match name.contains('.') {
         true => texts.keys().any(|path| path.ends_with(name)),
@@ -233,7 +233,7 @@ fn is_code(texts: &BTreeMap<PathBuf, String>, all: &BTreeSet<&str>, name: &str) 
     }
 }
 
-/// The models say which code each of their steps stands for: in the table, and above each function.
+/// The models name the code that each of their steps stands for: in the table, and above each function.
 #[test]
 fn the_models_name_steps_and_code_that_exist() {
     let (page, texts) = (page("docs/lab/tests.md"), texts());
@@ -268,8 +268,8 @@ fn the_models_name_steps_and_code_that_exist() {
     assert!(named > 40);
 }
 
-/// A renamed function or test must not leave a rule or an invariant that nobody can look up. Each invariant belongs to one rule, or is named
-/// below the rules.
+/// Renaming a function or test must not leave a rule or an invariant that nobody can look up. Each invariant belongs to one rule, or is
+/// named below the rules.
 #[test]
 fn each_rule_and_invariant_has_its_number_and_names_code_and_tests_that_exist() {
     let (architecture, lab, texts) = (page("ARCHITECTURE.md"), page("docs/lab/invariants.md"), texts());
@@ -315,7 +315,7 @@ fn each_rule_and_invariant_has_its_number_and_names_code_and_tests_that_exist() 
     assert_eq!(theirs, Vec::from_iter(1..=invariants.len()), "each invariant is of one rule");
 }
 
-/// As `1, 4–6 and 9` has them.
+/// Reads a list like `1, 4–6 and 9`.
 fn numbers(text: &str) -> Vec<usize> {
     let parts = text.split(|c: char| !c.is_ascii_digit() && c != '–').filter(|part| !part.is_empty());
     let range = |part: &str| {

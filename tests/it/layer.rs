@@ -1,4 +1,4 @@
-//! `OwnerLayer`: each request is an owner of its own.
+//! `OwnerLayer`: each request has its own owner.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
@@ -11,7 +11,7 @@ use tower_service::Service;
 
 type Answer<T> = Pin<Box<dyn Future<Output = Result<T, Infallible>> + Send>>;
 
-/// Takes the lock twice, nested, and keeps the outer guard.
+/// A service that takes the lock twice, nested, and returns the outer guard.
 #[derive(Clone)]
 struct Keeping(Mutex);
 
@@ -58,7 +58,7 @@ async fn without_the_layer_it_does() {
     assert_eq!(entered.depth(), 2);
 }
 
-/// A server runs requests of several connections in one task like this.
+/// A server may run requests of several connections in one task, as here.
 #[tokio::test]
 async fn requests_at_once_in_one_task_exclude_each_other() {
     let stock = Locks::in_memory().mutex("stock");
@@ -69,7 +69,7 @@ async fn requests_at_once_in_one_task_exclude_each_other() {
     assert_eq!(granted.count(), 1);
 }
 
-/// Is ready at the second `poll_ready`, and never again.
+/// Is ready at the second `poll_ready`, and is closed from the third on.
 struct Warming(u32);
 
 impl Service<()> for Warming {
@@ -91,7 +91,7 @@ impl Service<()> for Warming {
     }
 }
 
-/// Layers below that limit or shed load depend on it.
+/// Layers below it that limit or shed load depend on this.
 #[test]
 fn the_service_is_ready_when_the_one_inside_is() {
     let mut service = OwnerLayer::new().layer(Warming(0));

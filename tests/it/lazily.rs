@@ -1,4 +1,4 @@
-//! Programs that start while their servers are away.
+//! Programs that start while their servers can't be reached.
 
 use std::task::Poll;
 
@@ -15,8 +15,8 @@ use crate::support::sentinel::{Group, NAME};
 use crate::support::server::Server;
 use crate::support::{SECOND, builder, eventually, log, options, quorum, soon};
 
-/// Checks that what is asked for of a home that is away ends by its own limit, waits until `come` has brought the home, and that the log
-/// tells both. `named`: how the home's error and its line in the log name it.
+/// Checks three things about a home that can't be reached. A request ends by its own limit. A request without a limit waits until `come`
+/// has started the home. The log reports both states. `named` is the text by which the home's error and its log line name it.
 async fn waits_for(home: Builder, named: &str, come: impl AsyncFnOnce()) -> Locks {
     let of_home = |level: Level, text: &str| {
         let (text, named) = (text.to_owned(), named.to_owned());
@@ -51,7 +51,7 @@ async fn a_server_that_comes_later_is_used(over: Over) {
     server.kill();
     let home = options(address);
     let locks = waits_for(home, &named, async || server.restart_empty().await).await;
-    // It is used like any other from then on, and left behind like any other.
+    // From now on the server is used like any other, and released like any other.
     let guard = locks.mutex("stock").lock().await.unwrap();
     assert_eq!(server.keys().await, ["stock"]);
     guard.release().await.unwrap();
@@ -94,7 +94,7 @@ async fn a_majority_that_comes_later_is_used() {
     waits_for(home, &named, async || servers[1].restart_empty().await).await;
 }
 
-/// Nothing was moved, so there is nothing to end.
+/// The claim was not moved, so nothing has to be ended.
 #[tokio::test]
 async fn a_claim_whose_resume_is_dropped_before_it_reached_a_server_is_still_good() {
     let server = Server::start().await;
@@ -128,7 +128,7 @@ async fn a_claim_whose_resume_is_dropped_before_it_reached_a_server_is_still_goo
     assert!(server.keys().await.is_empty());
 }
 
-/// In a runtime of one thread, no connection was tried before the requests are made.
+/// The runtime has one thread, so no connection has been tried before the requests are made.
 #[tokio::test]
 async fn a_single_attempt_at_several_masters_waits_until_they_were_tried() {
     let servers = servers(3).await;
@@ -138,7 +138,7 @@ async fn a_single_attempt_at_several_masters_waits_until_they_were_tried() {
     let claim = guard.into_claim().await.unwrap();
     let resumed = soon("the hold", lazily().mutex("stock").resume(&claim)).await.unwrap();
     resumed.release().await.unwrap();
-    // One that is silent holds nobody up.
+    // A silent master keeps no request waiting.
     servers[2].freeze();
     let guard = soon("the lock", lazily().mutex("another").try_lock()).await.unwrap().expect("nobody has it");
     guard.release().await.unwrap();
@@ -181,7 +181,7 @@ async fn a_wrong_setting_is_an_error_as_soon_as_it_is_known_and_until_it_is_corr
     is_config(options(nestlock::Master::sentinel(group.urls("", ""), "nobody")), "no master `nobody`").await;
     is_config(builder(&format!("{}/99", server.url())), "database").await;
 
-    // What needs no answer is an error at once.
+    // An error that needs no answer is returned at once.
     let error = builder("http://host").connect_lazily().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config, "{error}");
 }
@@ -199,7 +199,7 @@ async fn a_wrong_password_of_one_of_several_is_logged_and_the_others_go_on() {
     .await;
 }
 
-/// The tasks of connections end before they have made one.
+/// The connections' tasks end before they have made a connection.
 #[tokio::test]
 async fn nothing_is_left_of_what_is_closed_before_its_servers_came() {
     let server = Server::start().await;

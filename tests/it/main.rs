@@ -1,9 +1,9 @@
 //! The tests that need a real server, a bad network, or more than one process, and the contract of all backends.
 //! `support` describes how to write one.
 
-// Narrower visibility is of no use where nothing outside can reach the items, and a test fails by panicking.
+// Narrower visibility has no use in a test binary, since nothing outside can reach its items. A test fails by panicking.
 #![allow(unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-// The contract is one text, and a module for each kind of home.
+// The contract is one text, and is included as one module for each kind of home.
 #![allow(clippy::duplicate_mod)]
 
 mod support;

@@ -1,4 +1,4 @@
-//! What is measured: each metric, and that the gauges are right whatever becomes of futures and guards.
+//! What is measured: each metric, and gauges that stay right, however futures and guards end.
 
 mod recorder;
 
@@ -48,7 +48,7 @@ async fn measured(options: impl FnOnce(Builder) -> Builder) -> Measured {
 }
 
 impl Measured {
-    /// Returns how much is held, and how much waits.
+    /// Returns the gauges of held and of waiting.
     fn now(&self) -> (f64, f64) {
         (self.recorded.value("nestlock_held"), self.recorded.value("nestlock_waiting"))
     }
@@ -80,7 +80,7 @@ async fn a_hold_is_measured_once_whatever_its_levels() {
     assert_eq!((measured.now(), measured.samples()), ((0.0, 0.0), (1, 1)));
     let held = measured.recorded.samples("nestlock_held_seconds")[0];
     assert!((2.0..2.1).contains(&held), "{held}");
-    // A lock's name is not a label.
+    // A lock's name does not appear as a label.
     let names = measured.recorded.names();
     assert!(names.iter().all(|name| !name.contains("stock") && !name.contains("lock=")), "{names:?}");
 }
@@ -104,7 +104,7 @@ async fn what_is_counted_is_there_at_zero_before_it_first_happens() {
     let all = measured(|builder| builder).await;
     assert_eq!(known(&all.recorded), expected(""));
     drop(all);
-    // Which groups there are shows with the first request for a lock of each.
+    // The groups are not known before the first request for a lock of each.
     let group =
         |builder: Builder| builder.metric_label(|name| name.split(':').next().unwrap_or_default().into());
     let grouped = measured(group).await;
@@ -141,8 +141,8 @@ async fn who_waits_is_counted_until_the_grant_the_end_of_its_time_or_its_drop() 
     assert_eq!(measured.now(), (0.0, 0.0));
 }
 
-/// Without this: 1. A request is granted. 2. That is counted, and the user's code panics. 3. Nobody has the guard, and the hold is
-/// renewed for ever.
+/// Without this test: 1. A request is granted. 2. The grant is counted, and the user's code panics. 3. Nobody has the guard, and the hold
+/// is renewed for ever.
 #[tokio::test(start_paused = true)]
 async fn a_label_that_panics_loses_no_guard_and_no_renewal() {
     let measured = measured(|builder| builder.metric_label(|name| panic!("no label for {name}"))).await;
@@ -181,10 +181,11 @@ async fn a_timeout_is_one_of_whoever_had_time() {
     guard.release().await.unwrap();
 }
 
-/// Code that reads the metrics when it learns of a loss finds it there, whether it waits for the loss or asks in that very moment.
+/// Code that reads the metrics when it is notified of a loss finds the loss counted, whether it waits for the loss or asks at that very
+/// moment.
 #[tokio::test(start_paused = true)]
 async fn a_loss_is_counted_before_anybody_learns_of_it() {
-    /// Notes how many losses are counted when it is woken.
+    /// Records how many losses are counted at the moment when it is woken.
     struct Woken(Recorded, std::sync::Mutex<Vec<f64>>);
     impl std::task::Wake for Woken {
         fn wake(self: std::sync::Arc<Self>) {
@@ -194,7 +195,7 @@ async fn a_loss_is_counted_before_anybody_learns_of_it() {
     let kept: &'static std::sync::OnceLock<nestlock::Guard> = Box::leak(Box::default());
     let early: &'static std::sync::Mutex<Vec<bool>> = Box::leak(Box::default());
     let look = move || {
-        // It is looked at right before anything is counted.
+        // The metrics call this right before they count anything.
         if let Some(guard) = kept.get().filter(|guard| guard.is_lost()) {
             let polled = std::pin::pin!(guard.lost()).poll(&mut Context::from_waker(Waker::noop()));
             early.lock().unwrap().push(polled.is_ready());
@@ -215,7 +216,7 @@ async fn a_loss_is_counted_before_anybody_learns_of_it() {
     measured.store.faults().lose("stock");
     sleep(LEASE).await;
     assert_eq!(woken.1.lock().unwrap().first(), Some(&1.0), "it was woken before the loss was counted");
-    assert_eq!(early.lock().unwrap().first(), Some(&false), "it was there before it was counted");
+    assert_eq!(early.lock().unwrap().first(), Some(&false), "the loss was reported before it was counted");
     assert_eq!(soon("the loss", waits).await, Loss::Gone);
 }
 
@@ -232,13 +233,13 @@ async fn a_lost_hold_is_held_no_more_and_counted_with_its_reason() {
     assert!(guard.release().await.is_err());
     assert_eq!((measured.now(), measured.samples(), measured.lost("gone")), ((0.0, 0.0), (1, 1), 1.0));
 
-    // A release finds out.
+    // The release finds this loss.
     let guard = stock.lock().await.unwrap();
     measured.store.faults().lose("stock");
     assert!(guard.release().await.is_err());
     assert_eq!((measured.now(), measured.samples(), measured.lost("gone")), ((0.0, 0.0), (2, 2), 2.0));
 
-    // Its end was asked for.
+    // This end was asked for, so it counts as `fixed_lease` and not as `expired`.
     let guard = stock.lock().fixed_lease(SECOND).await.unwrap();
     assert_eq!(guard.lost().await, Loss::Expired);
     drop(guard);
@@ -260,7 +261,7 @@ async fn several_names_are_a_hold_and_a_wait_each() {
     assert_eq!((measured.now(), measured.samples()), ((3.0, 0.0), (3, 0)));
     let waits = tokio::spawn(measured.locks.mutexes(["account:0", "account:2"]).lock());
     sleep(SECOND).await;
-    assert_eq!(measured.now(), (4.0, 1.0), "it holds the first name, and waits for the second");
+    assert_eq!(measured.now(), (4.0, 1.0), "it should hold the first name and wait for the second");
     waits.abort();
     assert!(waits.await.is_err());
     assert_eq!(measured.now(), (3.0, 0.0));
@@ -283,7 +284,7 @@ async fn a_hold_that_passes_on_is_one_of_each_owner() {
     assert!(held.iter().all(|held| (1.0..1.1).contains(held)), "{held:?}");
 }
 
-/// The time of each process counts separately.
+/// The time in each process is counted separately.
 #[tokio::test(start_paused = true)]
 async fn a_claimed_hold_is_held_by_the_process_that_goes_on_with_it() {
     let measured = measured(|builder| builder).await;
@@ -314,12 +315,12 @@ async fn a_future_that_is_dropped_in_its_work_or_while_it_asks_leaves_nothing_co
     assert_eq!(measured.now(), (0.0, 0.0));
     measured.store.faults().stall(HOUR);
     let asks = enlisted(&stock);
-    assert_eq!(measured.now(), (0.0, 0.0), "its first answer is to come");
+    assert_eq!(measured.now(), (0.0, 0.0), "no answer has arrived yet");
     drop(asks);
     assert_eq!(measured.now(), (0.0, 0.0));
 }
 
-/// It is renewed, and blocks others, until renewal ends.
+/// A forgotten guard is renewed, and keeps others out until renewal ends.
 #[tokio::test(start_paused = true)]
 async fn a_guard_that_is_forgotten_is_held() {
     let measured = measured(|builder| builder).await;
@@ -401,7 +402,7 @@ async fn a_redis_server_is_measured_too() {
     guard.release().await.unwrap();
     let guard = soon("its turn", waits).await.unwrap().unwrap();
     assert_eq!((recorded.value("nestlock_waiting"), recorded.value("nestlock_held")), (0.0, 1.0));
-    // Another process: it waits in the line of the server.
+    // The second client is another process: it waits in the fair line on the server.
     let others = Locks::connect(server.url()).await.unwrap();
     let theirs = tokio::spawn(others.mutex("stock").lock());
     eventually("a line", async || recorded.samples("nestlock_line_length").contains(&1.0)).await;
@@ -427,7 +428,7 @@ async fn each_metric_is_described_with_its_unit() {
     }
 }
 
-/// A panel that shows what nobody measures would stay empty.
+/// A panel would stay empty if its metric did not exist.
 #[test]
 fn the_dashboard_the_alerts_and_the_guide_name_all_metrics_and_no_others() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -437,7 +438,7 @@ fn the_dashboard_the_alerts_and_the_guide_name_all_metrics_and_no_others() {
         ("docs/operations.md", true),
     ] {
         let text = fs::read_to_string(root.join(file)).unwrap();
-        // A user's rights contain names of keys and channels.
+        // Lines with a user's rights contain names of keys and channels, not of metrics.
         let text: Vec<_> = text.lines().filter(|line| !line.starts_with("ACL ")).collect();
         let text = text.join("\n").replace("nestlock_line:", "").replace("nestlock_wake:", "");
         let words = text.split(|c: char| !c.is_ascii_lowercase() && c != '_');

@@ -1,4 +1,4 @@
-//! The contract over a real server that keeps a line of the processes that wait.
+//! The contract over a real server that keeps a line of the waiting processes.
 
 use crate::support::home::redis::FairHome as Home;
 

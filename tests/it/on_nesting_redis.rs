@@ -1,4 +1,4 @@
-//! The contract over a real server, where bare requests nest without a command as those of a `run` do.
+//! The contract over a real server, with bare requests that nest without a command, as `run` does.
 
 use crate::support::home::redis::NestingHome as Home;
 

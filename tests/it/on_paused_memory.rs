@@ -1,4 +1,4 @@
-//! The contract over a store in this process, where time advances as soon as all tasks are idle.
+//! The contract over a store in this process. Time advances as soon as all tasks are idle.
 
 use crate::support::home::memory::PausedHome as Home;
 

@@ -1,4 +1,4 @@
-//! The contract over three stores in this process, asked as one, where time advances as soon as all tasks are idle.
+//! The contract over three stores in this process, asked as one. Time advances as soon as all tasks are idle.
 
 use crate::support::home::memory::QuorumHome as Home;
 

@@ -1,6 +1,6 @@
 //! The Lua files on a real server: what each may do to a key, shown by the executions that a rule forbids.
 //!
-//! The files are run as they are, without the crate, so that a test can send late and repeated commands at will.
+//! The files run as they are, without the crate, so that a test can send late and repeated commands at will.
 
 mod keep;
 mod line;
@@ -23,16 +23,16 @@ const CHANNEL: &str = "redisson_lock__channel:{order:1}";
 const OURS: &str = "e4a85f5e-2103-4c02-ade1-d8e0aa7691bb:12";
 const THEIRS: &str = "0f3c9a44-77e0-4e0c-8d1f-2b6d7c1f5a90:3";
 
-/// The field that takes the place of an ended hold of ours.
+/// The field that takes the place of our ended hold while the lock is kept.
 const KEPT: &str = "e4a85f5e-2103-4c02-ade1-d8e0aa7691bb:0";
 
 const DONE: Value = Value::Int(-1);
-/// A release that ended a hold, with nobody subscribed to its channel.
+/// The reply to a release that ended a hold, with nobody subscribed to the lock's channel.
 const ENDED: Value = Value::Int(-4);
 const GONE: Value = Value::Int(-2);
 const FREE: Value = Value::Int(-3);
 
-/// Long enough that no lease ends while a test runs.
+/// So long that no lease ends while a test runs.
 const LEASE: u64 = 300_000;
 
 /// One connection to one server, and the scripts on it.
@@ -65,7 +65,7 @@ impl Wire {
         self.try_acquire(field, count, lease).await.unwrap()
     }
 
-    /// Runs an acquire that asks who holds a busy lock.
+    /// Runs an acquire that also asks who holds a busy lock.
     async fn acquire_naming(&mut self, field: &str, lease: u64) -> Value {
         self.run("acquire", &[field, "1", &lease.to_string(), "whose"]).await.unwrap()
     }
@@ -145,7 +145,7 @@ impl Wire {
         self.ask::<()>(&["PEXPIRE", KEY, &LEASE.to_string()]).await;
     }
 
-    /// Returns how many messages were published since the last call: on plain channels, and on sharded ones.
+    /// Returns how many messages were published since the last call: on plain channels, and on sharded channels.
     async fn published(&mut self) -> [u64; 2] {
         let stats: String = self.ask(&["INFO", "commandstats"]).await;
         self.ask::<()>(&["CONFIG", "RESETSTAT"]).await;
@@ -179,21 +179,21 @@ fn status(kind: &str) -> Value {
     Value::SimpleString(kind.to_owned())
 }
 
-/// Returns who holds a busy lock: the field and the count of the answer.
+/// Returns the holder of a busy lock: the field and the count in the answer.
 fn whose(answer: &Value) -> (&str, &str) {
     let Value::Array(parts) = answer else { panic!("not busy: {answer:?}") };
     let [Value::Int(1..), Value::BulkString(field), Value::BulkString(count)] = &parts[..] else {
-        panic!("nobody is named: {answer:?}")
+        panic!("no holder is named: {answer:?}")
     };
     (str::from_utf8(field).unwrap(), str::from_utf8(count).unwrap())
 }
 
-/// Whether the answer is a TTL that is longer than what was asked for, and when the key ends.
+/// Returns whether the answer is a TTL that is longer than the requested one, together with the time when the key ends.
 fn is_longer(answer: &Value) -> bool {
     matches!(answer, Value::Array(parts) if matches!(parts[..], [Value::Int(1..), Value::Int(1..)]))
 }
 
-/// Whether the answer is the TTL of somebody else's hold.
+/// Returns whether the answer is the TTL of somebody else's hold.
 fn is_busy(answer: &Value) -> bool {
     matches!(answer, Value::Int(0..))
 }

@@ -48,7 +48,7 @@ async fn a_run_is_a_request_and_a_hold_in_which_its_work_stands() {
     assert_eq!((in_span("inner").as_deref(), in_span("after")), (Some(HELD), None));
 }
 
-/// In the first process from the grant until it is handed over, in the second from when it is resumed.
+/// The first process has a span from the grant until the hold is handed over, the second has one from the resume on.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_is_handed_over_has_a_span_in_each_process() {
     let (spans, _recorder) = record(LevelFilter::DEBUG);
@@ -82,7 +82,7 @@ async fn the_span_of_a_guard_ends_with_it_and_has_its_loss() {
     drop(guard);
     let held = spans.named(HELD);
     assert_eq!((held.len(), &*held[1].fields["nestlock.loss"], held[1].is_closed), (2, "Gone", true));
-    // It is dropped during its work.
+    // The task is aborted during its work.
     let works = tokio::spawn(stock.run(|_| std::future::pending::<()>()));
     sleep(SECOND).await;
     assert!(!spans.named(HELD)[2].is_closed);
@@ -110,7 +110,7 @@ async fn a_request_that_fails_has_the_kind_of_its_error() {
     assert_eq!(kinds, ["", "Timeout", "", "Config"]);
 }
 
-/// The background logs the warning.
+/// The warning is logged by the background, not by the task that waits.
 #[tokio::test(start_paused = true)]
 async fn the_warning_of_a_long_wait_stands_in_the_span_of_its_request() {
     for (most, expected) in [(LevelFilter::DEBUG, ACQUIRE), (LevelFilter::INFO, "request")] {

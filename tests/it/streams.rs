@@ -1,4 +1,4 @@
-//! The kinds of streams over which a proxy can disturb the way to a server.
+//! The kinds of streams over which a proxy can disturb the connection to a server.
 
 use crate::support::proxy::{Front, Proxy};
 use crate::support::server::Server;
@@ -12,7 +12,7 @@ pub enum Over {
 }
 
 impl Over {
-    /// Returns a proxy that clients reach over this kind of stream, and the server as clients are given it.
+    /// Returns a proxy that clients reach over this kind of stream, and the address that is given to clients.
     pub fn proxy(self, server: &Server) -> (Proxy, nestlock::Server) {
         match self {
             Over::Tcp => given(Proxy::over(Front::Tcp, server)),
@@ -28,7 +28,7 @@ fn given(proxy: Proxy) -> (Proxy, nestlock::Server) {
     (proxy, given)
 }
 
-/// Makes a test of each of these functions over each kind of stream.
+/// Makes each of these functions a test over each kind of stream.
 macro_rules! over_each_stream {
     ($($test:ident),* $(,)?) => {
         mod over_tcp {

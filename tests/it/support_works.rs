@@ -1,4 +1,4 @@
-//! Tests the means of the other tests.
+//! Tests of the helpers that the other tests use.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ async fn connect(url: &str) -> RedisResult<MultiplexedConnection> {
     redis::Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
-/// Starts an `INCR` in a task of its own.
+/// Starts an `INCR` in its own task.
 fn incr(connection: &MultiplexedConnection, key: &str) -> tokio::task::JoinHandle<RedisResult<i64>> {
     let (mut connection, cmd) = (connection.clone(), redis::cmd("INCR").arg(key).clone());
     tokio::spawn(async move { cmd.query_async(&mut connection).await })
@@ -174,7 +174,7 @@ async fn a_held_command_runs_also_after_its_client_is_gone() {
     eventually("the server has no clients", async || server.clients().await == 0).await;
     let client = connect(&url).await.unwrap();
     assert_eq!(incr(&client, "a").await.unwrap(), Ok(1));
-    assert_eq!(hold.let_through().await, [":2\r\n"], "in the database that its connection had chosen");
+    assert_eq!(hold.let_through().await, [":2\r\n"], "not in the database that its connection had chosen");
     assert_eq!(incr(&client, "a").await.unwrap(), Ok(3));
 }
 
@@ -251,7 +251,7 @@ async fn new_connections_are_refused_until_it_is_over() {
     let proxy = Proxy::to(&server).await;
     let client = connect(&proxy.url()).await.unwrap();
     let refusing = proxy.refuse().await;
-    // A process that another test has just forked has the socket too, until it begins its program.
+    // A process that another test has just forked also has the socket, until it starts its program.
     let refused = async || connect(&proxy.url()).await.is_err_and(|error| error.is_connection_refusal());
     eventually("a refusal", refused).await;
     assert_eq!(incr(&client, "a").await.unwrap(), Ok(1));
@@ -342,7 +342,7 @@ async fn the_log_has_recorded_events() {
     teller.await.unwrap();
 }
 
-/// Behind a failover the former master has the keys of the new one, and moves none.
+/// After a failover the former master has the keys of the new one, and moves none.
 #[tokio::test]
 async fn a_slot_moves_also_to_a_node_whose_replica_was_a_master() {
     let cluster = Cluster::start().await;

@@ -1,4 +1,4 @@
-//! Servers that are reached over TLS, whose certificate was signed by an authority of the test's own.
+//! Servers over TLS, with a certificate signed by the test's own authority.
 
 #![cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 
@@ -17,7 +17,7 @@ use crate::support::{eventually, options, quorum, soon, without_timers};
 async fn a_lock_is_taken_and_released_over_tls() {
     let server = Server::tls().await;
     let authority = server.ca_file();
-    // In a process of its own: the place of the system's authorities is read once per process.
+    // This runs in its own process, since the place of the system's authorities is read once per process.
     let mut worker = Worker::with_env(
         "locks_over_tls",
         &[("url", &server.tls_url())],
@@ -55,14 +55,14 @@ async fn a_port_without_tls_and_one_with_it_are_told_apart() {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         error.to_string()
     };
-    // Redis doesn't answer a handshake at a port without TLS.
+    // A port without TLS does not answer a handshake.
     let text = hint(format!("rediss://localhost:{}", server.port())).await;
     assert!(text.contains("port is one for TLS"), "{text}");
     let text = hint(format!("redis://localhost:{}", server.tls_port())).await;
     assert!(text.contains("rediss://"), "{text}");
 }
 
-/// It makes no difference which library another crate turns on.
+/// `#insecure` has this effect whichever TLS library another crate turns on.
 #[tokio::test]
 async fn a_url_that_asks_for_no_proof_is_asked_for_none() {
     let server = Server::tls().await;
@@ -99,7 +99,7 @@ fn unavailable(error: &Error) -> String {
     text
 }
 
-/// Checks that a refusal of the client's certificate is not reported as if the server's own were wrong.
+/// Checks that the refusal of the client's certificate is not reported as if the server's own certificate were wrong.
 fn is_about_the_client(error: &Error) {
     let text = unavailable(error);
     assert!(text.contains("`tls::client_certificate`") && !text.contains("not trusted"), "{text}");
@@ -108,7 +108,7 @@ fn is_about_the_client(error: &Error) {
 mod certificates {
     use super::*;
 
-    /// In TLS 1.3 the refusal comes after the handshake, before that within it.
+    /// In TLS 1.3 the refusal comes after the handshake; in earlier versions it comes during it.
     #[tokio::test]
     async fn a_server_that_refuses_the_certificate_of_the_client_is_not_taken_for_one_whose_own_is_wrong() {
         for version in ["TLSv1.2", "TLSv1.3"] {
@@ -150,7 +150,7 @@ mod certificates {
         guard.release().await.unwrap();
     }
 
-    /// The files are read at each connection.
+    /// The files are read for each new connection.
     #[tokio::test]
     async fn a_certificate_that_is_replaced_on_disk_is_used_from_the_next_connection_on() {
         let server = Server::tls_with(&["--tls-auth-clients", "yes"]).await;
@@ -168,7 +168,7 @@ mod certificates {
         put(&server.client_files(true)[0], &certificate);
         let locks = connect(&server, tls).await.unwrap();
         let guard = locks.mutex("stock").lock().await.unwrap();
-        // For a while no connection can be made; the hold is renewed once one can.
+        // For a while no connection can be made. The hold is renewed once one can be made.
         put(&stranger, &certificate);
         server.ask::<u64>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
         eventually("no connection", async || server.clients().await == 0).await;
@@ -179,7 +179,7 @@ mod certificates {
     }
 }
 
-/// Checks that a message wakes a waiter, that each kind of connection is made again, and that no lock is lost or left.
+/// Checks that a message wakes a waiter, that each kind of connection is made again, and that no lock is lost or left behind.
 async fn works_and_survives_broken_connections(builder: nestlock::Builder, servers: &[&Server]) {
     let builder = builder.poll_interval(Duration::MAX);
     let (ours, theirs) = (builder.clone().connect().await.unwrap(), builder.connect().await.unwrap());
@@ -200,7 +200,7 @@ async fn works_and_survives_broken_connections(builder: nestlock::Builder, serve
         }
         eventually("a subscription again", is_subscribed).await;
     }
-    // Asked over new connections: the server answers.
+    // This asks over new connections, and the server answers.
     for locks in [&ours, &theirs] {
         eventually("a holder", async || {
             locks.mutex("stock").holder().await.is_ok_and(|holder| holder.is_some())
@@ -238,7 +238,7 @@ async fn a_quorum_of_three_works_over_tls_though_connections_break() {
     works_and_survives_broken_connections(builder, &servers.each_ref()).await;
 }
 
-/// Each node requires a certificate of its clients, and names the others by their ports for TLS.
+/// Each node requires a certificate of its clients, and names the others by their TLS ports.
 #[tokio::test]
 async fn a_cluster_of_several_nodes_works_over_tls_though_connections_break_and_a_node_fails() {
     let certificates = Certificates::new();
@@ -267,7 +267,7 @@ async fn a_cluster_of_several_nodes_works_over_tls_though_connections_break_and_
     is_about_the_client(&stranger.connect().await.unwrap_err());
 }
 
-/// The sentinel requires a password, and so does its master, which it names by the port for TLS.
+/// The sentinel requires a password, and so does its master. The sentinel names the master by its TLS port.
 #[tokio::test]
 async fn sentinels_with_a_password_work_over_tls_though_connections_break() {
     let certificates = Certificates::new();
@@ -360,7 +360,7 @@ mod expired {
     use crate::support::server::Server;
     use crate::support::{eventually, log, quorum};
 
-    /// The certificate of one of three masters expires while it is connected: the lock works on without it.
+    /// The certificate of one of three masters expires while it is connected. The lock keeps working without this master.
     #[tokio::test]
     async fn a_master_whose_certificate_has_expired_is_warned_of_once_in_an_outage() {
         let (one, two, three) = (Server::start().await, Server::start().await, Server::tls().await);
@@ -385,7 +385,7 @@ mod expired {
         for outage in 1..=2 {
             three.restart_expired(true).await;
             eventually("a warning", async || warnings().len() >= outage).await;
-            // It is tried again meanwhile.
+            // Meanwhile the client tries that server again.
             locks.mutex("stock").run(async |_| {}).await.unwrap();
             let before = attempts.load(SeqCst);
             eventually("more attempts", async || attempts.load(SeqCst) >= before + 3).await;
@@ -396,7 +396,7 @@ mod expired {
             };
             eventually("it is back", async || log::all(again).len() == outage).await;
         }
-        // It is expired from the start.
+        // For a new client the certificate is expired from the start.
         three.restart_expired(true).await;
         eventually("a warning", async || warnings().len() >= 3).await;
         let other = connect().await;
@@ -408,8 +408,8 @@ mod expired {
         assert!(warnings().iter().all(|event| !event.mentions("hidden")));
     }
 
-    /// Opens a port that leads to another one. Returns it with a count of its connections. The server doesn't count those that fail
-    /// because of a certificate.
+    /// Opens a port that leads to another one. Returns it with a count of its connections, since the server doesn't count connections that
+    /// fail because of a certificate.
     async fn counted(to: String) -> (u16, Arc<AtomicUsize>) {
         let door = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let (port, count) = (door.local_addr().unwrap().port(), Arc::new(AtomicUsize::new(0)));

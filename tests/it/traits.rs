@@ -22,7 +22,7 @@ fn is_moved<T: Debug + Send + Unpin + 'static>() {}
 fn is_spawned<T: Future<Output: Send> + Send + 'static>(_: T) {}
 fn is_sent<T: Send>(_: T) {}
 
-/// The test is that this compiles; it is never called.
+/// It is enough that this compiles: it is never called.
 #[expect(dead_code, reason = "what it asks is answered by the compiler")]
 fn every_future_is_sent_where_its_work_is(
     mutex: &'static Mutex,
@@ -148,7 +148,7 @@ fn an_error_is_a_standard_error_of_one_machine_word() {
     assert_eq!(size_of::<Option<Error>>(), size_of::<usize>());
 }
 
-/// Work of that size.
+/// Work that keeps this many bytes.
 async fn work(bytes: [u8; 1024]) -> u8 {
     tokio::task::yield_now().await;
     bytes[0]
@@ -156,7 +156,7 @@ async fn work(bytes: [u8; 1024]) -> u8 {
 
 const MOST: usize = 256;
 
-/// Returns what each future adds to the work that it holds, alone and nested once more.
+/// Returns how many bytes each future adds to the work that it holds, alone and nested once more.
 fn added(mutex: &Mutex) -> [usize; 6] {
     let run = || mutex.run(|_| work([0; 1024]));
     let tries = || mutex.try_lock().run(|_| work([0; 1024]));

@@ -1,4 +1,4 @@
-//! What tests run as processes of their own, with `support::process`. Each is ignored: without a parent process it tests nothing.
+//! The parts of tests that run as their own processes, with `support::process`. Each is ignored: without a parent process it tests nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -79,7 +79,7 @@ fn ends_with_a_guard() {
             let _guard = guard;
             let ended = tokio::signal::ctrl_c();
             tokio::pin!(ended);
-            // Its first poll installs the handler.
+            // The first poll installs the signal handler.
             assert!(futures::poll!(&mut ended).is_pending());
             process::report("to be ended");
             ended.await.unwrap();
@@ -105,7 +105,7 @@ fn ends_with_a_guard() {
     drop(locks);
 }
 
-/// Its runtime ends while it has locks in several ways, and the process goes on: what is written is read by the server for certain.
+/// The runtime ends while it has locks in several ways, and the process goes on. So what is written reaches the server for certain.
 #[test]
 #[ignore = "a part of other tests"]
 fn outlives_its_runtime() {
@@ -197,7 +197,7 @@ async fn holder() {
     process::next_command().await;
 }
 
-/// Adds to a counter that is kept by GET and SET, in eight tasks, until it is stopped. Reports how many sections were completed.
+/// Adds to a counter that is kept with GET and SET, in eight tasks, until it is stopped. Reports how many sections were completed.
 #[tokio::test]
 #[ignore = "a part of other tests"]
 async fn counter() {
@@ -225,7 +225,7 @@ async fn count(lock: nestlock::Mutex, mut store: Store, stop: Arc<AtomicBool>) -
     let mut sections = 0;
     while !stop.load(SeqCst) {
         let guard = support::soon("the lock", lock.lock()).await.unwrap();
-        // A witness beside the count: two inside at once see each other even if no count is lost.
+        // The witness supplements the count: two tasks inside at once see each other even if no count is lost.
         store.set_new("witness").await;
         let seen: u64 = store.get("count").await.unwrap().parse().unwrap();
         tokio::task::yield_now().await;
@@ -241,7 +241,7 @@ async fn count(lock: nestlock::Mutex, mut store: Store, stop: Arc<AtomicBool>) -
     sections
 }
 
-/// Moves money between accounts under both of their locks, in its own order.
+/// Moves money between accounts while it holds both of their locks, in its own order.
 #[tokio::test]
 #[ignore = "a part of other tests"]
 async fn mover() {
@@ -272,7 +272,7 @@ async fn mover() {
     process::report("done");
 }
 
-/// Values on the server. Each write is known to have run when it returns, whatever breaks on the way.
+/// Values on the server. When a write returns, it is known to have run, even if connections break during it.
 struct Store {
     client: redis::Client,
     connection: Option<redis::aio::MultiplexedConnection>,
@@ -332,7 +332,7 @@ impl Store {
         }
     }
 
-    /// Removes the key, which must belong to this one.
+    /// Removes the key, whose value must be this store's own.
     async fn remove(&mut self, key: &str) {
         let me = self.me.clone();
         assert_eq!(self.get(key).await.as_ref(), Some(&me), "two holders at once");

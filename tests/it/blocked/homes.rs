@@ -1,4 +1,4 @@
-//! A task that computes keeps its lock, and those of its neighbours, wherever they are kept.
+//! A task that computes without an `.await` keeps its own lock and its neighbour's, on each kind of home.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ async fn on_a_cluster_too() {
         .await;
 }
 
-/// The replicas take the places of the masters, which the blocked runtime can't follow.
+/// Replicas take over from the masters, and the blocked runtime can't notice that.
 #[tokio::test]
 async fn on_a_cluster_whose_replicas_take_over_too() {
     let cluster = Cluster::start().await;

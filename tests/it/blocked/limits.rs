@@ -1,4 +1,4 @@
-//! What the thread does not renew, and what its answers do not change.
+//! What the renewal thread does not renew, and what the answers to it do not change.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn a_runtime_that_is_blocked_for_too_long_loses_its_locks() {
     let renewals = proxy.on(|c| c.is("renew") || c.is("renew_all")).watch();
     let builder = builder(&proxy.url()).lease(LEASE).blocked_for(2 * LEASE);
     let blocked = Blocked::begin(builder, Runtime::OneThread).await;
-    // By the thread: nobody else can.
+    // The thread renews: nothing else runs here.
     renewals.seen().await;
     let given_up = log::recorded(|event| event.level == Level::ERROR && event.mentions("blocked_for")).await;
     assert!(given_up.message.contains("off its workers"));
@@ -33,13 +33,13 @@ async fn a_runtime_that_is_blocked_for_too_long_loses_its_locks() {
     }
 }
 
-/// 1. A renewal is sent, and runs. 2. Its answer comes half a lease later.
+/// 1. A renewal is sent and runs on the server. 2. Its answer arrives 2 s later. 3. The deadline counts from before the send.
 #[tokio::test]
 async fn the_deadline_counts_from_before_the_thread_has_sent() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
     let late = proxy.on(|c| c.is("renew") || c.is("renew_all")).times(1).hold_reply();
-    // Long enough that the thread waits for the answer for the time of the test.
+    // The lease is so long that the thread waits for the answer throughout the test.
     let lease = 60 * SECOND;
     let blocked = Blocked::begin(builder(&proxy.url()).lease(lease), Runtime::OneThread).await;
     let guard = &blocked.guards[0];
@@ -53,7 +53,7 @@ async fn the_deadline_counts_from_before_the_thread_has_sent() {
     blocked.go_on().await;
 }
 
-/// It takes longer than until the next look.
+/// Making the connection takes longer than the thread's pause between two looks.
 #[tokio::test]
 async fn a_connection_of_the_thread_that_takes_long_to_be_made_is_not_given_up_with_each_look() {
     let server = Server::start().await;
@@ -68,7 +68,7 @@ async fn a_connection_of_the_thread_that_takes_long_to_be_made_is_not_given_up_w
     blocked.go_on().await;
 }
 
-/// What is gone when the thread asks is left to the runtime, and what another process has got meanwhile is its own.
+/// The thread leaves a hold that is gone to the runtime, and does not touch the hold that another process has got by then.
 #[tokio::test]
 async fn a_hold_that_was_ended_meanwhile_is_not_revived() {
     let server = Server::start().await;
@@ -87,7 +87,7 @@ async fn a_hold_that_was_ended_meanwhile_is_not_revived() {
     for _ in 0..3 {
         renewals.seen().await;
     }
-    // The answer to a renewal that ran before may be counted only now.
+    // An answer to a renewal that ran before the other process took the lock may be counted only now.
     assert!(blocked.guards.iter().all(|guard| guard.valid_until() < taken + LEASE), "revived");
     for (name, guard) in ["stock", "neighbour"].into_iter().zip(&theirs) {
         assert_eq!(server.ask::<Vec<String>>(&["HKEYS", name]).await, [guard.hold_id()]);
@@ -100,7 +100,7 @@ async fn a_hold_that_was_ended_meanwhile_is_not_revived() {
     }
 }
 
-/// Neither a fixed lease, nor what is over by `max_hold` though the runtime has not noticed.
+/// The thread renews neither a fixed lease nor a hold that is over by `max_hold`, although the runtime has not noticed that yet.
 #[tokio::test]
 async fn what_has_an_end_of_its_own_is_not_renewed_beyond_it() {
     let server = Server::start().await;
@@ -130,7 +130,7 @@ async fn with_zero_only_the_runtime_renews() {
     assert_eq!(blocked.go_on().await[0].loss(), Some(Loss::Expired));
 }
 
-/// The old master still takes writes, and the runtime that would follow the sentinels does not run.
+/// The old master still accepts writes, and the runtime that would follow the sentinels does not run.
 #[tokio::test]
 async fn an_old_master_renews_nothing() {
     let group = Group::with(Setup { silent: true, ..Setup::default() }).await;
@@ -142,7 +142,7 @@ async fn an_old_master_renews_nothing() {
     group.fail_over().await;
     group.failed_over(old).await;
     let theirs = soon("the lock, by the new master", strangers.mutex("stock").lock()).await.unwrap();
-    assert!(blocked.guards[0].is_lost(), "no two holders");
+    assert!(blocked.guards[0].is_lost(), "two hold it");
     blocked.go_on().await;
     assert!(!theirs.is_lost());
     theirs.release().await.unwrap();

@@ -1,4 +1,4 @@
-//! A runtime that does not run, since its tasks compute or wait without an `.await`: a thread renews its locks.
+//! A runtime that does not run because its tasks compute or wait without an `.await`: a thread renews its locks.
 
 mod homes;
 mod limits;
@@ -15,29 +15,29 @@ use tokio::time::Instant;
 
 use crate::support::SECOND;
 
-/// Long enough that a busy machine does not take a third of it.
+/// So long that even a busy machine does not lose a third of it.
 const LEASE: Duration = Duration::from_secs(6);
 
-/// As long as its tasks may compute here.
+/// How long the tasks of these tests may compute.
 const THREE_LEASES: Duration = Duration::from_secs(18);
 
-/// What a runtime is, and how many of its workers are blocked.
+/// The kind of a runtime, and how many of its workers are blocked.
 #[derive(Clone, Copy, Debug)]
 enum Runtime {
     OneThread,
     Workers { all: usize, blocked: usize },
 }
 
-/// A part of the process whose runtime is blocked until this lets it go on.
+/// A runtime on a thread of its own that stays blocked until `go_on`.
 struct Blocked {
-    /// The guards of the task that blocks, and of one that does not.
+    /// The guards of `stock` and of `neighbour`.
     guards: [Arc<Guard>; 2],
     goes_on: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Blocked {
-    /// Takes `stock` and `neighbour`, and blocks.
+    /// Takes `stock` and `neighbour`, and then blocks.
     async fn begin(builder: Builder, kind: Runtime) -> Blocked {
         Blocked::with(builder, kind, async |locks| {
             [locks.mutex("stock").lock().await.unwrap(), locks.mutex("neighbour").lock().await.unwrap()]
@@ -45,7 +45,7 @@ impl Blocked {
         .await
     }
 
-    /// The task that blocks has made the one that reads answers the next of its worker, which no other one may run.
+    /// Blocks a worker whose next task reads the answers: no other worker may run that task.
     async fn behind_a_reader(builder: Builder) -> Blocked {
         let goes_on = Arc::<AtomicBool>::default();
         let (taken, guards) = oneshot::channel();
@@ -59,7 +59,7 @@ impl Blocked {
                 assert!(taken.send(guards.clone()).is_ok());
                 let asks = locks.clone();
                 let blocks = tokio::spawn(async move {
-                    // The first is written here, and the second is left to the task.
+                    // The request for `one` is written here; the one for `other` is left to the task that writes.
                     let [one, other] = ["one", "other"].map(|name| asks.mutex(name).lock());
                     let block = async {
                         while !signal.load(SeqCst) {
@@ -104,7 +104,7 @@ impl Blocked {
                 let block = |_| {
                     let signal = signal.clone();
                     tokio::spawn(async move {
-                        // Woken by a timer: its worker has just taken events for all.
+                        // After a timer this worker has just taken events for all workers.
                         tokio::time::sleep(Duration::from_millis(10)).await;
                         while !signal.load(SeqCst) {
                             thread::sleep(Duration::from_millis(5));
@@ -115,7 +115,7 @@ impl Blocked {
                     task.await.unwrap();
                 }
                 for guard in guards {
-                    // What it says once all is answered.
+                    // The error, if there is one, doesn't matter: this only waits until everything is answered.
                     let _ = guard.check().await;
                 }
                 locks.close().await.unwrap();
@@ -128,7 +128,7 @@ impl Blocked {
         self.guards.iter().any(|guard| guard.is_lost())
     }
 
-    /// Ends the block, and waits for the end of the runtime.
+    /// Ends the block, and waits until the runtime has ended.
     async fn go_on(mut self) -> [Arc<Guard>; 2] {
         self.goes_on.store(true, SeqCst);
         let thread = self.thread.take().unwrap();
@@ -136,7 +136,7 @@ impl Blocked {
         self.guards.clone()
     }
 
-    /// Nobody else is granted what is held here for three leases.
+    /// Checks that nobody else is granted these locks for three leases.
     async fn keeps_all(self, strangers: &Locks) {
         let over = Instant::now() + THREE_LEASES;
         while Instant::now() < over {

@@ -1,4 +1,4 @@
-//! How a cluster is found, and the errors if it isn't.
+//! How a client connects to a cluster, and the errors if it can't.
 
 use nestlock::{ErrorKind, Locks};
 
@@ -11,7 +11,7 @@ use crate::support::{eventually, soon};
 async fn one_seed_that_answers_is_enough() {
     let cluster = Cluster::shared().await;
     let dead = || format!("redis://127.0.0.1:{}", free_port());
-    // A replica knows as much as a master.
+    // A replica knows the topology as well as a master does.
     for at in [0, 4] {
         let seeds = [dead(), dead(), cluster.node(at).url(), dead()];
         let locks = Locks::builder(nestlock::Master::cluster(seeds))
@@ -155,7 +155,7 @@ async fn the_rights_that_the_guide_names_are_enough() {
         guard.release().await.unwrap();
         soon("the waiter", waiting).await.unwrap().unwrap().release().await.unwrap();
     }
-    // A lock that is made on the node to which its slot moves.
+    // The slot of this lock moves; the lock is made on the node that it moves to.
     let name = cluster.name_on(0, "stock").await.replace("stock-", "stock:");
     let (from, to) = (cluster.owner(&name).await, (cluster.owner(&name).await + 1) % 3);
     cluster.begin_move(&name, from, to).await;

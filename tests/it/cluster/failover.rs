@@ -1,4 +1,4 @@
-//! Masters that are replaced by their replicas, on purpose or after their death.
+//! Replicas that replace their masters, on purpose or after a master's death.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ async fn a_hold_survives_its_masters_death_where_the_replica_has_it() {
     let waiting = tokio::spawn(theirs.mutex(&name).lock());
     eventually("it listens", async || !channels(&cluster, &name).await.is_empty()).await;
     cluster.node(1).kill();
-    // Requested while nobody serves the slot. It takes as long as the failover, which is less than a node timeout.
+    // The request begins while no node serves the slot. It waits for the failover, which takes less than a node timeout.
     let inner = soon("a re-entry", stock.lock()).await.unwrap();
     assert_eq!(cluster.fields_on(4, &name).await, [(guard.hold_id().to_owned(), 2)]);
     inner.release().await.unwrap();
@@ -58,13 +58,13 @@ async fn a_hold_that_the_replica_lacks_is_lost_and_reported() {
     let locks = locks(&cluster).await;
     let name = cluster.name_on(0, "unreplicated").await;
     let stock = locks.mutex(&name);
-    // Nothing that is written from now on reaches the replica.
+    // From now on no write reaches the replica.
     cluster.node(3).freeze();
     assert_eq!(cluster.node(0).ask::<i64>(&["CLIENT", "KILL", "TYPE", "replica"]).await, 1);
     let guard = soon("the lock", stock.lock()).await.unwrap();
     cluster.node(0).kill();
     cluster.node(3).thaw();
-    // Long before a third of the lease is over.
+    // The loss is reported long before a third of the lease is over.
     assert_eq!(soon("its loss", guard.lost()).await, Loss::Gone);
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
     let again = soon("the lock at the new master", stock.lock()).await.unwrap();
@@ -96,7 +96,7 @@ async fn nobody_overlaps_through_planned_failovers() {
             rounds
         }));
     }
-    // There and back. The other masters don't vote for one shard twice within two of their timeouts.
+    // The shard fails over to its replica and back. The other masters don't vote for one shard twice within two of their timeouts.
     for replica in [3, 0] {
         cluster.fail_over(replica).await;
         cluster.whole().await;
@@ -107,7 +107,7 @@ async fn nobody_overlaps_through_planned_failovers() {
     }
 }
 
-/// The cluster is one of three masters here, and one of the other two does not answer, so its vote decides.
+/// The cluster is one of three masters here. One of the other two does not answer, so the cluster's vote decides.
 #[tokio::test]
 async fn a_cluster_in_which_a_replica_took_over_has_no_vote_for_a_while() {
     let cluster = Cluster::start().await;
@@ -118,11 +118,11 @@ async fn a_cluster_in_which_a_replica_took_over_has_no_vote_for_a_while() {
     };
     let stock = several().connect().await.unwrap().mutex(cluster.name_on(0, "vote").await);
     silent.faults().stall(600 * SECOND);
-    // The cluster has just been started. It has its first vote once it is old enough.
+    // The cluster has just been started, so it has no vote before it is old enough.
     let votes = async || stock.try_lock().await;
     eventually("its vote", async || votes().await.is_ok_and(|guard| guard.is_some())).await;
     cluster.fail_over(3).await;
-    // It works, and its vote is not counted.
+    // The cluster works, but its vote is not counted.
     assert_eq!(soon("an attempt", votes()).await.unwrap_err().kind(), ErrorKind::Unavailable);
     let trusting = several().restart_delay(Duration::ZERO).connect().await.unwrap().mutex(stock.name());
     soon("an attempt", trusting.try_lock()).await.unwrap().expect("it is free").release().await.unwrap();

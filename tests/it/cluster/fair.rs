@@ -1,4 +1,4 @@
-//! The line of the processes that wait for a lock, in the slot of the lock.
+//! The line of the processes that wait for a lock: it is kept in the slot of the lock.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn fair(builder: Builder) -> Builder {
     support::without_timers(builder).lease(HOUR).unavailable_after(600 * SECOND)
 }
 
-/// Connects as another process does. A lock is kept for so long for whom it is handed to that nobody gets it by that time's end.
+/// Connects as another process does. The term for which a lock is kept for the next process is so long that no test waits for its end.
 async fn process(cluster: &Cluster) -> Locks {
     fair(builder(cluster)).node_timeout(300 * SECOND).connect().await.unwrap()
 }
@@ -30,7 +30,7 @@ async fn processes(cluster: &Cluster, count: usize) -> Vec<Locks> {
     join_all((0..count).map(|_| process(cluster))).await
 }
 
-/// Begins to wait with each of these, one after the other.
+/// Starts a waiter for each of these processes, one after the other.
 async fn all_wait(node: &Server, name: &str, processes: &[Locks]) -> Vec<JoinHandle<Result<Guard>>> {
     let mut waiters = Vec::new();
     for (before, locks) in processes.iter().enumerate() {
@@ -40,7 +40,7 @@ async fn all_wait(node: &Server, name: &str, processes: &[Locks]) -> Vec<JoinHan
     waiters
 }
 
-/// Each of them gets it, in whichever order, and one at a time.
+/// Checks that each waiter is granted the lock, in any order, and one at a time.
 async fn all_are_granted(waiters: Vec<JoinHandle<Result<Guard>>>) {
     let inside = AtomicUsize::new(0);
     let each = waiters.into_iter().map(async |waiter| {
@@ -71,14 +71,14 @@ async fn processes_get_it_in_the_order_in_which_they_began_to_wait_by_one_hint_e
         guard.release().await.unwrap();
         guard = granted(waiter).await;
         assert_eq!(session(&guard), order[at]);
-        // The others were left alone.
+        // The other processes were not woken: they still stand in the line.
         assert_eq!(line::members(node, &name).await, order[at + 1..]);
     }
     guard.release().await.unwrap();
     tidy(cluster, &name).await;
 }
 
-/// Nobody waits for the others here: after its release each asks again at once.
+/// No process pauses for the others: each asks again right after its release.
 #[tokio::test]
 async fn none_starves_where_all_take_it_again_and_again() {
     const TURNS: usize = 40;
@@ -109,13 +109,13 @@ async fn none_starves_where_all_take_it_again_and_again() {
     let shares: Vec<_> = counts.iter().map(|count| count.load(SeqCst)).collect();
     assert!(shares.iter().all(|share| share * 2 >= TURNS), "{shares:?}");
     let (grants, scripts) = (shares.iter().sum::<usize>() as u64, node.scripts_run().await - before);
-    // If all were woken by each release, there would be nine for each grant.
+    // If each release woke all processes, there would be nine scripts for each grant.
     assert!(scripts <= 5 * grants, "{scripts} scripts for {grants} grants");
     soon("the others", all.for_each(async |()| ())).await;
     tidy(&cluster, &name).await;
 }
 
-/// Nobody waits for a moment each time, and the next request enters the line with its first ask all the same.
+/// Each time there is a moment in which no request waits. Even so, the next request enters the line with its first command.
 #[tokio::test]
 async fn who_takes_it_again_and_again_stays_subscribed_and_needs_three_scripts() {
     const ROUNDS: u64 = 20;
@@ -125,7 +125,7 @@ async fn who_takes_it_again_and_again_stays_subscribed_and_needs_three_scripts()
     let mut guard = one.mutex(&name).lock().await.unwrap();
     let mut before = 0;
     for round in 0..ROUNDS {
-        // Each has waited once by then.
+        // Each process has waited once by now.
         if round == 2 {
             before = node.scripts_run().await;
         }
@@ -136,15 +136,15 @@ async fn who_takes_it_again_and_again_stays_subscribed_and_needs_three_scripts()
         guard = granted(waiter).await;
     }
     let scripts = node.scripts_run().await - before;
-    // A busy machine may take longer for a round than a subscription stays.
+    // A busy machine may take longer for a round than an unused subscription is kept.
     assert!(2 * scripts < 7 * (ROUNDS - 2), "{scripts} scripts for {} grants", ROUNDS - 2);
     guard.release().await.unwrap();
-    // It ends all the same.
+    // Without further requests the subscription ends.
     eventually("the end", async || super::channels(&cluster, &name).await.is_empty()).await;
     tidy(&cluster, &name).await;
 }
 
-/// What a process leaves behind that was killed: its place, and no subscription.
+/// A process that was killed leaves its place in the line, but no subscription.
 #[tokio::test]
 async fn one_that_is_gone_is_passed_over() {
     let cluster = Cluster::shared().await;
@@ -159,7 +159,7 @@ async fn one_that_is_gone_is_passed_over() {
     tidy(cluster, &name).await;
 }
 
-/// It is subscribed, and does not ask: the lock is kept for it for a term.
+/// The frozen process is subscribed, and does not ask, so the lock is kept for it for a term.
 #[tokio::test]
 async fn one_that_is_frozen_keeps_the_next_one_waiting_for_a_term() {
     const TERM: Duration = Duration::from_secs(4);
@@ -200,7 +200,7 @@ async fn those_who_wait_get_it_behind_a_move_of_the_slot() {
     }
 }
 
-/// The lock or its line is where the slot moves to, the other one is not, and neither node can run a script over both.
+/// Of the lock and its line, one has moved to the slot's new node and the other has not, so neither node can run a script over both.
 #[tokio::test]
 async fn those_who_wait_get_it_while_the_slot_moves() {
     let cluster = Cluster::start().await;
@@ -217,7 +217,7 @@ async fn those_who_wait_get_it_while_the_slot_moves() {
         }
         guard.release().await.unwrap();
         all_are_granted(waiters).await;
-        // It is taken and released as before.
+        // Each process can still take and release the lock.
         for locks in &all {
             locks.mutex(&name).lock().await.unwrap().release().await.unwrap();
         }
@@ -241,7 +241,7 @@ async fn those_who_wait_get_it_behind_a_failover() {
     eventually("the end", async || !left().await.iter().any(|key| key.contains(&name))).await;
 }
 
-/// A process without a line is subscribed to the lock's channel alone.
+/// A process without a line subscribes only to the lock's channel.
 #[tokio::test]
 async fn a_process_without_lines_has_its_turns_beside_busy_ones() {
     const WANTED: usize = 12;
@@ -267,7 +267,7 @@ async fn a_process_without_lines_has_its_turns_beside_busy_ones() {
     }
 }
 
-/// The user lacks the rights that a line needs and a lock doesn't.
+/// The user has the rights that a lock needs, but not those that a line needs.
 #[tokio::test]
 async fn a_user_without_the_rights_of_a_line_has_locks_without_one() {
     let cluster = Cluster::start().await;
@@ -306,7 +306,7 @@ async fn a_user_without_the_rights_of_a_line_has_locks_without_one() {
     }
 }
 
-/// Nobody has a line whose name is in another slot than the lock, nor with plain channels.
+/// There is no line if its name is in another slot than the lock, or if channels are plain.
 #[tokio::test]
 async fn where_there_can_be_no_line_a_release_wakes_all() {
     let cluster = Cluster::shared().await;

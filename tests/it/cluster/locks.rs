@@ -119,7 +119,7 @@ async fn many_tasks_of_two_processes_never_overlap() {
 
 #[tokio::test]
 async fn holds_on_all_nodes_are_renewed() {
-    // A cluster of its own: the connections of other tests would be killed too.
+    // The test has its own cluster, since it would kill the connections of other tests too.
     let cluster = Cluster::start().await;
     let locks = super::builder(&cluster).lease(super::SECOND * 30).connect().await.unwrap();
     let mut guards = Vec::new();
@@ -151,7 +151,7 @@ async fn a_script_that_a_node_does_not_know_is_sent_as_text() {
     let locks = locks(cluster).await;
     for at in MASTERS {
         let name = cluster.name_on(at, "flushed").await;
-        // It runs by its hash from then on.
+        // After this run the node knows the script by its hash.
         soon("the first run", locks.mutex(&name).run(async |_| {})).await.unwrap();
         cluster.node(at).ask::<()>(&["SCRIPT", "FLUSH"]).await;
         soon("the run", locks.mutex(&name).run(async |_| {})).await.unwrap();
@@ -197,12 +197,12 @@ async fn a_name_that_puts_a_lock_and_its_counter_in_different_slots_is_an_error(
         let error = locks.mutex(name).fenced().lock().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
         assert!(error.to_string().contains("different slots"), "{error}");
-        // Without a counter there is nothing to part.
+        // A lock without a counter has only one key, so the name works.
         soon("the run", locks.mutex(name).run(async |_| {})).await.unwrap();
     }
 }
 
-/// A free lock has no key yet, so it is made at the node to which its slot moves.
+/// A free lock has no key yet, so it is made on the node that its slot moves to.
 #[tokio::test]
 async fn a_free_lock_in_a_moving_slot_is_acknowledged_by_the_replicas_of_the_node_that_it_goes_to() {
     let cluster = Cluster::start().await;
@@ -211,11 +211,11 @@ async fn a_free_lock_in_a_moving_slot_is_acknowledged_by_the_replicas_of_the_nod
         let (name, to) = (cluster.name_on(at, "moving").await, (at + 1) % 3);
         let replica = cluster.node(to + 3);
         cluster.begin_move(&name, at, to).await;
-        // That node doesn't know the text of a script.
+        // That node doesn't know the text of the script.
         cluster.node(to).ask::<()>(&["SCRIPT", "FLUSH"]).await;
         let guard = soon("the lock", locks.mutex(&name).lock()).await.unwrap();
         assert!(replica.keys().await.contains(&name));
-        // The connection stays in use: other commands are not taken for the one after an `ASKING`.
+        // The connection stays in use for other commands: none of them is taken for the command after an `ASKING`.
         let crowd = (0..10).map(|_| async {
             let other = cluster.name_on(to, "standing").await;
             soon("a run", locks.mutex(other).run(async |_| {})).await.unwrap();
@@ -279,7 +279,7 @@ async fn who_holds_a_lock_is_reported_by_the_node_of_its_slot() {
         assert_eq!((holder.name(), holder.hold_id()), (Some("billing@web-7"), guard.hold_id()));
         let error = ours.mutex(&name).lock().within(std::time::Duration::ZERO).await.unwrap_err();
         assert_eq!(error.holder().map(|holder| holder.hold_id()), Some(guard.hold_id()));
-        // The message of its release wakes the waiter, as without a label.
+        // The message of its release wakes the waiter, as it does without a label.
         let waiting = tokio::spawn(theirs.mutex(&name).lock().owner(&Owner::new()));
         guard.release().await.unwrap();
         soon("the waiter", waiting).await.unwrap().unwrap().release().await.unwrap();

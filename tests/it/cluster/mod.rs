@@ -1,4 +1,4 @@
-//! A Redis Cluster as the master: three masters and three replicas, which are real processes.
+//! A Redis Cluster as the master: three masters and three replicas, each a real process.
 
 mod connect;
 mod failover;
@@ -27,12 +27,12 @@ async fn locks(cluster: &Cluster) -> Locks {
     builder(cluster).connect().await.unwrap()
 }
 
-/// Returns options with which no timer wakes a waiter, only an event.
+/// Returns options with which only an event wakes a waiter, never a timer.
 fn without_timers(cluster: &Cluster) -> Builder {
     support::without_timers(builder(cluster))
 }
 
-/// Returns options with plain channels, as before Redis 7.
+/// Returns options with plain channels, as they were before Redis 7.
 fn plain(cluster: &Cluster) -> Builder {
     builder(cluster).sharded_channels(false)
 }

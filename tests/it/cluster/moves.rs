@@ -21,10 +21,10 @@ async fn a_held_lock_moves_with_its_slot_while_another_waits() {
     eventually("it listens", async || !channels(&cluster, &name).await.is_empty()).await;
 
     cluster.begin_move(&name, 0, 1).await;
-    // Not moved yet: the old node serves it.
+    // The key has not moved yet, so the old node serves it.
     let inner = soon("a re-entry", stock.lock()).await.unwrap();
     cluster.move_key(&name, 0, 1).await;
-    // The key has moved, though the slot still belongs to the old node: it is asked for there with `ASKING`.
+    // The key has moved, though the slot still belongs to the old node: the client asks the new node, with `ASKING`.
     assert_eq!(cluster.fields_on(1, &name).await, [(guard.hold_id().to_owned(), 2)]);
     soon("a longer lease", inner.extend(super::HOUR)).await.unwrap();
     inner.release().await.unwrap();
@@ -51,11 +51,11 @@ async fn a_lock_is_taken_where_its_slot_goes() {
     let (ours, theirs) = (locks(&cluster).await, locks(&cluster).await);
     let name = cluster.name_on(2, "taken").await;
     cluster.begin_move(&name, 2, 0).await;
-    // Nothing is there yet, so it is made on the other node.
+    // The lock has no key yet, so its key is made on the node that the slot moves to.
     let guard = soon("the lock", ours.mutex(&name).lock()).await.unwrap();
     assert_eq!(cluster.fields_on(0, &name).await, [(guard.hold_id().to_owned(), 1)]);
     assert!(theirs.mutex(&name).try_lock().await.unwrap().is_none(), "two hold it");
-    // The node to which it moves doesn't know the text of this script.
+    // That node doesn't know the text of this script.
     cluster.node(0).ask::<()>(&["SCRIPT", "FLUSH"]).await;
     assert!(theirs.mutex(&name).is_locked().await.unwrap());
     cluster.end_move(&name, 0, &[0]).await;
@@ -86,7 +86,7 @@ async fn holds_in_a_moving_slot_are_renewed_on_both_sides() {
         let holder = if at % 2 == 0 { 0 } else { 1 };
         expire_soon(&cluster, holder, guard.name()).await;
     }
-    // After a reconnect all holds are renewed in one pipeline; those that moved are asked for after it.
+    // After a reconnect all holds are renewed in one pipeline. Those that have moved are renewed on the new node after it.
     cluster.node(1).ask::<i64>(&["CLIENT", "KILL", "TYPE", "normal"]).await;
     for (at, guard) in guards.iter().enumerate() {
         let holder = if at % 2 == 0 { 0 } else { 1 };
@@ -103,7 +103,7 @@ async fn holds_in_a_moving_slot_are_renewed_on_both_sides() {
     assert!(cluster.keys_on(&EVERYBODY).await.is_empty());
 }
 
-/// A free lock has no key, so both nodes refuse a script that uses it and its counter.
+/// A free lock has no key, so both nodes refuse a script that uses the lock and its counter.
 #[tokio::test]
 async fn a_free_fenced_lock_is_taken_while_its_slot_moves() {
     let cluster = Cluster::start().await;
@@ -183,7 +183,7 @@ async fn fenced_holds_are_renewed_while_one_of_their_two_keys_has_moved() {
     }
 }
 
-/// While the slot moves, the lock is taken and then its token is made. In between:
+/// While the slot moves, a lock is taken first and its token is made afterwards. In between:
 /// 1. The lock is forced away.
 /// 2. The next holder takes it, and its token is made.
 /// 3. The earlier holder's token is made, and is greater.
@@ -202,7 +202,7 @@ async fn a_fenced_lock_that_is_forced_away_before_its_token_is_made_is_not_hande
     let made = proxy.on(makes).times(1).hold();
     let mut waiting = tokio::spawn(ours.lock());
     made.seen().await;
-    // The lock is taken, and has no token yet.
+    // The lock is taken, but its token is not made yet.
     assert_eq!(cluster.fields_on(1, &name).await.len(), 1);
     assert!(soon("it is freed", theirs.force_release()).await.unwrap());
     let guard = soon("the lock", theirs.lock()).await.unwrap();
@@ -238,7 +238,7 @@ fn counter(name: &str) -> String {
     }
 }
 
-/// Slots move in a circle under load: no holds overlap, nothing is lost, and every request is served.
+/// Slots move in a circle under load: no two holds overlap, nothing is lost, and every request is served.
 #[tokio::test]
 async fn nobody_overlaps_while_slots_move() {
     let cluster = Cluster::start().await;
@@ -267,7 +267,7 @@ async fn nobody_overlaps_while_slots_move() {
     for round in 0..12 {
         let (from, to) = (round % 3, (round + 1) % 3);
         cluster.begin_move(&name, from, to).await;
-        // At this moment the lock may be free, or be made on the other side.
+        // At this moment the key may be missing because the lock is free, or it may already be on the new node.
         let port = cluster.node(to).port().to_string();
         let _ =
             cluster.node(from).try_ask::<String>(&["MIGRATE", "127.0.0.1", &port, &name, "0", "10000"]).await;
@@ -284,7 +284,7 @@ async fn a_slot_that_nobody_lets_in_is_given_up_in_time() {
     let cluster = Cluster::start().await;
     let locks = builder(&cluster).node_timeout(super::SECOND).connect().await.unwrap();
     let name = cluster.name_on(0, "lost").await;
-    // Each node says that the slot belongs to the other one: an operator's mistake.
+    // Each node says that the slot belongs to the other one, as after an operator's mistake.
     cluster.end_move(&name, 1, &[0]).await;
     let error = soon("its end", locks.mutex(&name).try_lock()).await.unwrap_err();
     assert_eq!(error.kind(), nestlock::ErrorKind::Unavailable);
@@ -294,8 +294,8 @@ async fn a_slot_that_nobody_lets_in_is_given_up_in_time() {
     soon("the lock", queued).await.unwrap().release().await.unwrap();
 }
 
-/// Slots move in a circle under load. The two keys of a fenced lock move one after the other: each hold's token is greater than all
-/// before.
+/// Slots move in a circle under load. The two keys of a fenced lock move one after the other. The token of each hold is greater than all
+/// tokens before it.
 #[tokio::test]
 async fn tokens_grow_while_slots_move() {
     let cluster = Cluster::start().await;
@@ -326,7 +326,7 @@ async fn tokens_grow_while_slots_move() {
         let (from, to) = (round % 3, (round + 1) % 3);
         let port = cluster.node(to).port().to_string();
         let migrate = async |key: &str| {
-            // At this moment the key may be missing, or be made on the other side.
+            // At this moment the key may be missing, or it may already be on the new node.
             let command = ["MIGRATE", "127.0.0.1", &port, key, "0", "10000"];
             let _ = cluster.node(from).try_ask::<String>(&command).await;
         };
@@ -340,7 +340,7 @@ async fn tokens_grow_while_slots_move() {
         migrate(&keys[round % 2]).await;
         some_more().await;
         migrate(&keys[(round + 1) % 2]).await;
-        // Moves whichever of the keys was made on the old node meanwhile.
+        // Moves each key that was made on the old node during the move.
         migrate(&keys[round % 2]).await;
         cluster.end_move(&name, to, &[to, from, (to + 1) % 3]).await;
         some_more().await;

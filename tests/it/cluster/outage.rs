@@ -1,4 +1,4 @@
-//! Nodes that freeze, break off or restart, and clusters with too few nodes.
+//! Nodes that freeze, lose their connections or restart, and clusters with too few nodes.
 
 use nestlock::{ErrorKind, Loss};
 use tokio::time::Instant;
@@ -29,9 +29,9 @@ async fn a_frozen_node_stops_its_own_locks_alone() {
             soon("a run", ours.mutex(name).run(async |_| {})).await.unwrap();
         }
     }
-    // If each of them had waited for the frozen node, it would have taken a hundred node timeouts.
+    // If each command had waited for the frozen node, this would have taken a hundred node timeouts.
     assert!(begun.elapsed() < 50 * SECOND, "{:?}", begun.elapsed());
-    // Holds on other nodes are renewed meanwhile too.
+    // Meanwhile the holds on other nodes have been renewed too.
     cluster.node(0).thaw();
     soon("the lock", frozen.lock()).await.unwrap().release().await.unwrap();
 }
@@ -95,7 +95,7 @@ async fn a_cluster_without_a_majority_is_unavailable_until_it_is_back() {
     let error = soon("its end", stock.try_lock()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("CLUSTERDOWN"), "{error}");
-    assert!(begun.elapsed() >= SECOND / 2, "it was given up at once");
+    assert!(begun.elapsed() >= SECOND / 2, "the client gave up at once");
     let waiting = tokio::spawn(stock.lock());
     for at in [1, 2] {
         cluster.node(at).restart().await;
@@ -124,7 +124,7 @@ async fn a_waiter_is_woken_though_the_node_that_it_listened_at_died() {
     drop(first);
 }
 
-/// The node's connections stay open, and no message reaches it any more.
+/// The node's connections stay open, but no more messages arrive there.
 #[tokio::test]
 async fn waiters_are_woken_though_the_node_that_they_listened_at_has_left_the_cluster() {
     let cluster = Cluster::start().await;
@@ -160,8 +160,8 @@ async fn looks(cluster: &Cluster) -> u64 {
     looks
 }
 
-/// If a waiter finds a lock free only by its poll, the node at which the client listens may have left the cluster. The periodic queries
-/// are at least 3.3 s apart.
+/// If a waiter finds a lock free by its poll and had no message, the node at which the client listens may have left the cluster. The
+/// periodic queries are at least 3.3 s apart.
 #[tokio::test]
 async fn the_topology_is_queried_once_a_poll_finds_a_lock_free_without_a_message() {
     let cluster = Cluster::start().await;
@@ -169,7 +169,7 @@ async fn the_topology_is_queried_once_a_poll_finds_a_lock_free_without_a_message
     let name = cluster.name_on(0, "unanswered").await;
     let (stock, node) = (locks.mutex(&name), cluster.node(0));
     let mut prompt = false;
-    // A busy machine may be late by seconds, once or twice.
+    // A busy machine may be late by seconds once or twice.
     for _ in 0..10 {
         node.ask::<i64>(&["HSET", &name, STRANGER, "1"]).await;
         node.ask::<i64>(&["PEXPIRE", &name, "600000"]).await;
@@ -187,7 +187,7 @@ async fn the_topology_is_queried_once_a_poll_finds_a_lock_free_without_a_message
             break;
         }
     }
-    assert!(prompt, "no look but the periodic ones");
+    assert!(prompt, "the topology was queried only periodically");
 }
 
 #[tokio::test]

@@ -7,9 +7,9 @@ use super::{builder, channels, over, plain, without_timers};
 use crate::support::cluster::Cluster;
 use crate::support::{self, eventually, soon};
 
-/// A holder, and a waiter of another client that no timer wakes.
+/// Returns a guard, and a waiter of another client that no timer wakes.
 async fn pair(cluster: &Cluster, name: &str) -> (Guard, JoinHandle<nestlock::Result<Guard>>) {
-    // The end of the lease wakes nobody either.
+    // The lease is too long for its end to wake a waiter.
     let (ours, theirs) = (builder(cluster).lease(support::HOUR), without_timers(cluster));
     let (ours, theirs) = (ours.connect().await.unwrap(), theirs.connect().await.unwrap());
     waits(cluster, &ours, &theirs, name).await
@@ -32,7 +32,7 @@ async fn is_woken(guard: Guard, waiting: JoinHandle<nestlock::Result<Guard>>) {
     soon("the waiter", waiting).await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// Returns how many messages were published on all nodes: on plain channels, and on sharded ones.
+/// Returns how many messages were published on all nodes: on plain channels and on sharded channels.
 async fn published(cluster: &Cluster) -> [u64; 2] {
     let mut sum = [0, 0];
     for node in cluster.nodes() {
@@ -77,7 +77,7 @@ async fn a_waiter_follows_its_slot() {
     is_woken(guard, waiting).await;
 }
 
-/// The lock is freed at the node to which its slot moves, while all waiters listen at the node that still serves it.
+/// The lock is freed at the node that its slot moves to, while all waiters listen at the node that still serves the slot.
 #[tokio::test]
 async fn a_waiter_is_woken_while_its_slot_moves() {
     let cluster = Cluster::start().await;
@@ -87,7 +87,7 @@ async fn a_waiter_is_woken_while_its_slot_moves() {
     cluster.move_key(&name, 1, 2).await;
     is_woken(guard, waiting).await;
     assert_eq!(channels(&cluster, &name).await.iter().filter(|at| **at != 1).count(), 0);
-    // Again with a lock that is made there.
+    // Now the lock itself is made on the node that the slot moves to.
     let (guard, waiting) = pair(&cluster, &name).await;
     assert_eq!(cluster.fields_on(2, &name).await.len(), 1);
     is_woken(guard, waiting).await;
@@ -110,7 +110,7 @@ async fn a_lost_subscription_is_made_again_and_a_release_in_between_is_not_misse
     let cluster = Cluster::start().await;
     let name = cluster.name_on(2, "cut").await;
     let (guard, waiting) = pair(&cluster, &name).await;
-    // Nothing is published: the waiter finds the lock free once it asks.
+    // This publishes nothing, so the waiter finds the lock free only when it asks.
     cluster.node(2).ask::<i64>(&["DEL", &name]).await;
     assert!(!waiting.is_finished());
     cluster.node(2).ask::<i64>(&["CLIENT", "KILL", "TYPE", "pubsub"]).await;
@@ -149,7 +149,7 @@ async fn clients_that_do_not_agree_on_the_channels_exclude_each_other_and_poll()
     }
 }
 
-/// The users are like clients of nodes that don't know sharded channels.
+/// These users have the rights of clients for nodes without sharded channels.
 #[tokio::test]
 async fn users_without_the_right_to_sharded_channels_wake_each_other_on_plain_ones() {
     let cluster = Cluster::start().await;
@@ -165,7 +165,7 @@ async fn users_without_the_right_to_sharded_channels_wake_each_other_on_plain_on
     let name = cluster.name_on(1, "old").await;
     let (guard, waiting) = waits(&cluster, &ours, &theirs, &name).await;
     is_woken(guard, waiting).await;
-    // The right is granted while one of them waits: soon both the waiter and the releases use the sharded channel.
+    // The user is granted the right while a request waits. Soon both the waiter and the releases use the sharded channel.
     let (guard, waiting) = waits(&cluster, &ours, &theirs, &name).await;
     for node in cluster.nodes() {
         node.ask::<()>(&["ACL", "SETUSER", "old", "+ssubscribe", "+sunsubscribe", "+spublish"]).await;

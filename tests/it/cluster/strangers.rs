@@ -1,4 +1,4 @@
-//! Addresses of a cluster at which a node of another cluster answers.
+//! Addresses of a cluster that now belong to a node of another cluster.
 
 use futures::future::join_all;
 use nestlock::{Error, ErrorKind, Guard, Locks, Loss, Mutex, Owner};
@@ -9,7 +9,7 @@ use crate::support::cluster::Cluster;
 use crate::support::server::{Server, free_port};
 use crate::support::{PATIENCE, eventually, log, soon};
 
-/// Returns what a stranger gets; `None` also if the lock's node is away.
+/// Returns what a request of another owner gets: `None` if the lock is held, or if its node is away.
 async fn tried(stock: &Mutex) -> Option<Guard> {
     match stock.try_lock().owner(&Owner::new()).await {
         Ok(outcome) => outcome,
@@ -29,14 +29,14 @@ async fn an_address_that_another_cluster_uses_now_takes_nobody_along() {
     let stock = connect().await.mutex(&name);
     let guard = soon("the lock", stock.lock()).await.unwrap();
     ours.replicated(0, &name).await;
-    // In one process a waiter comes before a `try_lock`.
+    // In one process a waiter comes before a `try_lock`, so the two waiters have processes of their own.
     let mut connected = join_all((0..8).map(|_| connect())).await;
     let waiter = |stock: Mutex| async move { stock.lock().await?.release().await };
     let waiting: Vec<_> =
         connected.drain(..2).map(|locks| tokio::spawn(waiter(locks.mutex(&name)))).collect();
     let others: Vec<Mutex> = connected.iter().map(|locks| locks.mutex(&name)).collect();
 
-    // The other nodes don't notice yet that another node answers there, and nobody can ask them.
+    // The frozen nodes can't notice yet that another node answers at this address, and nobody can ask them.
     ours.nodes()[1..].iter().for_each(Server::freeze);
     ours.lose_address(0, &theirs).await;
     let port = ours.node(0).port();
@@ -51,7 +51,7 @@ async fn an_address_that_another_cluster_uses_now_takes_nobody_along() {
     })
     .await;
     nobody_gets_it().await;
-    // A replica would copy whatever it finds at its master's address.
+    // The old master is killed because a replica would copy whatever it finds at its master's address.
     ours.node(0).kill();
     ours.nodes()[1..].iter().for_each(Server::thaw);
     ours.node(3).ask::<()>(&["CLUSTER", "FAILOVER", "TAKEOVER"]).await;
@@ -99,7 +99,7 @@ async fn a_seed_that_comes_later_and_is_of_another_cluster_ends_grants_unless_mo
     let stranger = async || even.try_lock().owner(&Owner::new()).await;
     eventually("its end", async || stranger().await.is_err()).await;
     is_of_two_clusters(&stranger().await.unwrap_err());
-    // The hold is released all the same.
+    // The hold is still released.
     assert!(soon("an answer", tried(&most)).await.is_none());
     guard.release().await.unwrap();
     log::recorded(|e| {
@@ -130,12 +130,12 @@ async fn a_new_cluster_at_the_old_addresses_is_used_after_a_while() {
     build().await;
     let again = stock.lock().owner(&Owner::new());
     let again = soon("the lock of the new cluster", again).await.unwrap();
-    // It is not granted before the lease of what the old cluster may have granted is over.
+    // The new cluster does not grant the lock before each lease that the old one may have granted is over.
     assert!(lost.elapsed() > 2 * SECOND && guard.is_lost(), "{:?}", lost.elapsed());
     again.release().await.unwrap();
 }
 
-/// The node's connections stay open, so only their use calls for a look at the topology.
+/// The node's connections stay open, so only commands sent over them make the client query the topology.
 #[tokio::test]
 async fn a_node_that_joined_another_cluster_without_a_restart_takes_nobody_along_for_long() {
     let (ours, theirs) = tokio::join!(Cluster::start(), Cluster::start());
@@ -147,7 +147,7 @@ async fn a_node_that_joined_another_cluster_without_a_restart_takes_nobody_along
     let left = [1, 2, 4, 5].map(|at| ours.node(at).url());
     let fresh = Locks::builder(nestlock::Master::cluster(left)).lease(600 * SECOND).node_timeout(10 * SECOND);
     let guard = soon("the lock", fresh.connect().await.unwrap().mutex(&name).lock()).await.unwrap();
-    // No client can see the first moment.
+    // At the very first moment no client can know that the node has changed clusters.
     if let Some(wrong) = soon("an answer", tried(&stock)).await {
         assert_eq!(soon("the loss of what the other cluster granted", wrong.lost()).await, Loss::Gone);
     }
@@ -162,7 +162,7 @@ async fn a_node_that_joined_another_cluster_without_a_restart_takes_nobody_along
     guard.release().await.unwrap();
 }
 
-/// Starts a node that nobody knows yet. Returns it with the port at which it talks to others.
+/// Starts a node that no cluster knows yet. Returns it with the port of its cluster bus.
 async fn lone(args: &[&str]) -> (Server, String) {
     let bus = free_port().to_string();
     let mut all = vec!["--cluster-enabled", "yes", "--cluster-port", &bus];
@@ -183,7 +183,7 @@ async fn meet(one: &Server, (other, bus): &(Server, String)) {
     .await;
 }
 
-/// Whether the view of a node names another node.
+/// Returns whether this node's view of the cluster contains the node `id`.
 async fn shows(node: &Server, id: &str) -> bool {
     format!("{:?}", node.ask::<Vec<redis::Value>>(&["CLUSTER", "SLOTS"]).await).contains(id)
 }
@@ -198,7 +198,7 @@ async fn a_node_that_was_given_to_another_cluster_is_not_believed_while_it_alone
     meet(&master, &leaver).await;
     let id: String = replica.ask(&["CLUSTER", "MYID"]).await;
     replica.ask::<()>(&["CLUSTER", "REPLICATE", &master.ask::<String>(&["CLUSTER", "MYID"]).await]).await;
-    // Nobody names a replica that has no data.
+    // A replica that has no data is not in the topology yet.
     eventually("the replica", async || {
         master.try_ask::<()>(&["SET", "any", "thing"]).await.is_ok() && shows(&master, &id).await
     })
@@ -267,7 +267,7 @@ async fn the_few_remaining_nodes_of_a_cluster_are_used_after_a_while() {
     for node in nodes {
         ids.push(node.ask::<String>(&["CLUSTER", "MYID"]).await);
     }
-    // To a client whose first topology lacks the remaining node, that node is a stranger for good.
+    // For a client whose first topology lacks the remaining node, that node stays a stranger for good.
     for id in &ids {
         for node in nodes {
             eventually("the whole cluster", async || shows(node, id).await).await;
@@ -278,7 +278,8 @@ async fn the_few_remaining_nodes_of_a_cluster_are_used_after_a_while() {
     for (node, _) in &gone {
         node.kill();
     }
-    // In one step: otherwise two of three nodes, and then one of these two, would each be a majority that is believed at once.
+    // All views change in one step. Otherwise two of three nodes, and then one of these two, would each be a majority that is believed at
+    // once.
     let mut forget = redis::pipe();
     for id in &ids[..2] {
         forget.atomic().cmd("CLUSTER").arg(&["FORGET", id]).ignore();
@@ -289,7 +290,7 @@ async fn the_few_remaining_nodes_of_a_cluster_are_used_after_a_while() {
     forget.query_async::<()>(&mut connection).await.unwrap();
     left.ask::<()>(&["CLUSTER", "ADDSLOTSRANGE", "100", "16383"]).await;
     let guard = soon("the lock", stock.lock()).await.unwrap();
-    // The node may be part of a split cluster, so it isn't used before leases of the others are over.
+    // The node may be part of a split cluster, so the client does not use it before the leases of the others are over.
     assert!(begun.elapsed() > 2 * SECOND, "{:?}", begun.elapsed());
     guard.release().await.unwrap();
 }

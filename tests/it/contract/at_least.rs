@@ -1,4 +1,4 @@
-//! `at_least`: a lock that is nobody's for a time.
+//! `at_least`: after an early release nobody gets the lock until the time is over.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -12,10 +12,10 @@ use super::{Home, LONG, SECOND, long_lived, without_timers};
 use crate::errors::is;
 use crate::support::{enlisted, eventually, parked, soon};
 
-/// Longer than a test needs to look, even on a busy machine, and short enough to wait for.
+/// Longer than a test needs to look, even on a busy machine, and still short enough to wait for.
 const TIME: Duration = Duration::from_secs(5);
 
-/// Whether nobody gets the lock now, in this process or in another one.
+/// Returns whether nobody gets the lock now, neither this process nor another one.
 async fn is_refused(ours: &Mutex, theirs: &Mutex) -> bool {
     ours.try_lock().await.unwrap().is_none() && theirs.try_lock().await.unwrap().is_none()
 }
@@ -33,7 +33,7 @@ async fn a_lock_that_is_released_before_its_time_is_nobodys_until_then() {
     let fields = home.fields("stock").await;
     assert!(matches!(&fields[..], [(kept, 1)] if *kept != field), "{fields:?}");
     assert!(home.left("stock").await.is_some_and(|left| left <= TIME + SECOND / 100));
-    // The task that had the lock waits too.
+    // The task that had the lock has to wait too.
     let (ours, theirs) = tokio::join!(soon("a turn", stock.run(async |_| Instant::now())), async {
         soon("a turn", theirs.run(async |_| Instant::now())).await
     });
@@ -58,7 +58,7 @@ async fn a_drop_and_the_end_of_a_run_keep_the_lock_as_a_release_does() {
     });
     tokio::select! { _ = hung => panic!("it hangs"), () = inside.notified() => {} }
     locks.close().await.unwrap();
-    // It is left by a process that has ended.
+    // The process that kept the locks is closed.
     for name in ["drop", "run", "try", "hung"] {
         assert!(home.left(name).await.is_some_and(|left| left > LONG - 60 * SECOND), "{name}");
         assert!(home.locks().await.mutex(name).try_lock().await.unwrap().is_none(), "{name}");
@@ -75,7 +75,7 @@ async fn a_job_that_takes_longer_frees_its_lock_at_once() {
     assert!(home.keys().await.is_empty());
 }
 
-/// The time is no lease, and may be longer.
+/// `at_least` is no lease, and may be longer than the lease.
 #[tokio::test]
 async fn the_time_may_be_longer_than_the_lease() {
     let home = Home::start().await;
@@ -106,7 +106,7 @@ async fn the_longest_time_of_all_levels_counts() {
     assert!(home.left("stock").await.is_some_and(|left| left > LONG - 60 * SECOND));
 }
 
-/// The waiter knows a longer lease, and no other timer wakes it.
+/// The waiter has been told a longer lease, and no other timer wakes it.
 #[tokio::test]
 async fn a_waiter_is_notified_that_the_lock_is_free_sooner() {
     let home = Home::start().await;
@@ -118,7 +118,7 @@ async fn a_waiter_is_notified_that_the_lock_is_free_sooner() {
     parked(&mut waiter, home.asleep(asked)).await;
     let neighbour = tokio::spawn(enlisted(&ours));
     guard.release().await.unwrap();
-    // They get it in either order.
+    // The two may get the lock in either order.
     let waiter = async { waiter.await.unwrap().release().await.unwrap() };
     let neighbour = async { neighbour.await.unwrap().unwrap().release().await.unwrap() };
     soon("both", async { tokio::join!(waiter, neighbour) }).await;
@@ -209,7 +209,7 @@ async fn several_names_are_kept_where_all_were_granted() {
     for name in names {
         locks.mutex(name).force_release().await.unwrap();
     }
-    // All are kept or none, and what is given back is free at once.
+    // `at_least` keeps all locks or none: a lock that is given back is free at once.
     let theirs = long_lived(&home).await;
     let busy = theirs.mutex("account:2").lock().await.unwrap();
     assert!(locks.mutexes(names).try_lock().at_least(LONG).await.unwrap().is_none());

@@ -1,4 +1,4 @@
-//! Grant, wait, release: what the lock is for.
+//! Grant, wait and release: the purpose of a lock.
 
 use std::time::Duration;
 

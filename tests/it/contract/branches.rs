@@ -51,7 +51,7 @@ async fn the_loser_of_a_select_leaves_its_line_or_its_hold() {
         assert!([1, 2].contains(&first.await));
         assert!(!stock.is_held());
     }
-    // A loser that had begun its work: the lock is free after it.
+    // A branch that had begun its work is dropped: the lock is free after that.
     let (inside, endless) = (tokio::sync::Notify::new(), std::future::pending::<()>());
     let run = stock.run(async |_| {
         inside.notify_one();
@@ -124,7 +124,7 @@ async fn two_looping_branches_that_take_bare_guards_exclude_each_other() {
     let home = Home::start().await;
     let stock = home.locks().await.mutex("stock");
     let inside = Inside::default();
-    // Both always ask again while the other one holds: the condition holds from the first round to the last.
+    // Each branch asks again while the other one holds, so the condition holds from the first round to the last.
     let branch = async || {
         let mut done = 0;
         while done < 20 {
@@ -179,7 +179,7 @@ async fn the_warning_of_an_ambiguous_request_names_run_and_scope() {
     assert!(soon("a child's answer", scope(stock.try_lock())).await.is_ok());
     drop((one, two));
     outer.release().await.unwrap();
-    // Owner and lock are separate again: nothing is left of the proof.
+    // This owner and this lock are separate again: nothing is left of the proof.
     let outer = stock.lock().await.unwrap();
     assert_eq!(stock.lock().await.unwrap().depth(), 2);
     drop(outer);

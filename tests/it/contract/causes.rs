@@ -33,7 +33,7 @@ async fn a_forced_release_by_the_same_process_is_noticed_at_once() {
     locks.mutex("stock").lock().await.unwrap().release().await.unwrap();
 }
 
-/// Because of the waiter its process listens, so a message reports the loss: the first renewal comes only behind the test.
+/// The process is subscribed because it has a waiter, so a message reports the loss. The first renewal would come only after the test.
 #[tokio::test]
 async fn a_forced_release_is_noticed_at_once_where_somebody_waits() {
     let home = Home::start().await;
@@ -41,7 +41,7 @@ async fn a_forced_release_is_noticed_at_once_where_somebody_waits() {
     let guard = ours.mutex("stock").lock().await.unwrap();
     let waiting = tokio::spawn(ours.mutex("stock").lock());
     home.listened().await;
-    // The subscription is confirmed before the next answer to this process.
+    // The subscription is confirmed before this process gets its next answer.
     assert!(ours.mutex("stock").is_locked().await.unwrap());
     let others = home.locks().await;
     others.mutex("stock").force_release().await.unwrap();

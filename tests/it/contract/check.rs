@@ -30,7 +30,7 @@ async fn a_hold_that_stands_is_confirmed_at_each_of_its_levels() {
     fenced.release().await.unwrap();
 }
 
-/// Nothing else would find out within the test.
+/// Nothing but the check would find the loss within the test.
 #[tokio::test]
 async fn a_check_finds_a_hold_that_was_deleted() {
     let home = Home::start().await;
@@ -79,7 +79,7 @@ async fn a_check_renews_a_hold_that_is_renewed_and_leaves_a_fixed_lease_as_it_is
     assert!(home.left("fixed").await.is_some_and(|left| left <= 60 * SECOND && left > 30 * SECOND));
 }
 
-/// A level without a lease of its own is inside a fixed level with a shorter lease.
+/// A fixed level is inside another fixed level with a longer lease.
 #[tokio::test]
 async fn a_check_of_a_shorter_level_makes_no_level_longer() {
     let home = Home::start().await;

@@ -1,4 +1,4 @@
-//! Claims: a hold goes from one process to another.
+//! Claims: a hold moves from one process to another.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -11,7 +11,7 @@ use super::{Home, Inside, LONG, SECOND, long_lived, without_timers};
 use crate::errors::is;
 use crate::support::{enlisted, eventually, parked, soon};
 
-/// Returns the claim as it is sent, in text form.
+/// Returns the claim as the other process receives it, parsed from its text form.
 async fn claimed(guard: nestlock::Guard) -> Claim {
     guard.into_claim().await.unwrap().to_string().parse().unwrap()
 }
@@ -27,7 +27,7 @@ async fn a_hold_goes_to_another_process_and_nobody_gets_in_between() {
     assert!(!ours.mutex("stock").is_held());
     assert!(ours.mutex("stock").try_lock().await.unwrap().is_none());
     assert!(others.mutex("stock").try_lock().await.unwrap().is_none());
-    // The process that had the lock may end.
+    // The process that had the lock is closed.
     ours.close().await.unwrap();
     assert_eq!(home.fields("stock").await, [(field.clone(), 1)]);
     let guard = theirs.mutex("stock").resume(&claim).await.unwrap();
@@ -64,7 +64,7 @@ async fn a_claim_is_good_once() {
     eventually("nothing is left", async || home.keys().await.is_empty()).await;
 }
 
-/// One of them gets it; with several masters maybe neither does.
+/// One of the two processes gets the hold; with several masters it may be that neither does.
 #[tokio::test]
 async fn of_two_that_resume_at_once_one_gets_it() {
     let home = Home::start().await;
@@ -90,11 +90,11 @@ async fn a_claim_lives_for_the_rest_of_its_lease_and_is_over_then() {
     let stock = locks.mutex("stock");
     let asked = Instant::now();
     let guard = stock.lock().await.unwrap();
-    // Shortly before the first renewal.
+    // This is shortly before the first renewal.
     sleep_until(asked + SECOND + SECOND / 2).await;
     let before = Instant::now();
     let claim = claimed(guard).await;
-    // It is not renewed any more, but was filled up.
+    // The hold is not renewed any more, but it got a full lease when the claim was made.
     eventually("its end", async || home.keys().await.is_empty()).await;
     assert!(before.elapsed() > 5 * SECOND, "{:?}", before.elapsed());
     assert_eq!(stock.resume(&claim).await.unwrap_err().loss(), Some(Loss::Gone));
@@ -167,7 +167,7 @@ async fn a_claim_of_another_lock_is_refused() {
     home.locks().await.mutex("stock").resume(&claim).await.unwrap().release().await.unwrap();
 }
 
-/// Even the waiters of its own process wait, since the lock has not been released.
+/// The lock has not been released, so the waiters of the first process keep waiting too.
 #[tokio::test]
 async fn whoever_waits_gets_the_lock_behind_the_one_that_resumed_it() {
     let home = Home::start().await;
@@ -216,10 +216,10 @@ async fn what_is_dropped_on_its_way_leaves_nothing() {
             }
         }
         if polls == 0 {
-            // Nothing was sent, so the claim is still good.
+            // No command was sent, so the claim is still good.
             stock.resume(&claim).await.unwrap().release().await.unwrap();
         } else {
-            // It moved and was ended, or its end came first and the hold is still the claim's.
+            // Either the hold moved and was ended, or its end came first and the claim still has the hold.
             if let Ok(guard) = stock.resume(&claim).await {
                 guard.release().await.unwrap();
             }
@@ -243,7 +243,7 @@ async fn a_resume_whose_answer_is_lost_leaves_nothing() {
     guard.check().await.unwrap();
 }
 
-/// A request of the same task is under way meanwhile: in a chain of calls there are never two at once.
+/// Meanwhile another request of the same task is under way. That shows a branch: a chain of calls never has two requests at once.
 #[tokio::test]
 async fn a_request_in_another_branch_does_not_enter_a_hold_that_is_resumed() {
     let home = Home::start().await;
@@ -274,7 +274,7 @@ async fn a_request_in_another_branch_does_not_enter_a_hold_that_is_resumed() {
     }
 }
 
-/// A nested request begins after the grant.
+/// The nested request begins only after the claim is resumed.
 #[tokio::test]
 async fn a_request_behind_a_resumed_hold_of_its_owner_is_nested() {
     let home = Home::start().await;

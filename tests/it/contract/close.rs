@@ -8,7 +8,7 @@ use nestlock::{Error, ErrorKind, Loss};
 use super::{Home, LONG, SECOND, long_lived};
 use crate::support::{eventually, soon};
 
-/// Checks that the error is the one of a closed `Locks`, and names `close`.
+/// Checks that this is the error of a closed `Locks`, and that it names `close`.
 fn closed(error: Error) {
     assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
     assert!(error.to_string().contains("was closed"), "{error}");
@@ -134,7 +134,7 @@ async fn close_reports_releases_that_are_left_to_their_leases() {
     let error = soon("the close", locks.close()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     home.stall(Duration::ZERO).await;
-    // The work continues in the background, and ends there.
+    // The rest is done in the background.
     home.tidy().await;
     home.deserted().await;
     locks.close().await.unwrap();

@@ -1,4 +1,4 @@
-//! What calls return where their signatures leave it open.
+//! What calls return if their signatures leave it open.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ async fn a_dropped_guard_counts_no_more_before_the_server_knows() {
     assert_eq!((stock.is_held(), stock.hold_count()), (true, 1));
     drop(outer);
     assert_eq!((stock.is_held(), stock.hold_count()), (false, 0));
-    // There was no await in between: the command is sent later.
+    // There was no await in between, so the command is sent later.
     crate::support::eventually("the release", async || home.keys().await.is_empty()).await;
 }
 
@@ -79,7 +79,7 @@ async fn the_longest_duration_means_for_ever() {
     for error in
         [stock.lock().fixed_lease(forever).await.unwrap_err(), guard.extend(forever).await.unwrap_err()]
     {
-        assert_eq!(error.kind(), ErrorKind::Config, "a lease can't be for ever");
+        assert_eq!(error.kind(), ErrorKind::Config, "a lease can't be endless");
     }
     guard.release().await.unwrap();
     ours.close().await.unwrap();

@@ -1,4 +1,4 @@
-//! Requests dropped at random points on their way.
+//! Requests that are dropped at random points.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::support::{eventually, soon};
 const TASKS: usize = 10;
 const DROPS_EACH: usize = 200;
 
-/// What became of the requests.
+/// Counts how the requests ended.
 #[derive(Default)]
 struct Seen {
     dropped: AtomicUsize,
@@ -52,7 +52,7 @@ fn drop_requests(runtime: Runtime) {
         }
         let (dropped, granted) = (seen.dropped.load(SeqCst), seen.granted.load(SeqCst));
         println!("dropped {dropped}, granted {granted}");
-        // Otherwise the points were not spread over the whole call. On a busy machine few requests are granted in time.
+        // Otherwise the drops were not spread over the whole call. On a busy machine few requests are granted in time.
         assert!(dropped > 100 && granted > 10, "{dropped} {granted}");
 
         home.tidy().await;
@@ -67,12 +67,12 @@ fn drop_requests(runtime: Runtime) {
     });
 }
 
-/// Sends requests of one task: contended or not, nested or not, waiting or not.
+/// Sends requests of one task. They may be contended, nested or waiting.
 async fn drops(locks: Locks, mut random: StdRng, seen: Arc<Seen>) {
     for _ in 0..DROPS_EACH {
         let mutex = locks.mutex(if random.random() { "a" } else { "b" });
         let outer = match random.random_range(0..4) {
-            // The lock is contended, so the outer request may not be granted, and then nothing is nested.
+            // The lock is contended, so the outer request may not be granted. Then nothing is nested.
             0 => timeout(Duration::from_millis(5), mutex.lock()).await.ok().map(|guard| guard.unwrap()),
             _ => None,
         };
@@ -87,10 +87,10 @@ async fn drops(locks: Locks, mut random: StdRng, seen: Arc<Seen>) {
     }
 }
 
-/// Sends one request, dropped after some polls or some time, whichever comes first. Sometimes its release is dropped too.
+/// Sends one request and drops it after some polls or some time, whichever comes first. Sometimes the release is dropped too.
 async fn request(mutex: &Mutex, random: &mut StdRng) -> Option<Guard> {
     let polls = random.random_range(1..12);
-    // Some have enough time, and are dropped only by the number of their polls.
+    // Some requests have enough time: only the number of polls ends them.
     let longest = if random.random_range(0..8) == 0 { 40_000 } else { 4_000 };
     let time = Duration::from_micros(random.random_range(0..longest));
     let guard = match random.random_range(0..3) {
@@ -109,7 +109,7 @@ async fn cut<T>(future: impl Future<Output = Result<T>>, polls: usize, time: Dur
     timeout(time, Polls { future: Box::pin(future), left: polls }).await.ok().flatten()
 }
 
-/// Ready with `None` once the future was polled this often.
+/// Is ready with `None` once the future has been polled `left` times.
 struct Polls<F> {
     future: Pin<Box<F>>,
     left: usize,
@@ -124,7 +124,7 @@ impl<F: Future> Future for Polls<F> {
         }
         self.left -= 1;
         let polled = self.future.as_mut().poll(cx).map(Some);
-        // Polled again at once, so that a request which nobody wakes is dropped half-way too.
+        // Wakes itself at once, so that a request that nothing wakes is also dropped half-way.
         if polled.is_pending() && self.left.is_multiple_of(2) {
             cx.waker().wake_by_ref();
         }

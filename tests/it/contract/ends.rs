@@ -1,4 +1,4 @@
-//! What is left when everything is done.
+//! What is left when all work is done.
 
 use futures::future::join_all;
 use tokio::runtime::Builder;
@@ -17,7 +17,7 @@ fn tasks_and_connections_end_with_the_last_handle_whichever_it_is() {
             let mutex = locks.mutex("stock");
             let guard = mutex.lock().await.unwrap();
             assert!(tasks() > 0);
-            // The other handles are dropped first; the remaining one keeps everything alive.
+            // The other handles are dropped first, and the last one keeps everything alive.
             match last {
                 "locks" => {
                     drop((guard, mutex));

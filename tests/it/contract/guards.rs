@@ -1,4 +1,4 @@
-//! Guards dropped where no future runs.
+//! Guards that are dropped in places where no future runs.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -61,7 +61,7 @@ async fn a_guard_dropped_by_a_panicking_thread_is_released() {
         let _guard = guard;
         panic!("as a failing program does");
     });
-    // The thread panicked; a second panic in the drop would have been an abort.
+    // The thread panicked. A second panic, in the drop, would have aborted the process.
     assert!(panicking.join().is_err());
     home.tidy().await;
 }
@@ -82,7 +82,7 @@ fn a_guard_in_a_thread_local_of_a_runtimes_thread_outlives_that_runtime_without_
     let looks = one_thread();
     let home = looks.block_on(Home::start());
     let builder = home.builder();
-    // The runtime belonged to this thread, and is gone when the thread's locals are dropped.
+    // The runtime belongs to this thread, and is gone by the time the thread's locals are dropped.
     std::thread::spawn(move || {
         let runtime = one_thread();
         runtime.block_on(async {

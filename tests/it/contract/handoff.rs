@@ -1,4 +1,4 @@
-//! From one task to the next inside a process, and from one process to the other by messages alone.
+//! A lock passes from task to task inside a process, and by messages alone from one process to the other.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use nestlock::{Guard, Locks};
 use super::{HOUR, Home, Inside, without_timers};
 use crate::support::{eventually, soon};
 
-/// Lets ten tasks of these `Locks` take the lock in turn. Returns how many fields they had.
+/// Lets ten tasks of these `Locks` take the lock in turn. Returns how many different fields they had.
 async fn fields_of_ten(locks: &Locks) -> usize {
     let inside = std::sync::Arc::new(Inside::default());
     let mut tasks = tokio::task::JoinSet::new();
@@ -35,14 +35,14 @@ async fn a_released_hold_passes_to_the_tasks_of_its_process_that_wait() {
     let home = Home::start().await;
     let builder = || without_timers(&home).lease(HOUR);
     let passes = builder().local_handoff(Duration::MAX).connect().await.unwrap();
-    // Usually one, unless this process stood still so long that an offer expired.
+    // Usually there is one field, unless this process stood still so long that an offer expired.
     assert!(fields_of_ten(&passes).await < 10);
     eventually("its end", async || home.fields("stock").await.is_empty()).await;
     let sends = builder().local_handoff(Duration::ZERO).connect().await.unwrap();
     assert_eq!(fields_of_ten(&sends).await, 10);
 }
 
-/// Returns a hold of one task that belonged to another task before.
+/// Returns the hold of a task, which it took over from another task.
 async fn passed_on(locks: &Locks) -> Guard {
     let stock = locks.mutex("stock");
     loop {
@@ -59,7 +59,7 @@ async fn passed_on(locks: &Locks) -> Guard {
     }
 }
 
-/// The next task holds the lock that passed on, and nobody else does.
+/// The next task holds the lock that was passed on, and nobody else does.
 #[tokio::test]
 async fn a_hold_that_passed_on_keeps_others_out_and_is_lost_like_any_other() {
     let home = Home::start().await;
@@ -74,7 +74,7 @@ async fn a_hold_that_passed_on_keeps_others_out_and_is_lost_like_any_other() {
     soon("its release", guard.release()).await.unwrap_err();
 }
 
-/// Nobody polls the request that is offered the hold.
+/// The hold is offered to a request that nobody polls.
 #[tokio::test]
 async fn a_hold_that_the_next_task_does_not_take_is_free_for_other_processes() {
     let home = Home::start().await;

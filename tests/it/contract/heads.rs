@@ -15,7 +15,7 @@ async fn a_head_that_was_polled_once_is_passed_over() {
     let second = tokio::spawn(enlisted(&stock));
     foreign.release().await.unwrap();
     let guard = soon("the second", second).await.unwrap().unwrap();
-    // Polled again, it keeps its place in the line.
+    // The parked request is polled again, and has kept its place in the line.
     let third = tokio::spawn(enlisted(&stock));
     let parked = tokio::spawn(parked);
     tokio::task::yield_now().await;
@@ -72,7 +72,7 @@ async fn a_child_waits_among_strangers_again_when_its_parents_hold_ends() {
         held.notified().await;
         let mut waiting = stock.lock();
         assert!(futures::poll!(&mut waiting).is_pending());
-        // The parent's level ends and the first child's stays: now the second child is a stranger.
+        // The parent's level ends and the first child's stays, so the second child is now a stranger.
         outer.release().await.unwrap();
         let stranger = tokio::spawn(enlisted(&stock));
         free.notify_one();

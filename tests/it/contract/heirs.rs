@@ -1,4 +1,4 @@
-//! Who a hold belongs to: spawned tasks, owners that are passed on, guards that move, scopes that end.
+//! The owners of holds: with spawned tasks, owners that are passed on, guards that move, and scopes that end.
 
 use nestlock::{ErrorKind, Owner, scope};
 use std::time::Duration;
@@ -51,7 +51,7 @@ async fn a_parent_waits_for_its_child_which_holds() {
     let stock = home.locks().await.mutex("stock");
     let child = Owner::current().child();
     let theirs = child.scope(stock.lock()).await.unwrap();
-    // The end of the scope made it the parent's. A hold of a child that still lives isn't the parent's.
+    // The end of the scope made the hold the parent's. A hold of a child that still lives isn't the parent's.
     assert_eq!(theirs.owner(), Owner::current());
     theirs.release().await.unwrap();
     let (held, done) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
@@ -100,7 +100,7 @@ async fn work_in_the_scope_of_a_guard_enters_it_wherever_it_was_moved() {
         assert!(theirs.try_lock().await.unwrap().is_none());
         let held = own.lock().await.unwrap();
         let depth = guard.scope(async {
-            // What this task holds itself belongs to a stranger here.
+            // In the guard's scope, `own` is held by another owner: this task's.
             assert!(own.try_lock().await.unwrap().is_none());
             theirs.lock().await.unwrap().depth()
         });
@@ -121,7 +121,7 @@ async fn a_guard_that_outlives_its_scope_is_the_ancestors() {
     let again = soon("a re-entry", stock.lock()).await.unwrap();
     assert_eq!(again.depth(), 2);
     drop((again, guard));
-    // The hold passes over several ends at once, to the nearest owner that lives.
+    // The hold passes over several ended owners at once, to the nearest owner that lives.
     let deep = scope(scope(scope(stock.lock()))).await.unwrap();
     assert_eq!(deep.owner(), Owner::current());
     drop(deep);
@@ -282,12 +282,12 @@ async fn a_likely_self_wait_is_warned_of() {
     assert_eq!(event.level, Level::WARN);
     assert!(event.mentions(&format!("{stranger:?}")), "{event:?}");
     assert!(event.fields.contains_key("asks") && event.fields.contains_key("holds"));
-    // A request beside the hold is no such wait.
+    // A wait for the hold of an unrelated owner causes no such warning.
     let guard = stock.lock().owner(&Owner::new()).await.unwrap();
     stock.lock().within(SOON_OVER).await.unwrap_err();
     guard.release().await.unwrap();
     assert_eq!(log::all(warned).len(), 1);
-    // The sample of the guide: the owner of the hold is not that of the innermost scope.
+    // This is the sample of the guide: the owner of the hold is not that of the innermost scope.
     let waits = stranger.scope(async { stock.lock().within(SOON_OVER).await.unwrap_err().kind() });
     assert_eq!(stock.run(|_| waits).await.unwrap(), ErrorKind::Timeout);
     let warnings = log::all(warned);

@@ -1,4 +1,4 @@
-//! What the work of a `run` knows of its hold, while it runs and afterwards.
+//! What the work of a `run` can do with its hold, while the run lasts and after it.
 
 use std::cell::Cell;
 
@@ -7,7 +7,7 @@ use nestlock::{ErrorKind, Hold, Kind, Loss, Owner};
 use super::{Home, LONG, SECOND, counting, long_lived};
 use crate::support::soon;
 
-/// The run that it belongs to has ended: it says so, and does nothing.
+/// Checks that the run of this hold has ended, and that its calls report that and do nothing.
 async fn is_over<K: Kind>(hold: &Hold<K>) {
     assert!(hold.is_over() && hold.valid_until() <= tokio::time::Instant::now());
     for error in [hold.extend(LONG).await.unwrap_err(), hold.check().await.unwrap_err()] {
@@ -33,7 +33,7 @@ async fn the_work_of_a_run_extends_and_checks_its_hold() {
     );
     let hold = hold.await.unwrap();
     is_over(&hold).await;
-    // Another hold of the same lock is not this one.
+    // A new hold of the same lock does not revive this one.
     let _guard = stock.lock().await.unwrap();
     is_over(&hold).await;
     home.left("stock").await.expect("it is held");
@@ -65,7 +65,7 @@ async fn a_check_finds_a_hold_that_is_gone() {
         assert!(theirs.mutex("stock").force_release().await.unwrap());
         found.set(hold.check().await.unwrap_err().loss());
     };
-    // The work may be dropped before it has read the answer.
+    // The work may be dropped before it reads the answer.
     let error = soon("the run", stock.run(work)).await.err();
     assert!(error.is_none_or(|error| error.loss() == Some(Loss::Gone)));
     assert!(found.get().is_none_or(|loss| loss == Loss::Gone));
@@ -109,11 +109,11 @@ async fn each_of_several_names_has_its_hold() {
     }
 }
 
-/// Nobody reads the answer to the extension, and the release does not wait for it.
+/// Nobody reads the answer to the extension, and the release does not wait for that answer.
 #[tokio::test]
 async fn an_extension_that_is_left_unpolled_keeps_no_run_waiting() {
     let home = Home::start().await;
-    // A command is given up after a time that is longer than `soon` waits.
+    // The node timeout is longer than `soon` waits.
     let stock = home.builder().lease(LONG).node_timeout(100 * SECOND).connect().await.unwrap().mutex("stock");
     for _ in 0..20 {
         let work = async |hold: Hold| {

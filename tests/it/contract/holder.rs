@@ -1,4 +1,4 @@
-//! Who holds a lock: by a query, in a timeout's error, and what this process holds and waits for.
+//! Who holds a lock: as a query returns it, as the error of a timeout names it, and as the process lists its own holds and waiters.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::{SOON_OVER, enlisted, eventually, soon};
 
 const LABEL: &str = "billing@web-7";
 
-/// Connects another process, with a lease that outlives every test.
+/// Connects another process with a label, and with a lease that outlives every test.
 async fn labelled(home: &Home) -> Locks {
     home.builder().lease(LONG).holder_name(LABEL).confirm_reentry(true).connect().await.unwrap()
 }
@@ -24,7 +24,7 @@ async fn a_holder_is_reported_with_its_label_its_field_its_count_and_its_lease()
     let (outer, inner) =
         (theirs.mutex("stock").lock().await.unwrap(), theirs.mutex("stock").lock().await.unwrap());
     for asking in [&stock, &theirs.mutex("stock")] {
-        // One of several masters may count later than the others.
+        // One of several masters may count the second level later than the others.
         eventually("two levels", async || {
             asking.holder().await.unwrap().is_some_and(|holder| holder.count() == 2)
         })
@@ -38,13 +38,13 @@ async fn a_holder_is_reported_with_its_label_its_field_its_count_and_its_lease()
     inner.release().await.unwrap();
     outer.release().await.unwrap();
     assert_eq!(stock.holder().await.unwrap(), None);
-    // A lock without a label.
+    // This lock has no label.
     let guard = ours.mutex("stock").fenced().lock().await.unwrap();
     let holder = theirs.mutex("stock").fenced().holder().await.unwrap().expect("it is held");
     assert_eq!((holder.name(), holder.hold_id(), holder.count()), (None, guard.hold_id(), 1));
 }
 
-/// The whole field decides.
+/// Owners are compared by the whole field, not by the name in it.
 #[tokio::test]
 async fn two_that_have_the_same_name_are_different_owners() {
     let home = Home::start().await;
@@ -81,7 +81,7 @@ async fn a_timeout_names_who_holds_the_lock() {
     let home = Home::start().await;
     let (theirs, ours) = (labelled(&home).await, long_lived(&home).await);
     let (theirs, stock) = (theirs.mutex("stock").lock().await.unwrap(), ours.mutex("stock"));
-    // The last request asks more than once, and from the second time on the answer has the name.
+    // The last request asks more than once, and from the second answer on it knows the name.
     for within in [Duration::ZERO, SOON_OVER, SECOND + SECOND / 10] {
         let error = soon("the end", stock.lock().within(within)).await.unwrap_err();
         is(
@@ -96,14 +96,14 @@ async fn a_timeout_names_who_holds_the_lock() {
     }
     let error = soon("a run's end", stock.lock().within(SOON_OVER).run(async |_| {})).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout);
-    // It is still no error.
+    // For `try_lock` this is still no error.
     assert!(stock.try_lock().await.unwrap().is_none());
     assert!(stock.try_lock().within(SOON_OVER).await.unwrap().is_none());
     let error = soon("the end", ours.mutex("stock").fenced().lock().within(SECOND)).await.unwrap_err();
     assert_eq!(error.holder().and_then(|holder| holder.name()), Some(LABEL));
 }
 
-/// Such a request has sent no command: the head of its line has, or nobody.
+/// A request that was never the head has sent no command itself: at most the head of its line has.
 #[tokio::test]
 async fn a_timeout_of_one_that_never_was_the_head_names_the_holder_too() {
     let home = Home::start().await;
@@ -120,7 +120,7 @@ async fn a_timeout_of_one_that_never_was_the_head_names_the_holder_too() {
     assert_eq!(error.holder().map(|holder| holder.hold_id()), Some(guard.hold_id()));
     guard.release().await.unwrap();
     let next = soon("the head's turn", head).await.unwrap().unwrap();
-    // The lock belongs to this process now.
+    // Now this process holds the lock.
     let error = soon("the end", stock.lock().owner(&Owner::new()).within(SOON_OVER)).await.unwrap_err();
     is(
         &error,
@@ -130,7 +130,7 @@ async fn a_timeout_of_one_that_never_was_the_head_names_the_holder_too() {
     );
     assert_eq!(error.holder().map(|holder| (holder.hold_id(), holder.count())), Some((next.hold_id(), 1)));
     next.release().await.unwrap();
-    // An acquire, and two releases; on a busy machine a few more, where the head does not run for long and is passed over.
+    // One acquire and two releases. On a busy machine there are a few more: if the head does not run for long, it is passed over.
     let asked = home.asked().await - asked;
     assert!(asked <= 10, "{asked}");
 }
@@ -168,7 +168,7 @@ async fn what_this_process_holds_and_waits_for_is_listed_without_a_command() {
         shown[1].contains("1 waiting") && shown[1].contains("held by billing@web-7 for another "),
         "{shown:?}"
     );
-    // On a busy machine a head that stands in the line may ask once more meanwhile.
+    // On a busy machine a head in the fair line may ask once more in the meantime.
     (0..10).for_each(|_| drop(ours.status()));
     let asked = home.asked().await - asked;
     assert!(asked < 5, "{asked}");

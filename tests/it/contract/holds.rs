@@ -1,4 +1,4 @@
-//! How several commands of one hold affect each other.
+//! How several commands of one hold affect one another.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ async fn short_leases_nested_in_a_renewed_hold_do_not_put_off_its_renewal() {
     let end = Instant::now() + lease + lease / 2;
     while Instant::now() < end {
         let inner = stock.lock().fixed_lease(Duration::from_millis(50)).await.unwrap();
-        // On a busy machine its short lease may be over by now; only the outer lease matters.
+        // On a busy machine this short lease may be over by now. Only the outer lease matters.
         let _ = inner.release().await;
         sleep(Duration::from_millis(100)).await;
     }
@@ -48,7 +48,7 @@ async fn a_level_released_while_another_is_asked_for_is_confirmed() {
     let stock = locks.mutex("stock");
     let outer = stock.lock().await.unwrap();
     let second = stock.lock().await.unwrap();
-    // 1. The acquire of level 3 is sent. 2. Level 2 is released. 3. The acquire is granted: the server counts 3, and there are 2 here.
+    // 1. The acquire of level 3 is sent. 2. Level 2 is released. 3. The acquire is granted: the server counts 3, and this process counts 2.
     let (third, released) = soon("both", async {
         tokio::join!(biased; scope(async { stock.lock().await.unwrap() }), second.release())
     })

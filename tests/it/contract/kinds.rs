@@ -1,4 +1,4 @@
-//! Each kind of error, in the situation that it reports.
+//! Each kind of error, in the situation that causes it.
 
 use std::time::Duration;
 

@@ -1,11 +1,11 @@
-//! What the holder of a lost lock does next touches nobody's lock.
+//! A holder that has lost its lock sends further commands: none of them touches the next holder's lock.
 
 use nestlock::{ErrorKind, Loss};
 
 use super::{Home, LONG, SECOND};
 use crate::support::{SOON_OVER, eventually, soon};
 
-/// Sends each command of a holder that doesn't know yet, one by one.
+/// Each command of a holder that doesn't know of its loss yet is sent, one by one.
 #[tokio::test]
 async fn release_reentry_and_extension_after_an_unnoticed_loss_touch_nobodys_lock() {
     let home = Home::start().await;
@@ -63,12 +63,12 @@ async fn a_renewal_that_finds_anothers_hold_leaves_it_alone() {
     assert!(theirs.force_release().await.unwrap());
     let other = theirs.lock().fixed_lease(5 * SECOND).await.unwrap();
     assert_eq!(soon("the loss", guard.lost()).await, Loss::Gone);
-    // If the wrong hold had renewed it, it would be longer.
+    // It would be longer if the lost hold had renewed it.
     assert!(home.left("stock").await <= Some(5 * SECOND));
     drop(other);
 }
 
-/// A stranger of the same process does not wait for the guards of a lost hold.
+/// A request of another owner in the same process does not wait for the guards of a lost hold.
 #[tokio::test]
 async fn others_take_the_lock_while_guards_of_a_lost_hold_linger() {
     let home = Home::start().await;

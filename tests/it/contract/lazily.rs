@@ -1,11 +1,11 @@
-//! A `Locks` that nobody waited for: what is asked for at once waits for the home.
+//! A `Locks` that is used without waiting for its connections: the first requests wait for the home.
 
 use nestlock::ErrorKind;
 
 use super::{Home, LONG};
 use crate::support::soon;
 
-/// The first request comes before a connection can have been tried.
+/// The first request comes before the client can have tried to connect.
 #[tokio::test]
 async fn a_locks_that_is_connected_lazily_works_at_once() {
     let home = Home::start().await;

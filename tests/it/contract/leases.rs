@@ -46,7 +46,7 @@ async fn an_extension_never_shortens() {
     assert!(home.left("stock").await > Some(80 * SECOND));
 }
 
-/// Nothing on the wire shortens a TTL: once the longer level is gone, the client ends the key.
+/// No command shortens a TTL: once the longer level is gone, the client ends the key itself.
 #[tokio::test]
 async fn a_hold_whose_longer_level_went_is_ended_by_its_client_at_the_shorter_ones_end() {
     let home = Home::start().await;

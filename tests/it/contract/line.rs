@@ -77,7 +77,7 @@ async fn a_limit_that_ends_behind_a_holder_is_a_timeout() {
     let error = ours.mutex("stock").lock().within(limit).await.unwrap_err();
     assert_eq!((error.kind(), error.lock()), (ErrorKind::Timeout, Some("stock")));
     assert!(begun.elapsed() >= limit);
-    // A wait behind a hold of this process times out too, though the server isn't even asked.
+    // A wait behind a hold of this process times out too, though no command is sent to the server.
     let own = ours.mutex("own").lock().await.unwrap();
     let late = ours.mutex("own").lock().owner(&Owner::new()).within(limit).await.unwrap_err();
     assert_eq!(late.kind(), ErrorKind::Timeout);
@@ -94,7 +94,7 @@ async fn a_try_behind_a_queued_release_and_a_waiter_is_answered() {
     let mut waiter = stock.lock().owner(&other);
     assert!(futures::poll!(&mut waiter).is_pending());
     drop(held);
-    // On a task of its own, which isn't woken for the waiter.
+    // This request has its own task, which the waiter does not wake.
     let tried = tokio::spawn(async move { stock.try_lock().await.unwrap().is_none() });
     let guard = soon("the waiter", waiter).await.unwrap();
     assert!(soon("the try", tried).await.unwrap());
@@ -108,10 +108,10 @@ async fn the_end_of_a_crashed_holders_lease_needs_no_message() {
     let before = Instant::now();
     crash(&home, "stock", 2 * SECOND).await;
     let looked = Instant::now();
-    // On a busy machine it may be over by now.
+    // On a busy machine the lease may be over by now.
     let left = home.left("stock").await.unwrap_or_default();
     let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
-    // A server's clock, which is read once for each command, may lag by a millisecond or two.
+    // A server reads its clock once for each command, so it may lag by a millisecond or two.
     let slack = Duration::from_millis(5);
     assert!(before.elapsed() + slack >= 2 * SECOND && looked.elapsed() + slack >= left);
     guard.release().await.unwrap();

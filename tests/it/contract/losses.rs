@@ -1,4 +1,4 @@
-//! What the owners of a lost hold get.
+//! What requests and runs of a lost hold's owners return.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,7 +25,7 @@ async fn after_a_loss_reentry_is_lost_until_the_last_guard_is_gone() {
     ] {
         assert_eq!((error.kind(), error.loss()), (ErrorKind::Lost, Some(Loss::Gone)));
     }
-    // The loss doesn't concern a stranger.
+    // The loss doesn't concern another owner.
     let theirs = soon("a stranger", stock.lock().owner(&Owner::new())).await.unwrap();
     theirs.release().await.unwrap();
     assert_eq!(outer.release().await.unwrap_err().kind(), ErrorKind::Lost);
@@ -45,7 +45,7 @@ async fn every_enclosing_run_of_a_lost_hold_ends() {
         force.force_release().await.unwrap();
         std::future::pending::<()>().await;
     });
-    // The middle run sees the inner one's end, and would continue.
+    // The middle run sees the inner run's end, and would go on without it.
     let middle = stock.run(async |_| {
         assert_eq!(inner.await.unwrap_err().kind(), ErrorKind::Lost);
         std::future::pending::<()>().await;
@@ -74,7 +74,7 @@ async fn work_that_ends_before_its_loss_is_known_counts() {
     let (ours, theirs) = (home.locks().await, home.locks().await);
     let name = home.unique("gone-at-the-end");
     let stock = ours.mutex(&name);
-    // No message reports the loss: the release finds out.
+    // No message reports the loss, so the release finds it.
     let work = async { theirs.mutex(&name).force_release().await.unwrap() };
     assert!(stock.run(|_| work).await.unwrap());
     let event = log::recorded(|e| e.mentions(&name) && e.mentions("work done")).await;

@@ -1,4 +1,4 @@
-//! `lost()` itself.
+//! The future that `lost()` returns.
 
 use futures::future::join_all;
 use nestlock::Loss;

@@ -1,4 +1,4 @@
-//! `max_hold`: for a holder that hangs.
+//! `max_hold` ends the hold of a task that hangs.
 
 use std::future::pending;
 use std::time::Duration;

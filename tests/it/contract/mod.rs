@@ -1,4 +1,4 @@
-//! What the lock promises over every backend. Each test here runs over each kind of `Home`, and asks of it only what all of them can do.
+//! What the lock promises over every backend. Each test here runs over each kind of `Home`, and uses only what all of them can do.
 
 mod at_least;
 mod basics;
@@ -49,7 +49,7 @@ use tokio::task::yield_now;
 use super::Home;
 use crate::support::{self, HOUR, SECOND, less_drift};
 
-/// A lease beyond the test's patience: whatever happens in time was caused neither by its end nor by a renewal.
+/// A lease longer than any test waits: neither its end nor a renewal can be the cause of anything within the test.
 const LONG: Duration = Duration::from_secs(600);
 
 /// Returns a `Locks` whose leases outlive the test.
@@ -57,7 +57,7 @@ async fn long_lived(home: &Home) -> Locks {
     home.builder().lease(LONG).connect().await.unwrap()
 }
 
-/// A `Locks` that has the server asked for each nested level, which counts it.
+/// Returns a `Locks` that sends a command for each nested level, so that the server counts it.
 async fn counting(home: &Home) -> Locks {
     home.builder().lease(LONG).confirm_reentry(true).connect().await.unwrap()
 }
@@ -72,7 +72,7 @@ async fn foreign_guard(home: &Home, name: &str) -> Guard {
     home.locks().await.mutex(name).lock().fixed_lease(HOUR).await.unwrap()
 }
 
-/// Leaves a hold whose process is gone: nobody renews it, and only its lease ends it.
+/// Leaves a hold whose process has crashed: nobody renews it, and only its lease ends it.
 async fn crash(home: &Home, name: &str, lease: Duration) {
     let locks = home.locks().await;
     let guard = locks.mutex(name).lock().fixed_lease(lease).await.unwrap();
@@ -80,7 +80,7 @@ async fn crash(home: &Home, name: &str, lease: Duration) {
     std::mem::forget(guard);
 }
 
-/// Counts who is inside what a lock guards: one at a time is allowed.
+/// Counts the tasks inside what a lock guards: at most one at a time is allowed.
 #[derive(Default)]
 struct Inside {
     now: AtomicUsize,
@@ -88,7 +88,7 @@ struct Inside {
 }
 
 impl Inside {
-    /// Stays inside for a while, and fails if somebody else is inside too.
+    /// Stays inside for a while. Fails if another task is inside too.
     async fn stay(&self) {
         assert_eq!(self.now.fetch_add(1, Ordering::SeqCst), 0, "two were inside at once");
         for _ in 0..5 {
@@ -99,7 +99,7 @@ impl Inside {
         self.ever.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Returns how often somebody was inside.
+    /// Returns how many times a task was inside.
     fn ever(&self) -> usize {
         self.ever.load(Ordering::SeqCst)
     }

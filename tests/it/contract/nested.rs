@@ -1,4 +1,4 @@
-//! Nested levels, with each value of the options that say how they are granted.
+//! Nested levels, with each value of the options that decide how they are granted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -22,7 +22,7 @@ async fn with(home: &Home, (bare, confirms): (BareReentry, bool)) -> Locks {
     home.builder().lease(LONG).bare_reentry(bare).confirm_reentry(confirms).connect().await.unwrap()
 }
 
-/// The server counts the levels that it was asked for, and never more than there are.
+/// The server counts only the levels that a command asked for, and never more than there are.
 #[tokio::test]
 async fn a_nested_run_is_asked_for_only_where_each_level_is_confirmed() {
     let home = Home::start().await;
@@ -60,7 +60,7 @@ async fn a_bare_request_nests_as_the_option_says() {
         if bare == BareReentry::Refused {
             assert_eq!(nested.unwrap_err().kind(), ErrorKind::Ambiguous);
             assert_eq!(stock.try_lock().await.unwrap_err().kind(), ErrorKind::Ambiguous);
-            // Another owner, below it.
+            // This request has another owner, a child of the one that holds the lock.
             let child = scope(async { stock.lock().await }).await.unwrap();
             assert_eq!((child.depth(), count().await), (2, 2));
             child.release().await.unwrap();
@@ -79,7 +79,7 @@ async fn a_bare_request_nests_as_the_option_says() {
     }
 }
 
-/// Others are out at each depth, and are in as soon as the last level is gone, in whatever order they go.
+/// Others are kept out at each depth, and get in as soon as the last level is gone, in whatever order the levels end.
 #[tokio::test]
 async fn nested_levels_keep_others_out_until_the_last_one_goes() {
     let home = Home::start().await;
@@ -98,7 +98,7 @@ async fn nested_levels_keep_others_out_until_the_last_one_goes() {
     }
 }
 
-/// Below one hold, and begun in one poll.
+/// The siblings are below one hold, and begin in one poll.
 #[tokio::test]
 async fn siblings_that_nest_exclude_each_other() {
     let home = Home::start().await;
@@ -118,7 +118,7 @@ async fn siblings_that_nest_exclude_each_other() {
     }
 }
 
-/// What is given up for it: the key is gone, and no command has found out.
+/// This is the price of nesting without a command: the key is gone, and no command has reported that.
 #[tokio::test]
 async fn a_key_that_is_gone_is_found_out_by_the_next_call_that_asks() {
     let home = Home::start().await;
@@ -126,13 +126,13 @@ async fn a_key_that_is_gone_is_found_out_by_the_next_call_that_asks() {
         let stock = with(&home, each).await.mutex("stock");
         let guard = stock.lock().await.unwrap();
         home.lose("stock").await;
-        // A store in this process reports it.
+        // An in-memory master reports the loss at once.
         if let Err(error) = stock.run(async |_| {}).await {
             assert_eq!(error.loss(), Some(Loss::Gone), "{each:?}");
         } else {
             assert!(!each.1);
             assert_eq!(guard.check().await.unwrap_err().loss(), Some(Loss::Gone));
-            // Known from now on.
+            // From now on the loss is known.
             assert_eq!(stock.run(async |_| {}).await.unwrap_err().kind(), ErrorKind::Lost);
         }
         assert!(guard.release().await.is_err());
@@ -153,7 +153,7 @@ async fn a_fenced_level_that_is_nested_has_the_token_of_its_hold() {
     }
 }
 
-/// Of several names only what is not held is asked for.
+/// For several names, the client asks only for those that are not held.
 #[tokio::test]
 async fn several_names_nest_in_what_is_held_of_them() {
     let home = Home::start().await;
@@ -172,7 +172,7 @@ async fn several_names_nest_in_what_is_held_of_them() {
     }
 }
 
-/// Each may be granted in its first poll, and released in it.
+/// Each nested run may be granted and released within its first poll.
 #[tokio::test]
 async fn a_loop_of_nested_runs_lets_other_tasks_go_on() {
     let home = Home::start().await;
@@ -192,7 +192,7 @@ async fn a_loop_of_nested_runs_lets_other_tasks_go_on() {
     assert!(rounds < 100_000, "{rounds}");
 }
 
-/// By its own lease, and not by that of the hold around it.
+/// Its own lease ends it, not that of the hold around it.
 #[tokio::test]
 async fn a_nested_fixed_lease_is_good_for_no_longer_than_was_asked_for() {
     let home = Home::start().await;

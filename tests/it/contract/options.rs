@@ -80,7 +80,7 @@ async fn a_node_timeout_that_nothing_can_meet_is_unavailable() {
         .await
         .unwrap();
     let stock = locks.mutex("stock");
-    // Fast as the store is, the timeout may be met now and then.
+    // The store is fast, but a request may still exceed the timeout now and then.
     if let Err(error) = soon("try_lock", stock.try_lock()).await {
         assert_eq!(error.kind(), ErrorKind::Unavailable);
     }

@@ -1,4 +1,4 @@
-//! Who re-enters, and who waits.
+//! Which owners re-enter, and which have to wait.
 
 use nestlock::{ErrorKind, Owner, scope};
 

@@ -6,8 +6,8 @@ use nestlock::Owner;
 use super::{Home, LONG, SECOND};
 use crate::support::soon;
 
-/// 1. The release is sent, and answered. 2. It is not polled for two node timeouts while somebody waits: it is given up, and sent again
-/// in the background. 3. It is polled.
+/// 1. The release is sent and answered. 2. It is not polled for two node timeouts while another request waits: it is given up, and the
+/// background sends it again. 3. It is polled.
 #[tokio::test]
 async fn a_release_that_is_polled_late_reports_what_became_of_it() {
     let home = Home::start().await;

@@ -25,7 +25,7 @@ async fn promise_3_the_count_on_the_server_is_that_of_the_live_guards() {
                 assert_eq!(guard.depth(), guards.len() + 1);
                 guards.push(guard);
             }
-            // Some are released out of order.
+            // Some guards are released out of order.
             2 if guards.len() > 1 => {
                 let guard = guards.remove(random.random_range(0..guards.len()));
                 guard.release().await.unwrap();
@@ -43,14 +43,14 @@ async fn promise_3_the_count_on_the_server_is_that_of_the_live_guards() {
 #[tokio::test]
 async fn promise_6_a_released_lock_goes_to_a_waiter_without_another_request() {
     let home = Home::start().await;
-    // Neither a poll nor the end of the lease can wake a waiter within the test.
+    // Within the test neither a poll nor the end of the lease can wake a waiter.
     let connect = async || home.builder().lease(LONG).poll_interval(Duration::MAX).connect().await.unwrap();
     let (one, two) = (connect().await, connect().await);
     for round in 0..20 {
         let guard = one.mutex("stock").lock().await.unwrap();
         let stranger = two.mutex("stock");
         let waits = tokio::spawn(async move { stranger.lock().await.unwrap().release().await });
-        // At another moment of the waiter's progress each time.
+        // In each round the release comes at another moment of the waiter's progress.
         tokio::time::sleep(Duration::from_micros(200 * round)).await;
         if round % 2 == 0 {
             drop(guard)

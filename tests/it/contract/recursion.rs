@@ -1,6 +1,6 @@
-//! Deeply nested holds, on the stacks that tokio gives by default, which must have room for a thousand.
+//! Deeply nested holds on stacks of tokio's default size, which must have room for a thousand levels.
 //!
-//! A level takes the caller's own frame, and that of `run`, from the stack. The callers here are small, since in a debug build each
+//! Each level takes the caller's own frame and the frame of `run` from the stack. The callers here are small, since in a debug build each
 //! `await` in a frame makes it larger.
 
 use std::future::Future;
@@ -13,13 +13,13 @@ use tokio::time::timeout;
 use super::{Home, long_lived};
 use crate::support::PATIENCE;
 
-/// tokio's default for a worker's stack, and how much of it these tests and the deepest call may take.
+/// The default size of a tokio worker's stack, and how much of it these tests and the deepest call may take.
 const STACK: usize = 2 << 20;
 const REST: usize = 256 << 10;
 
 type Nested = Pin<Box<dyn Future<Output = usize> + Send>>;
 
-/// Returns roughly where the stack is now.
+/// Returns the approximate address of the top of the stack.
 fn stack() -> usize {
     let here = 0_u8;
     std::hint::black_box(&raw const here) as usize
@@ -34,7 +34,7 @@ fn taken(stock: &Mutex, depth: usize) -> Pin<Box<dyn Future<Output = Box<Guard>>
     })
 }
 
-/// The last level. It is polled twice, so that the whole chain is polled from its top.
+/// The innermost level. It is polled twice, so that the whole chain is polled again from its top.
 async fn last(stock: Mutex, depth: usize) -> usize {
     assert_eq!(stock.hold_count(), depth);
     tokio::task::yield_now().await;
@@ -61,13 +61,13 @@ fn runs(stock: Mutex, depth: usize) -> Nested {
 }
 
 async fn deep(locks: &Locks, nest: fn(Mutex, usize) -> Nested, what: &str) {
-    // On a task of its own, since a test's root future may have another stack.
+    // The work has a task of its own, since a test's root future may run on a stack of another size.
     let (stock, nested) = (locks.mutex("stock"), nest(locks.mutex("stock"), 1));
     let task = tokio::spawn(async move {
         let top = stack();
         top.abs_diff(nested.await)
     });
-    // This takes seconds in a debug build, and far longer on a busy machine.
+    // This takes seconds in a debug build, and much longer on a busy machine.
     let used = timeout(10 * PATIENCE, task).await.expect("the way down and up").unwrap();
     let each = used / Home::LEVELS;
     println!("{what}: {used} bytes of stack for {} levels, {each} for each", Home::LEVELS);

@@ -1,4 +1,4 @@
-//! `run` ends with its hold.
+//! A `run` ends when its hold does.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ async fn a_run_drops_its_work_when_the_hold_is_lost() {
     stock.lock().await.unwrap().release().await.unwrap();
 }
 
-/// The inner run's error arrives first; the work around it must not go on because of it.
+/// The inner run's error arrives first. The work of the outer run must not go on because of it.
 #[tokio::test]
 async fn every_run_around_a_lost_hold_ends() {
     let home = Home::start().await;
@@ -66,7 +66,7 @@ async fn a_run_under_a_lost_hold_never_starts() {
     let locks = super::counting(&home).await;
     let stock = locks.mutex("stock");
     let guard = stock.lock().await.unwrap();
-    // This side is not subscribed, so no message reports the loss.
+    // This client is not subscribed, so no message reports the loss.
     assert!(home.locks().await.mutex("stock").force_release().await.unwrap());
     let mut started = false;
     let error = stock.run(async |_| started = true).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Threads, tasks and runtimes: which owner is current where.
+//! Which owner is current on which thread, in which task and in which runtime.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ async fn local_tasks_are_strangers_to_each_other() {
 async fn local_tasks_that_are_polled_inside_of_a_scope_are_strangers() {
     let home = Home::start().await;
     let stock = home.locks().await.mutex("stock");
-    // A local set polls its tasks in the poll of the task that awaits it: here inside the scope.
+    // A local set polls its tasks inside the poll of the task that awaits it, which is inside the scope here.
     let (local, inside) = (LocalSet::new(), std::rc::Rc::new(Inside::default()));
     let tasks: Vec<_> = (0..3)
         .map(|_| {
@@ -107,7 +107,7 @@ fn the_root_future_of_a_runtime_is_its_thread() {
         (home, stock)
     });
     let guard = runtime.block_on(stock.lock()).unwrap();
-    // The next root future on this thread is the same owner; a task is not.
+    // The next root future on this thread has the same owner; a task has another one.
     assert_eq!(runtime.block_on(stock.lock()).unwrap().depth(), 2);
     let theirs = stock.clone();
     let spawned = runtime.spawn(async move { theirs.try_lock().await.unwrap().is_none() });
@@ -137,7 +137,7 @@ async fn a_blocking_task_is_a_stranger_unless_it_is_handed_an_owner() {
     assert_eq!(soon("its answer", blocking).await.unwrap(), 2);
     let theirs = stock.clone();
     let nested = stock.run(async move |_| {
-        // It runs on this very thread, nested in this call.
+        // The future runs on this very thread, nested in this call.
         tokio::task::block_in_place(|| Handle::current().block_on(theirs.lock()).unwrap().depth())
     });
     assert_eq!(soon("its answer", nested).await.unwrap(), 3);

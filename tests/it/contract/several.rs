@@ -25,7 +25,7 @@ async fn are_free(locks: &Locks, names: &[&str]) {
     }
 }
 
-/// Spawns a task that has a request for all of these under way.
+/// Spawns a task that requests all of these locks.
 fn asking(locks: &Locks, names: &[&str]) -> tokio::task::JoinHandle<Result<Guards>> {
     tokio::spawn(locks.mutexes(names).lock().owner(&Owner::new()))
 }
@@ -43,7 +43,7 @@ async fn several_names_are_held_and_released_together() {
     assert!(!guards.is_lost() && guards.loss().is_none() && guards.valid_until() > Instant::now());
     guards.release().await.unwrap();
     assert!(home.keys().await.is_empty());
-    // A drop releases them too, and so does the end of a run.
+    // A drop and the end of a run also release the locks.
     drop(several.try_lock().await.unwrap().expect("they are free"));
     held(&home, &[]).await;
     assert_eq!(several.run(async |_| home.keys().await.len()).await.unwrap(), 3);
@@ -100,7 +100,7 @@ async fn where_one_is_busy_none_is_held() {
         held(&home, &[busy]).await;
         foreign.release().await.unwrap();
     }
-    // The limit applies to all of them together.
+    // The limit applies to all names together.
     let foreign = [foreign_guard(&home, "a").await, foreign_guard(&home, "b").await];
     let (begun, limit) = (Instant::now(), 8 * SECOND);
     let request = tokio::spawn(ours.mutexes(names).lock().within(limit));
@@ -140,13 +140,14 @@ async fn a_name_that_is_waited_for_is_waited_for_in_its_line() {
     let one = tokio::spawn(locks.mutex("b").lock().owner(&Owner::new()));
     home.listened().await;
     foreign.release().await.unwrap();
-    let guards = soon("who came first", several).await.unwrap().unwrap();
+    let guards = soon("the first request", several).await.unwrap().unwrap();
     assert!(!one.is_finished());
     guards.release().await.unwrap();
-    soon("who came second", one).await.unwrap().unwrap().release().await.unwrap();
+    soon("the second request", one).await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// Each client holds one account when it asks for the other, in its partner's order: two that waited for each other would wait for ever.
+/// Each client holds one account when it asks for the other, in the opposite order of its partner: if two waited for each other, both would
+/// wait for ever.
 #[tokio::test]
 async fn requests_in_opposite_orders_from_eight_clients_do_not_deadlock() {
     let home = Home::start().await;
@@ -179,7 +180,7 @@ async fn a_holder_of_one_name_gets_both() {
     let locks = super::counting(&home).await;
     let one = locks.mutex("b").lock().await.unwrap();
     let foreign = foreign_guard(&home, "a").await;
-    // The request is by the same owner, so it re-enters.
+    // The request has the same owner, so it re-enters.
     let several = locks.mutexes(["a", "b"]);
     let mut request = Box::pin(several.lock());
     assert!(poll!(&mut request).is_pending());
@@ -207,13 +208,13 @@ async fn what_runs_under_several_names_reenters_each_of_them() {
         let (one, two) =
             tokio::join!(some.run(|_| inside.stay()), locks.mutexes(["c", "a"]).run(|_| inside.stay()));
         one.and(two).unwrap();
-        // A stranger has to wait.
+        // Another owner has to wait.
         assert!(some.try_lock().owner(&Owner::new()).await.unwrap().is_none());
         (inner, nested, b.hold_count())
     });
     assert_eq!(soon("the run", counts).await.unwrap(), ((1, 2), (1, 2), 1));
     let guards = all.lock().await.unwrap();
-    // The owner is the same wherever they are moved.
+    // The owner stays the same when the futures move to another task.
     let there = {
         let some = some.clone();
         async move { guards.scope(some.run(async |_| {})).await.map(|()| guards) }
@@ -235,7 +236,7 @@ async fn branches_of_one_task_that_ask_for_several_names_exclude_each_other() {
         }
     }
     assert_eq!(inside.ever(), 15);
-    // Bare guards work too if they ask at once.
+    // Bare guards work too if all of them ask at once.
     let bare = orders.iter().map(async |names| {
         let guards = locks.mutexes(names).lock().await.unwrap();
         inside.stay().await;
@@ -245,8 +246,9 @@ async fn branches_of_one_task_that_ask_for_several_names_exclude_each_other() {
     assert_eq!(inside.ever(), 18);
 }
 
-/// 1. One branch asks for two names, and has to wait for the first: it is in no line of the second. 2. Another branch gets the second. 3.
-/// The first branch asks for it.
+/// 1. One branch asks for two names, and has to wait for the first: it is in no line of the second.
+/// 2. Another branch gets the second name.
+/// 3. The first branch asks for the second name.
 #[tokio::test]
 async fn a_branch_that_asks_for_a_name_anew_does_not_enter_the_hold_of_another_branch() {
     let home = Home::start().await;
@@ -255,7 +257,7 @@ async fn a_branch_that_asks_for_a_name_anew_does_not_enter_the_hold_of_another_b
     let before = home.asked().await;
     let mut both = Box::pin(locks.mutexes(["a", "b"]).lock());
     let one = locks.mutex("b");
-    // It waits, and has given the second name back.
+    // The first branch waits, and has given the second name back.
     let waits = async {
         home.asleep(before + 2).await;
         held(&home, &["a"]).await;
@@ -266,9 +268,9 @@ async fn a_branch_that_asks_for_a_name_anew_does_not_enter_the_hold_of_another_b
         guard = one.lock() => guard.unwrap(),
     };
     first.release().await.unwrap();
-    // It may hold the first name by now, but not the second.
+    // The first branch may hold the first name by now, but not the second.
     let entered = tokio::time::timeout(SECOND / 2, &mut both).await;
-    assert!(entered.is_err(), "it has entered the hold of the other branch");
+    assert!(entered.is_err(), "it entered the other branch's hold");
     assert_eq!((locks.mutex("a").hold_count(), one.hold_count()), (1, 1));
     guard.release().await.unwrap();
     let both = soon("both", both).await.unwrap();
@@ -288,7 +290,7 @@ async fn the_first_loss_is_the_loss_of_all() {
     assert_eq!(soon("the loss", lost).await, Loss::Gone);
     assert_eq!((guards.is_lost(), guards.loss()), (true, Some(Loss::Gone)));
     assert!(guards.valid_until() <= Instant::now());
-    // The others are held until the guards are dropped: the work may go on.
+    // The other locks stay held until the guards are dropped, since the work may go on.
     assert_eq!(home.keys().await, ["a", "c"]);
     assert_eq!(guards.extend(LONG).await.unwrap_err().lock(), Some("b"));
     let error = guards.release().await.unwrap_err();
@@ -314,19 +316,19 @@ async fn the_first_loss_is_the_loss_of_all() {
 #[tokio::test]
 async fn a_name_that_is_lost_while_another_is_waited_for_is_asked_for_again_with_all_behind_it() {
     let home = Home::start().await;
-    // It pauses for this long before it asks again.
+    // The request pauses for 3 s before it asks again.
     let ours = home.builder().retry_delay(3 * SECOND..=3 * SECOND).lease(LONG).connect().await.unwrap();
     let theirs = home.builder().lease(LONG).connect().await.unwrap();
     let foreign = theirs.mutex("d").lock().await.unwrap();
     let request = asking(&ours, &["a", "b", "c", "d"]);
     held(&home, &["a", "b", "c", "d"]).await;
     let before = (home.fields("a").await, home.fields("b").await);
-    // They wait in its line, so that they get it.
+    // Another process waits for `b`, so that it gets the lock that is forced away.
     let taking = tokio::spawn(theirs.mutex("b").lock().owner(&Owner::new()));
     home.listened().await;
     ours.mutex("b").force_release().await.unwrap();
     let taken = soon("what was forced away", taking).await.unwrap().unwrap();
-    // All locks after it are free, and those before it are held.
+    // The locks after `b` are free, and those before it are still held.
     are_free(&theirs, &["c"]).await;
     assert_eq!(home.fields("a").await, before.0);
     assert!(!request.is_finished());
@@ -356,7 +358,7 @@ async fn a_fixed_lease_that_ends_while_another_name_is_waited_for_is_asked_for_a
     .await;
     foreign.release().await.unwrap();
     let guards = soon("both", request).await.unwrap().unwrap();
-    // The first one granted is the first to end, and nothing renews it.
+    // The lock that was granted first ends first, and nothing renews it.
     assert!(guards.valid_until() <= Instant::now() + less_drift(SECOND));
     assert_eq!(soon("the end", guards.lost()).await, Loss::Expired);
     drop(guards);
@@ -407,7 +409,7 @@ async fn each_name_has_a_token_of_its_own() {
         assert!(holds.iter().map(Hold::name).eq(names));
         holds.iter().map(Hold::token).collect::<Vec<u64>>()
     };
-    // A re-entry has the tokens of its holds.
+    // A re-entry has the tokens of the holds that it enters.
     assert_eq!(several.run(tokens).await.unwrap(), first);
     guards.release().await.unwrap();
     let theirs = theirs.mutexes(names).fenced();
@@ -417,7 +419,7 @@ async fn each_name_has_a_token_of_its_own() {
         assert!(first[at] < second[at] && second[at] < third[at]);
     }
     assert!(home.keys().await.is_empty());
-    // One of them is held without a token.
+    // One of the locks is held without a token.
     let plain = ours.mutex(names[1]).lock().await.unwrap();
     for error in [
         several.lock().await.unwrap_err(),
@@ -447,7 +449,7 @@ async fn a_request_that_is_dropped_while_it_waits_leaves_nothing() {
     }
 }
 
-/// Polled first in this task, then in another: later steps of the request are still made as this owner.
+/// The request is polled first in this task, then in another one. Its later steps still have the first task's owner.
 #[tokio::test]
 async fn a_request_that_moves_to_another_task_keeps_its_owner() {
     let home = Home::start().await;
@@ -502,7 +504,7 @@ async fn a_request_is_polled_again_or_begun_anew_like_any_other() {
     let mut request = several.lock();
     let guards = soon("both", &mut request).await.unwrap();
     assert_eq!(request.await.unwrap_err().kind(), ErrorKind::Misuse);
-    // Setting an option drops what is under way.
+    // Setting an option drops the request that is under way.
     let mut request = several.lock().owner(&Owner::new());
     assert!(poll!(&mut request).is_pending());
     let request = request.within(Duration::ZERO);

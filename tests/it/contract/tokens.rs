@@ -69,7 +69,7 @@ async fn a_re_entry_has_the_token_of_its_hold_by_whichever_handle() {
     assert_eq!(fenced.run(nested).await.unwrap(), (given, given));
     assert_eq!(fenced.try_lock().run(async |hold| hold.token()).await.unwrap(), Some(given));
     assert_eq!(plain.run(async |_| fenced.token()).await.unwrap(), Some(given));
-    // The outermost level may be released first: it is still the same hold.
+    // The outermost level may be released first: the hold stays the same.
     let inner = plain.lock().await.unwrap();
     outer.release().await.unwrap();
     assert_eq!(fenced.token(), Some(given));
@@ -97,7 +97,7 @@ async fn whoever_works_under_the_hold_reads_its_token_and_no_one_else() {
     let (child, ours) = (Owner::current().child(), stock.clone());
     let spawned = tokio::spawn(async move { (theirs.token(), child.scope(async { ours.token() }).await) });
     assert_eq!(spawned.await.unwrap(), (None, given), "another task, and one that was handed a child");
-    // A guard that moved to another task still holds for this task; in the guard's scope its token can be read there too.
+    // A guard that moved to another task still holds for this task. In the guard's scope the token can be read in the other task too.
     let theirs = stock.clone();
     let moved = tokio::spawn(async move {
         let read = guard.scope(async { theirs.token() }).await;
@@ -121,11 +121,11 @@ async fn a_child_that_holds_it_has_a_token_that_its_ancestors_do_not_read() {
     let (inside, beside) = tokio::join!(inside, beside);
     assert!(inside.unwrap() > 0);
     assert_eq!(beside, None);
-    // Branches are separate holds, one after the other.
+    // Two branches have separate holds, one after the other.
     let (one, two) = tokio::join!(stock.run(async |hold| hold.token()), stock.run(async |hold| hold.token()));
     let (one, two) = (one.unwrap(), two.unwrap());
     assert_ne!(one, two);
-    // Under a hold of their parent they have its token.
+    // Under a hold of their parent, both branches have its token.
     let both = async |hold: Hold<Fenced>| {
         (hold.token(), tokio::join!(stock.run(async |one| one.token()), stock.run(async |two| two.token())))
     };
@@ -189,7 +189,7 @@ async fn a_fenced_re_entry_under_a_hold_without_a_token_is_an_error_that_harms_n
         assert_eq!((error.kind(), error.lock()), (ErrorKind::Misuse, Some("stock")), "{error}");
         assert!(error.to_string().contains("`fenced`"), "{error}");
     }
-    // It had no effect: the hold is live, and is re-entered and left as before.
+    // The errors had no effect: the hold is live, and can be re-entered and released as before.
     assert_eq!(home.fields("stock").await, [(outer.hold_id().to_owned(), 1)]);
     assert!(!outer.is_lost() && plain.hold_count() == 1);
     let inner = plain.lock().await.unwrap();

@@ -1,4 +1,4 @@
-//! A home that does not answer, loses replies, or comes back empty.
+//! Homes that do not answer, lose replies, or restart empty.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use tokio::time::{Instant, sleep_until};
 use super::{Home, LONG, SECOND, foreign_guard, long_lived};
 use crate::support::{PATIENCE, enlisted, eventually, log, soon};
 
-/// A node timeout for tests that wait for it.
+/// A short node timeout, for tests that wait until it is over.
 const QUICK: Duration = SECOND;
 
-/// Returns a `Locks` that soon notices if no answer comes, and whose leases outlive the test.
+/// Returns a `Locks` that soon notices that no answer arrives, and whose leases outlive the test.
 async fn quick(home: &Home) -> Locks {
     home.builder().lease(LONG).node_timeout(QUICK).confirm_reentry(true).connect().await.unwrap()
 }
@@ -146,7 +146,7 @@ async fn a_reentry_whose_answer_was_lost_counts_once() {
     home.tidy().await;
 }
 
-/// If the repeat counted down by one, it would free the lock under the outer guard.
+/// The repeated release must not count down by one: that would free the lock under the outer guard.
 #[tokio::test]
 async fn a_nested_release_whose_answer_was_lost_counts_down_once() {
     let home = Home::with_faults().await;
@@ -180,7 +180,7 @@ async fn a_last_release_whose_answer_was_lost_frees_the_lock() {
             is_unavailable(&error);
         }
         let next = soon("the next", waiting).await.unwrap().unwrap();
-        // Whatever is sent for the old hold until it is confirmed leaves the new one alone.
+        // The release of the old hold is repeated until it is confirmed. It leaves the new hold alone.
         eventually("what is left to do", async || ours.close().await.is_ok()).await;
         assert_eq!(home.fields("stock").await, [(next.hold_id().to_owned(), 1)]);
         next.release().await.unwrap();
@@ -197,14 +197,14 @@ async fn an_extension_whose_answer_was_lost_leaves_the_hold_as_it_was() {
     home.drop_replies(1).await;
     is_unavailable(&soon("an extension", guard.extend(2 * LONG)).await.unwrap_err());
     assert!(!guard.is_lost() && guard.valid_until() == end);
-    // Not before the first extension is settled.
+    // Another extension is possible only after the first one is settled.
     eventually("another", async || guard.extend(2 * LONG).await.is_ok()).await;
     assert!(guard.valid_until() > end + SECOND);
     guard.release().await.unwrap();
     home.tidy().await;
 }
 
-/// The reconnection shows it, long before the first renewal.
+/// The reconnect reports the loss, long before the first renewal.
 #[tokio::test]
 async fn a_hold_is_lost_at_once_where_its_home_came_back_empty() {
     let home = Home::start().await;

@@ -1,5 +1,5 @@
-//! Bare guards in branches of one task that begin one after the other, as far as the wakers of the branches show them; and nested calls,
-//! which are never taken for branches, through whatever they are polled.
+//! Bare guards in branches of one task that begin one after the other: branches are recognized only by their wakers. Nested calls are never
+//! taken for branches, whichever futures poll them.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -15,7 +15,8 @@ use tokio::{join, select, time};
 use super::{Home, LONG, long_lived};
 use crate::support::soon;
 
-/// Two branches. The second one begins while the first one has the lock, and the first one has it until the second one was answered.
+/// Two branches of one task. The second one begins while the first one has the lock, and the first one keeps it until the second one has
+/// its answer.
 struct Branches<'a> {
     stock: &'a Mutex,
     held: watch::Sender<bool>,
@@ -27,7 +28,7 @@ impl<'a> Branches<'a> {
         Branches { stock, held: watch::Sender::new(false), refused: watch::Sender::new(None) }
     }
 
-    /// Branches from the third one on have nothing to do.
+    /// Only the first two branches do anything.
     async fn branch(&self, at: usize) {
         if at > 1 {
             return;
@@ -53,7 +54,7 @@ impl<'a> Branches<'a> {
     }
 }
 
-/// Runs two branches in each way that gives each of them a waker of its own.
+/// Runs two branches in each way that gives each branch its own waker.
 async fn are_found(stock: &Mutex) {
     let branches = Branches::of(stock);
     stream::iter(0..2).for_each_concurrent(2, |at| branches.branch(at)).await;
@@ -85,7 +86,7 @@ async fn branches_that_begin_one_after_the_other_are_refused_where_their_wakers_
         are_found(&stock).await;
         outer.release().await.unwrap();
         nestlock::scope(are_found(&stock)).await;
-        // In a task too.
+        // Branches are found in a spawned task too.
         let theirs = stock.clone();
         tokio::spawn(async move { are_found(&theirs).await }).await.unwrap();
     };
@@ -106,7 +107,7 @@ async fn branches_that_share_a_waker_are_refused_where_bare_guards_do_not_nest()
     assert!(branches.were_found());
 }
 
-/// Straight code, which nests three deep and awaits in between.
+/// Code without branches, which nests three deep and awaits in between.
 async fn nested(stock: &Mutex) {
     let guard = stock.lock().await.unwrap();
     yield_now().await;
@@ -118,7 +119,8 @@ async fn nested(stock: &Mutex) {
     guard.release().await.unwrap();
 }
 
-/// Takes the lock at each depth, in a stream below the guard of the depth above. All are polled through wakers of one kind.
+/// Takes the lock at each depth, inside streams that run below the guard of the depth above. All depths are polled through wakers of one
+/// kind.
 fn recursive(stock: &Mutex, depth: usize) -> BoxFuture<'_, ()> {
     async move {
         let guard = stock.lock().await.unwrap();
@@ -133,7 +135,7 @@ fn recursive(stock: &Mutex, depth: usize) -> BoxFuture<'_, ()> {
     .boxed()
 }
 
-/// One that others may await too, in one that others may await.
+/// A shared future inside a shared future: each takes the lock.
 fn shared(stock: Mutex, depth: usize) -> Shared<BoxFuture<'static, ()>> {
     let work = async move {
         let guard = stock.lock().await.unwrap();
@@ -145,7 +147,7 @@ fn shared(stock: Mutex, depth: usize) -> Shared<BoxFuture<'static, ()>> {
     work.boxed().shared()
 }
 
-/// As the layers of a service are: each boxes the one below it, and takes the lock itself.
+/// Futures like the layers of a service: each boxes the layer below it, and takes the lock itself.
 fn layered(stock: &Mutex, depth: usize) -> BoxFuture<'_, ()> {
     async move {
         let guard = stock.lock().await.unwrap();
@@ -157,7 +159,7 @@ fn layered(stock: &Mutex, depth: usize) -> BoxFuture<'_, ()> {
     .boxed()
 }
 
-/// Nested calls, polled in every way.
+/// Runs nested calls, polled in every way.
 async fn nests(stock: &Mutex) {
     nested(stock).await;
     nested(stock).boxed().await;
@@ -183,7 +185,7 @@ async fn nests(stock: &Mutex) {
     nested(stock).boxed().shared().await;
     shared(stock.clone(), 2).await;
     layered(stock, 3).await;
-    // Streams in streams, of one kind or of two.
+    // Streams inside streams, of one kind or of two kinds.
     recursive(stock, 2).await;
     let inner = || stream::iter(0..2).for_each_concurrent(1, |_| nested(stock));
     stream::iter(0..2).for_each_concurrent(1, |_| inner()).await;
@@ -194,7 +196,7 @@ async fn nests_locally(stock: &Mutex) {
     LocalSet::new().run_until(nests(stock)).await;
 }
 
-/// A guard that was taken in a future with a waker of its own, and is kept.
+/// Returns a guard that was taken in a future with its own waker, and that outlives this future.
 async fn kept(stock: &Mutex) -> Guard {
     let all = join_all(
         (0..31).map(|at| async move { if at == 0 { Some(stock.lock().await.unwrap()) } else { None } }),
@@ -231,7 +233,7 @@ fn blocking(stock: &Mutex) -> Guard {
     block_in_place(|| Handle::current().block_on(stock.lock())).unwrap()
 }
 
-/// Each thread has a waker of its own.
+/// Each thread has its own waker.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nested_calls_that_block_are_not_taken_for_branches_on_whatever_thread_they_run() {
     let home = Home::start().await;
@@ -242,7 +244,7 @@ async fn nested_calls_that_block_are_not_taken_for_branches_on_whatever_thread_t
         tasks.spawn(async move {
             for _ in 0..4 {
                 let outer = blocking(&stock);
-                // Another thread took this worker's place when it blocked: sooner or later the task moves.
+                // Another thread took this worker's place when it blocked, so sooner or later the task moves to another thread.
                 let thread = std::thread::current().id();
                 for _ in 0..200 {
                     if std::thread::current().id() != thread {

@@ -1,4 +1,4 @@
-//! A provider that fails, hangs or panics, and credentials that the server refuses.
+//! Providers that fail, hang or panic, and credentials that the server refuses.
 
 use std::error::Error as _;
 
@@ -87,7 +87,7 @@ async fn standing_connections_live_on_while_the_provider_fails() {
     vault.set(Answer::Fails(why.clone()));
     let logged = log::recorded(|event| event.mentions(&why)).await;
     assert!(logged.message.contains("standing connections stay as they are"), "{}", logged.message);
-    // The provider is asked again, and that isn't logged.
+    // The provider is asked again, but that isn't logged.
     let asked = vault.asked();
     eventually("other questions", async || vault.asked() >= asked + 2).await;
     assert_eq!(log::all(|event| event.mentions(&why)).len(), 1);
@@ -113,7 +113,7 @@ async fn a_server_that_refuses_new_credentials_is_asked_again_over_the_same_conn
             && event.mentions("WRONGPASS")
     };
     log::recorded(refused).await;
-    // The connections are still bob's, and usable. The server is asked again after pauses.
+    // The connections are still bob's, and work. The client tries the new credentials again after pauses.
     guard.check().await.unwrap();
     assert_eq!(connections(&server, "bob").await, before);
     server.reset_commands_run().await;
@@ -148,7 +148,7 @@ async fn the_end_of_the_locks_ends_the_question_to_the_provider() {
     }
 }
 
-/// The future of `connect` is dropped, and so is the provider's future.
+/// When the future of `connect` is dropped, the provider's future is dropped too.
 #[tokio::test]
 async fn a_connect_that_is_dropped_ends_the_question_to_the_provider() {
     let server = Server::start().await;

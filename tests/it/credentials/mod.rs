@@ -1,4 +1,4 @@
-//! User and password from a provider, which change while connections are open.
+//! User and password from a provider, and how they change while connections are open.
 
 mod failures;
 mod rotation;
@@ -23,29 +23,29 @@ const SECRET: &str = "n0where-shown";
 /// How soon an open connection gets new credentials.
 const SOON: Duration = Duration::from_millis(200);
 
-/// What a provider answers.
+/// What the provider of a test does when it is asked.
 #[derive(Clone)]
 enum Answer {
-    /// This user, whose password is made of its name and [`SECRET`].
+    /// Returns this user, whose password is made of its name and [`SECRET`].
     User(&'static str),
     Login(&'static str, String),
-    /// This user, for good.
+    /// Returns this user, with credentials that do not expire.
     Lasting(&'static str),
     Fails(String),
     /// Fails with an error whose cause is another error.
     FailsBecause(String),
     Panics,
-    /// Is never ready. The sender is dropped with the future.
+    /// Never becomes ready. The sender is dropped with the future.
     Hangs(mpsc::Sender<()>),
 }
 
-/// Where the provider of a test gets its answers.
+/// Holds the answers of a test's provider, and counts how often it was asked.
 #[derive(Clone)]
 struct Vault(Arc<Mutex<(Answer, usize)>>);
 
 type Provided = Pin<Box<dyn Future<Output = Result<Credentials, Box<dyn Error + Send + Sync>>> + Send>>;
 
-/// An error that shows nothing of its cause.
+/// An error whose text shows nothing of its cause.
 struct Because(Box<dyn Error + Send + Sync>);
 
 impl fmt::Debug for Because {
@@ -79,7 +79,7 @@ impl Vault {
         self.0.lock().unwrap().1
     }
 
-    /// Waits until nobody has its provider any more.
+    /// Waits until nothing keeps the provider any more.
     async fn left(&self) {
         eventually("the end of the provider", async || Arc::strong_count(&self.0) == 1).await;
     }
@@ -125,8 +125,8 @@ async fn connections(server: &Server, user: &str) -> BTreeSet<u64> {
     theirs.filter_map(|line| line.strip_prefix("id=")?.split(' ').next()?.parse().ok()).collect()
 }
 
-/// Makes the provider return `new` from now on. The connections stay open and log in as `new`; then `old` is deleted, which ends every
-/// connection that still belongs to it.
+/// Makes the provider return `new` from now on. The open connections log in as `new`; then `old` is deleted, which ends every connection
+/// that is still logged in as `old`.
 async fn replace_user(vault: &Vault, servers: &[&Server], old: &str, new: &'static str) {
     let mut before = Vec::new();
     for server in servers {

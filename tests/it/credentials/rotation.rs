@@ -32,7 +32,7 @@ async fn is_subscribed(servers: &[&Server]) {
     .await;
 }
 
-/// Waits until the lease is renewed twice from now on.
+/// Waits until the lease has been renewed twice more.
 async fn is_renewed(server: &Server) {
     server.reset_commands_run().await;
     let renewals = async || server.commands_run().await.get("pexpire").copied().unwrap_or_default();
@@ -57,7 +57,7 @@ async fn a_password_that_changes_loses_no_hold_and_no_wake_up() {
     let before = connections(&server, "bob").await;
     assert_eq!(before.len(), 3);
 
-    // The old password is replaced by the new one. The connections stay open, and log in with the new one.
+    // The new password replaces the old one. The connections stay open and log in with it.
     server.reset_commands_run().await;
     let (new, old) = (format!(">{}", password("new")), format!("<{}", password("bob")));
     server.ask::<()>(&["ACL", "SETUSER", "bob", &new, &old]).await;
@@ -72,7 +72,7 @@ async fn a_password_that_changes_loses_no_hold_and_no_wake_up() {
     guard.release().await.unwrap();
     let next = soon("the waiter, by message", waiting).await.unwrap().unwrap();
 
-    // Each new connection uses the new password. The waiter sleeps by then: a failed attempt would be repeated only after an hour here.
+    // Each new connection uses the new password. The waiter sleeps by then: here a failed attempt would be repeated only after an hour.
     eventually("no subscription", async || server.channels().await.is_empty()).await;
     let waiting = sleeper(&ours.mutex("stock"), &[&server]).await;
     is_renewed(&server).await;
@@ -129,7 +129,7 @@ async fn logins_among_many_commands_mix_up_no_answers() {
     assert_eq!(connections(&server, "eve").await, before);
 }
 
-/// The password is changed on the server first, and a connection is lost before the provider has the new one.
+/// The server changes the password first, and a connection is lost before the provider has the new one.
 #[tokio::test]
 async fn requests_wait_while_the_server_has_a_new_password_and_the_provider_has_not() {
     let server = Server::start().await;
@@ -157,7 +157,7 @@ async fn requests_wait_while_the_server_has_a_new_password_and_the_provider_has_
     soon("the lock", waiting).await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// Some proxies end a login where Redis would close the connection. A call that is refused because of it did not run.
+/// Some proxies answer that a client is not logged in any more, while Redis would close the connection. The refused call did not run.
 #[tokio::test]
 async fn a_connection_that_is_not_logged_in_any_more_is_replaced() {
     let server = Server::start().await;
@@ -230,7 +230,7 @@ async fn connections_that_are_made_together_share_an_answer_and_later_ones_ask_a
     let urls = servers.iter().map(Server::url);
     let builder = quorum(urls).credentials(vault.provider());
     let locks = builder.connect().await.unwrap();
-    // One question for the first, and one for those that began while it was being answered.
+    // The provider is asked once for the first connection, and once for those that began in the meantime.
     assert!((1..=2).contains(&vault.asked()), "{} questions", vault.asked());
     let asked = vault.asked();
     servers[0].ask::<u64>(&["CLIENT", "KILL", "USER", "bob"]).await;
@@ -294,7 +294,7 @@ async fn the_nodes_of_a_cluster_log_in_again_and_plain_channels_stay_subscribed(
     on_cluster(false).await;
 }
 
-/// The sentinels have a password of their own: the one in their URLs.
+/// The sentinels have their own password: the one in their URLs.
 #[tokio::test]
 async fn the_master_of_sentinels_logs_in_again_and_so_does_the_next_one() {
     let setup = Setup { sentinel_password: Some("of-the-sentinels"), silent: true, ..Setup::default() };
@@ -325,7 +325,7 @@ async fn the_master_of_sentinels_logs_in_again_and_so_does_the_next_one() {
     assert_nothing_is_shown("");
 }
 
-/// A login is one of the commands of its connection: it waits for those before it, and no connection is replaced because of it.
+/// A login is one of the commands of its connection. It waits for the commands before it, and does not cause the connection to be replaced.
 #[tokio::test]
 async fn a_login_without_an_answer_replaces_no_connection() {
     let server = Server::start().await;
@@ -342,11 +342,11 @@ async fn a_login_without_an_answer_replaces_no_connection() {
     let held = proxy.on(|c| c.is("auth")).times(1).hold_reply();
     vault.set(Answer::User("eve"));
     held.done().await;
-    // No command would be waited for this long.
+    // A command without an answer would be given up after this time.
     tokio::time::sleep(2 * node_timeout).await;
     assert_eq!(connections(&server, "eve").await, before);
     held.let_through().await;
-    // The login was answered, so another one follows.
+    // The first login was answered, so another one follows.
     vault.set(Answer::User("bob"));
     eventually("it is bob's", async || connections(&server, "bob").await == before).await;
     assert!(locks(&server.url()).await.mutex("stock").try_lock().await.unwrap().is_none());

@@ -1,4 +1,4 @@
-//! Keys that other programs made: another program's lock is waited for, everything else is left alone.
+//! Keys that other programs made: a lock of another program is waited for, and any other key is left alone.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ async fn a_string_with_a_ttl_is_a_lock_that_somebody_holds() {
     assert!(stock.try_lock().await.unwrap().is_none());
     let error = stock.lock().within(SOON_OVER).await.unwrap_err();
     is(&error, ErrorKind::Timeout, Some("stock"), &["somebody else held it"]);
-    // The lock doesn't tell whose it is.
+    // A lock of this kind doesn't name its holder.
     assert_eq!(error.holder(), None);
     let error = stock.holder().await.unwrap_err();
     is(&error, ErrorKind::NotALock, Some("stock"), &["string, which is no lock of this kind", "untouched"]);
@@ -81,7 +81,7 @@ async fn a_key_that_is_no_lock_is_reported_at_once_and_left_untouched() {
     stock.lock().await.unwrap().release().await.unwrap();
 }
 
-/// A session, and the hash of Redisson's read-write lock.
+/// Two such hashes: a web session, and Redisson's read-write lock.
 #[tokio::test]
 async fn a_hash_of_another_program_is_no_lock_though_it_has_a_ttl() {
     let server = Server::start().await;
@@ -105,7 +105,7 @@ async fn a_hash_of_another_program_is_no_lock_though_it_has_a_ttl() {
         ] {
             is(&error, ErrorKind::NotALock, Some("stock"), &[found, "untouched"]);
         }
-        // This request doesn't ask who holds the lock.
+        // A `try_lock` doesn't ask who holds the lock.
         assert!(stock.try_lock().await.unwrap().is_none());
         assert_eq!(server.ask::<Vec<u8>>(&["DUMP", "stock"]).await, before, "{found}");
         assert!(server.ask::<i64>(&["PTTL", "stock"]).await > 500_000);
@@ -138,11 +138,11 @@ async fn locks_by_set_nx_and_ours_exclude_each_other() {
     let stock = locks.mutex("stock");
     for _ in 0..5 {
         let guard = stock.lock().await.unwrap();
-        assert!(!theirs().await, "they got in beside us");
+        assert!(!theirs().await, "they got the lock while we held it");
         guard.release().await.unwrap();
         assert!(theirs().await);
-        assert!(stock.try_lock().await.unwrap().is_none(), "we got in beside them");
-        // Its owner releases it in its own way: a DEL without a message.
+        assert!(stock.try_lock().await.unwrap().is_none(), "we got the lock while they held it");
+        // The other owner releases it in its own way: by a DEL, without a message.
         let waits = stock.clone();
         let waits = tokio::spawn(async move { waits.lock().await });
         eventually("the waiter", async || !server.channels().await.is_empty()).await;
@@ -171,7 +171,7 @@ async fn a_key_that_is_replaced_under_a_guard_is_lost_and_left_untouched() {
     }
 }
 
-/// A field as Redisson writes it, and one as nobody does.
+/// One field as Redisson writes it, and one that no library writes.
 #[tokio::test]
 async fn the_field_of_another_library_is_named_as_it_stands() {
     let server = Server::start().await;

@@ -1,4 +1,4 @@
-//! Each kind of error, in the situation that it reports.
+//! Each kind of error, in the situation that causes it.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -33,7 +33,7 @@ async fn a_server_that_is_not_there_is_unavailable_at_connect() {
     assert!(error.source().is_some());
 }
 
-/// It is reported by a request whose time ends before that of its command, by one whose command fails, and by connect.
+/// Three calls report the paused clock: a request whose time ends before that of its command, a request whose command fails, and `connect`.
 #[tokio::test]
 async fn a_clock_that_is_paused_beside_a_server_is_reported_in_place_of_the_network() {
     const CLOCK: &[&str] = &["tokio's clock was paused", "`Locks::in_memory`"];
@@ -91,7 +91,7 @@ async fn waiters_behind_others_get_the_error_too() {
             server.set("maxmemory", 0).await;
             server.freeze();
         }
-        // If no answer comes, asking one after the other would take a thousand node timeouts.
+        // If the server does not answer, a thousand requests one after the other would take a thousand node timeouts.
         let crowd = if full { 10 } else { 1_000 };
         let waiters: Vec<_> = (0..crowd).map(|_| tokio::spawn(stock.run(async |_| {}))).collect();
         for waiter in soon("their ends", join_all(waiters)).await {

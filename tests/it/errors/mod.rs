@@ -1,4 +1,4 @@
-//! Errors: their kind, the lock, the server, the cause, and what to do about them.
+//! Errors: their kind, the lock, the server, the cause, and what the user can do.
 
 mod foreign;
 mod kinds;
@@ -27,7 +27,7 @@ pub(crate) fn is(error: &Error, kind: ErrorKind, lock: Option<&str>, words: &[&s
     assert_eq!(error.loss().is_some(), kind == ErrorKind::Lost);
 }
 
-/// Returns all texts of an error: its message, its causes, and its `Debug`.
+/// Returns all texts of an error: its message, its causes, and its `Debug` output.
 fn everything(error: &Error) -> String {
     let mut text = format!("{error} {error:?} {error:#?}");
     let mut cause = error.source();

@@ -7,7 +7,7 @@ use nestlock::{Error, ErrorKind, Mutex};
 use crate::support::locks;
 use crate::support::server::Server;
 
-/// Makes every call that would send something. Returns their errors.
+/// Makes every call that would send a command. Returns their errors.
 async fn all_calls(mutex: &Mutex) -> Vec<Error> {
     vec![
         mutex.lock().await.unwrap_err(),

@@ -1,4 +1,4 @@
-//! Options at their limits: nothing panics, and an option that can't work is an error before a command is sent.
+//! Options at their limits: nothing panics, and an option that can't work is reported before a command is sent.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Users with few rights: which rights are enough, and the errors without them.
+//! Users with few rights: which rights are enough, and which errors the others cause.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::support::{SECOND, builder, eventually, log, quorum, soon};
 
 const PASSWORD: &str = "bobs-own";
 
-/// Everything that a lock needs, and nothing else.
+/// All rights that a lock needs, and no others.
 const ENOUGH: [&str; 6] = [
     "%RW~app:*",
     "&app:*",
@@ -21,7 +21,7 @@ const ENOUGH: [&str; 6] = [
     "+zadd +zpopmin +zrem +zrange +zcard +pubsub|numsub +time",
 ];
 
-/// The additional right to warn about a server that may evict locks. It is used once, and its denial is logged.
+/// The additional right with which the client warns about a server that may evict locks. It is used once, and the server logs a denial.
 const POLICY: &str = "+info";
 
 /// The additional right to see who holds a lock.
@@ -30,7 +30,7 @@ const NAMES: &str = "+hscan";
 /// The additional rights of a lock with fencing tokens.
 const FENCED: &str = "+get +set +incr +exists +time";
 
-/// Makes the user `bob`, with these rights and no others. Returns the URL.
+/// Makes the user `bob` with these rights and no others.
 async fn bob(server: &Server, rights: &[&str]) {
     let rights = rights.iter().flat_map(|rights| rights.split(' '));
     let password = format!(">{PASSWORD}");
@@ -48,7 +48,7 @@ async fn connect(server: &Server) -> Locks {
     builder(&url(server)).prefix("app:").connect().await.unwrap()
 }
 
-/// Makes each call that asks the server, by two clients of one lock.
+/// Makes each call that sends a command, by two clients of one lock.
 async fn each_call_passes(server: &Server, prefix: &str, name: &str, connect: impl AsyncFn() -> Locks) {
     let (locks, others) = (connect().await, connect().await);
     let stock = locks.mutex(name);
@@ -96,7 +96,7 @@ async fn the_keys_and_channels_under_the_prefix_are_enough() {
         for name in ["stock", "{tag}:stock", "a}b"] {
             each_call_passes(&server, "app:", name, async || connect(&server).await).await;
         }
-        // Again without the scripts, so that their bodies are sent.
+        // The scripts are flushed, so that now their bodies are sent.
         server.ask::<()>(&["SCRIPT", "FLUSH"]).await;
     }
     assert_nothing_was_denied(&server).await;
@@ -118,7 +118,7 @@ async fn each_fenced_call_passes(
     assert_eq!(server.keys().await, [counter.clone(), format!("{prefix}{name}")]);
     let stranger = others.mutex(name).fenced();
     assert!(stranger.try_lock().await.unwrap().is_none());
-    // The counter is ahead of the clock, so that it is counted up, and is then lost, so that it is put back.
+    // First the counter is ahead of the clock, so that it is counted up. Then it is lost, so that it is restored.
     server.ask::<()>(&["SET", &counter, "5000000000000000", "KEEPTTL"]).await;
     let before = guard.token();
     guard.release().await.unwrap();
@@ -131,7 +131,7 @@ async fn each_fenced_call_passes(
     server.ask::<()>(&["DEL", &counter]).await;
 }
 
-/// Returns the lines of the guide to operations that begin so: those that make the user, and those that add to its rights.
+/// Returns the lines of the operations guide that begin with this: those that make the user, and those that add rights.
 fn lines(begin: &str) -> Vec<&'static str> {
     include_str!("../../../docs/operations.md").lines().filter(|line| line.starts_with(begin)).collect()
 }
@@ -161,7 +161,7 @@ async fn the_lines_of_the_guide_are_enough_as_they_stand() {
     assert_nothing_was_denied(&server).await;
 }
 
-/// The lock is handed on to the first of its line.
+/// Checks that a released lock is handed to the first of its line.
 async fn a_lock_is_handed_on(server: &Server, prefix: &str, name: &str, connect: impl AsyncFn() -> Locks) {
     let (locks, others) = (connect().await, connect().await);
     let guard = locks.mutex(name).lock().await.unwrap();
@@ -221,7 +221,7 @@ async fn a_right_that_a_counter_needs_is_denied_where_it_is_missing_and_leaves_n
     }
 }
 
-/// The hold is good: only its counter can't be kept.
+/// The hold stays good: only its counter can't be kept.
 #[tokio::test]
 async fn rights_to_the_counter_taken_away_under_a_guard_end_nothing() {
     let server = Server::start().await;
@@ -239,7 +239,7 @@ async fn rights_to_the_counter_taken_away_under_a_guard_end_nothing() {
     assert!(!stock.is_locked().await.unwrap());
 }
 
-/// Everything works as without names. The right is used once, since a server counts and logs what it denies.
+/// Everything works, but holders have no names. The client tries the right once, since a server counts and logs each denial.
 #[tokio::test]
 async fn without_the_right_to_names_all_works_and_they_are_asked_for_once() {
     let server = Server::start().await;
@@ -261,7 +261,7 @@ async fn without_the_right_to_names_all_works_and_they_are_asked_for_once() {
     assert_eq!(denied().await, 1);
     let error = stranger.holder().await.unwrap_err();
     is(&error, ErrorKind::Denied, Some("stock"), &["who", "right", "ACL SETUSER"]);
-    // Once granted, the right is used from the next look on.
+    // Once the right is granted, the client uses it from the next query on.
     server.ask::<()>(&["ACL", "SETUSER", "bob", NAMES]).await;
     assert!(stranger.lock().within(Duration::ZERO).await.unwrap_err().holder().is_none());
     assert_eq!(stranger.holder().await.unwrap().unwrap().hold_id(), guard.hold_id());
@@ -358,7 +358,7 @@ async fn rights_revoked_under_a_guard_are_reported_by_the_release() {
     eventually("the release in the background", async || server.keys().await.is_empty()).await;
 }
 
-/// Whether the one master that took the command makes it count is not known, so what comes behind it waits for the background.
+/// One master took the command, and it is unknown whether it counts. What comes after it waits for the background.
 #[tokio::test]
 async fn what_waits_for_a_command_that_a_majority_refuses_names_the_log_where_the_reason_is() {
     let servers = [Server::start().await, Server::start().await, Server::start().await];
@@ -386,7 +386,7 @@ async fn what_waits_for_a_command_that_a_majority_refuses_names_the_log_where_th
     }
 }
 
-/// Nothing has run, so nothing is repeated, undone, or waited for.
+/// No command has run, so nothing is repeated, undone or waited for.
 #[tokio::test]
 async fn a_server_that_runs_no_scripts_is_an_error_at_once() {
     let server = Server::with(&["--rename-command", "EVALSHA", "", "--rename-command", "EVAL", ""]).await;

@@ -48,14 +48,14 @@ async fn a_password_is_not_shown_where_the_server_does_not_know_hello() {
         let error = soon("an error", options.connect()).await.unwrap_err();
         let text = everything(&error);
         assert!(!text.contains(SECRET), "{text}");
-        // Valkey wants the password before it checks whether it knows the command: then a wrong password is an error, even with several
+        // Valkey demands the password before it checks whether it knows the command. Then a wrong password is an error, even with several
         // masters.
         if text.contains("NOAUTH") {
             return;
         }
         assert!(text.contains("unknown command 'HELLO'"), "{text}");
     }
-    // It is logged if the server is one of several.
+    // With several masters, the refusal of one server is logged.
     let masters = quorum([url(&one), url(&two), url(&unusable)]);
     soon("the other two", masters.connect()).await.unwrap();
     log::recorded(|event| event.mentions(&format!(":{}", unusable.port())) && event.mentions("HELLO")).await;

@@ -1,4 +1,4 @@
-//! Others at the same lock: clients that know no line, and users without the rights for one.
+//! Other clients at the same lock: some do not know the line, and some users lack the rights for it.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::support::{self, SECOND, eventually, soon};
 
 const CHANNEL: &str = "redisson_lock__channel:{stock}";
 
-/// How many turns somebody has had.
+/// Counts turns.
 type Turns = AtomicUsize;
 
 /// A client that asks for `stock` in the order in which Redisson does, and is woken by the same messages.
@@ -34,7 +34,7 @@ impl Outsider {
         Outsider { commands: commands.unwrap(), messages: messages.unwrap(), turns: 0 }
     }
 
-    /// Returns its field.
+    /// Takes `stock`, and returns the field that it used.
     async fn lock(&mut self, name: &str) -> String {
         self.turns += 1;
         let field = format!("{name}:{}", self.turns);
@@ -43,7 +43,7 @@ impl Outsider {
         }
         self.messages.subscribe(CHANNEL).await.unwrap();
         while !self.asks(&field).await {
-            // Redisson's codec reads a number.
+            // Waits for a number, which is what Redisson's codec reads.
             while self.messages.on_message().next().await.unwrap().get_payload() != Ok(0_i64) {}
         }
         self.messages.unsubscribe(CHANNEL).await.unwrap();
@@ -89,7 +89,7 @@ async fn takes_turns(locks: &Locks, inside: &Turns, turns: &Turns) {
     }
 }
 
-/// Takes `stock` again and again as a client that knows no line.
+/// Takes `stock` again and again, as a client that does not know the line.
 async fn takes_turns_outside(outsider: &mut Outsider, name: &str, inside: &Turns, turns: &Turns) {
     loop {
         let field = outsider.lock(name).await;
@@ -99,19 +99,19 @@ async fn takes_turns_outside(outsider: &mut Outsider, name: &str, inside: &Turns
     }
 }
 
-/// Waits until each of them has had so many.
+/// Waits until each of them has had this many turns.
 async fn each_has_had(wanted: usize, turns: &[Turns]) {
     eventually("their turns", async || turns.iter().all(|turns| turns.load(SeqCst) >= wanted)).await;
     let shares: Vec<_> = turns.iter().map(|turns| turns.load(SeqCst)).collect();
     println!("{shares:?}");
 }
 
-/// Processes of the line, processes without it, and outsiders take the lock again and again, until each has had some turns.
+/// Processes of the line, processes without it, and outsiders take the lock again and again until each has had some turns.
 async fn share(own: usize, plain: usize, outsiders: usize) {
     const WANTED: usize = 12;
     let server = Server::start().await;
     let inside = Turns::new(0);
-    // The outsiders are counted together: the fastest of them is the next.
+    // The outsiders share one count: of those that wait, the fastest one gets the next turn.
     let turns: Vec<Turns> = (0..own + plain + outsiders.min(1)).map(|_| Turns::new(0)).collect();
     let (mut all, mut others) = (Vec::new(), Vec::new());
     for number in 0..own + plain {
@@ -149,13 +149,13 @@ async fn a_process_without_lines_has_its_turns_beside_busy_ones() {
     share(4, 1, 0).await;
 }
 
-/// Nobody waits in the line if one process alone takes the lock again and again.
+/// A single process takes the lock again and again, so nobody waits in the line.
 #[tokio::test]
 async fn one_who_knows_no_line_has_its_turns_beside_a_single_busy_process() {
     share(1, 0, 1).await;
 }
 
-/// It may not publish either. So it polls in the line, and while it has the lock, the others that wait poll too.
+/// The user may not publish either. So the process polls in the line, and while it has the lock, the other waiters poll too.
 #[tokio::test]
 async fn one_that_may_not_subscribe_has_its_turns_beside_busy_processes() {
     const WANTED: usize = 12;
@@ -170,7 +170,7 @@ async fn one_that_may_not_subscribe_has_its_turns_beside_busy_processes() {
             support::without_timers(support::builder(&server.url()).fair(true)).connect().await.unwrap(),
         );
     }
-    // It knows what it may not do once it has waited.
+    // A process knows only after its first wait that it lacks the right.
     let holds = all[0].mutex("stock").lock().await.unwrap();
     let waiter = waits(&mute);
     stand(&server, 1).await;
@@ -185,7 +185,7 @@ async fn one_that_may_not_subscribe_has_its_turns_beside_busy_processes() {
     }
 }
 
-/// 1. The lock is left to a client that does not take it. 2. The first of the line asks by itself.
+/// 1. The lock is left to a client that does not take it. 2. The first process of the line asks by itself.
 #[tokio::test]
 async fn what_nobody_takes_is_the_first_ones() {
     let server = Server::start().await;
@@ -214,7 +214,7 @@ async fn what_nobody_takes_is_the_first_ones() {
     tidy(&server).await;
 }
 
-/// A release by a client that knows no line wakes all that wait in it, and the first of them gets the lock.
+/// When a client that does not know the line releases the lock, all processes in the line wake, and the first of them gets it.
 #[tokio::test]
 async fn a_client_that_knows_no_line_hands_the_lock_to_those_who_wait_in_it() {
     let server = Server::start().await;
@@ -254,7 +254,7 @@ async fn one_is_inside_at_a_time_whoever_knows_of_the_line() {
     tidy(&server).await;
 }
 
-/// The user lacks the rights that a line needs and a lock doesn't.
+/// The user has the rights that a lock needs, but not those that a line needs.
 #[tokio::test]
 async fn a_user_without_the_rights_of_a_line_has_locks_without_one() {
     let server = Server::start().await;
@@ -297,7 +297,7 @@ async fn a_user_without_the_rights_of_a_line_has_locks_without_one() {
     }
 }
 
-/// A server counts and logs what it denies.
+/// A right that is missing is tried only once, since a server counts and logs each denial.
 #[tokio::test]
 async fn what_a_user_may_not_do_in_a_line_is_tried_once_a_connection_and_reported_once() {
     const TURNS: usize = 5;
@@ -323,7 +323,7 @@ async fn what_a_user_may_not_do_in_a_line_is_tried_once_a_connection_and_reporte
             let guard = holds.mutex("stock").lock().await.unwrap();
             let before = server.scripts_run().await;
             let waiter = waits(other);
-            // It asks, subscribes, and asks again.
+            // The waiter asks, subscribes, and asks again.
             eventually("the waiter", async || server.scripts_run().await >= before + 2).await;
             guard.release().await.unwrap();
             granted(waiter).await.release().await.unwrap();
@@ -334,7 +334,7 @@ async fn what_a_user_may_not_do_in_a_line_is_tried_once_a_connection_and_reporte
     let reports =
         |event: &log::Event| event.mentions(&address) && event.message.contains("the lines of locks");
     assert_eq!(log::all(reports).len(), 2);
-    // Once the right is granted, the next connection uses it.
+    // After the right is granted, the next connection uses it.
     server.ask::<()>(&["ACL", "SETUSER", "locker", "+zadd"]).await;
     server.ask::<()>(&["CLIENT", "KILL", "USER", "locker"]).await;
     let guard = one.mutex("stock").lock().await.unwrap();

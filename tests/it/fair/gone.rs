@@ -1,4 +1,4 @@
-//! Processes that stand in the line and don't take the lock.
+//! Processes that stand in the line but don't take the lock.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use crate::support::proxy::{Proxy, Which};
 use crate::support::server::Server;
 use crate::support::{SECOND, SOON_OVER, builder, eventually, soon, without_timers};
 
-/// `stock` is held, and two processes wait for it.
+/// The state in which `stock` is held and two processes wait for it.
 struct Waiting {
     guard: Guard,
     first: JoinHandle<Result<Guard>>,
     second: JoinHandle<Result<Guard>>,
-    /// The line.
+    /// The line: both members, in order.
     both: Vec<String>,
     _processes: [Locks; 3],
 }
 
-/// The first of them is connected by the proxy.
+/// Starts two waiters. The first one is connected through the proxy.
 async fn two_wait(server: &Server, proxy: &Proxy) -> Waiting {
     let (holds, two) = (process(&server.url()).await, process(&server.url()).await);
     let one = process(&proxy.url()).await;
@@ -58,7 +58,7 @@ async fn who_is_dropped_or_waits_no_longer_leaves_the_line() {
     tidy(&server).await;
 }
 
-/// 1. The lock is handed to a process whose messages are late. 2. Its request is dropped.
+/// 1. The lock is handed to a process whose messages are late. 2. The request of that process is dropped.
 #[tokio::test]
 async fn what_was_handed_to_one_that_is_dropped_is_the_next_ones_at_once() {
     let server = Server::start().await;
@@ -74,7 +74,7 @@ async fn what_was_handed_to_one_that_is_dropped_is_the_next_ones_at_once() {
     tidy(&server).await;
 }
 
-/// 1. The lock is handed to a process, which asks. 2. Its request is dropped before the answer.
+/// 1. The lock is handed to a process, and that process asks. 2. Its request is dropped before the answer arrives.
 #[tokio::test]
 async fn what_was_granted_to_one_that_is_dropped_is_the_next_ones_at_once() {
     let server = Server::start().await;
@@ -87,14 +87,14 @@ async fn what_was_granted_to_one_that_is_dropped_is_the_next_ones_at_once() {
             first.abort();
             asks.let_through().await;
         }
-        // An attempt that was under way already had the lock.
+        // An attempt that was already under way has got the lock.
         guard = &mut first => drop(guard),
     }
     granted(second).await.release().await.unwrap();
     tidy(&server).await;
 }
 
-/// None of its subscriptions is left: the server itself passes it over.
+/// The process has no subscription left, so the server itself passes it over.
 #[tokio::test]
 async fn a_process_whose_connections_have_ended_is_passed_over() {
     let server = Server::start().await;
@@ -114,7 +114,7 @@ async fn a_process_whose_connections_have_ended_is_passed_over() {
     guard.release().await.unwrap();
     let second = granted(second).await;
     assert_eq!(session(&second), both[1]);
-    // It comes back, and enters the line again.
+    // The process connects again, and enters the line again.
     drop(away);
     stand(&server, 1).await;
     second.release().await.unwrap();
@@ -122,7 +122,7 @@ async fn a_process_whose_connections_have_ended_is_passed_over() {
     tidy(&server).await;
 }
 
-/// It gets each hint, and waits for no lock.
+/// A monitor is subscribed to all channels: it receives each hint, but waits for no lock.
 #[tokio::test]
 async fn those_who_are_gone_are_passed_over_beside_a_monitor_of_all_channels() {
     let server = Server::start().await;
@@ -137,7 +137,7 @@ async fn those_who_are_gone_are_passed_over_beside_a_monitor_of_all_channels() {
         let member = format!("nestlock_wake:4be5fd9c-8a3d-4c17-9d0e-0d8f8f1c2b3a:{number}");
         server.ask::<()>(&["ZADD", LINE, score, &member]).await;
     };
-    // Two before the first, and two behind it.
+    // Two processes that are gone stand before the first waiter, and two after it.
     for (number, score) in ["-2", "-1", "9e15", "9e15"].into_iter().enumerate() {
         gone(score, number).await;
     }
@@ -152,7 +152,7 @@ async fn those_who_are_gone_are_passed_over_beside_a_monitor_of_all_channels() {
     tidy(&server).await;
 }
 
-/// The server still counts it as subscribed, and nothing reaches it.
+/// The server still counts the process as subscribed, but no messages reach it.
 #[tokio::test]
 async fn a_process_that_is_out_of_reach_keeps_the_next_one_waiting_for_a_term() {
     const TERM: Duration = Duration::from_secs(4);
@@ -187,7 +187,7 @@ async fn a_process_that_is_out_of_reach_keeps_the_next_one_waiting_for_a_term() 
     first.abort();
 }
 
-/// Each of them connects again, and keeps its turn or enters the line again.
+/// Each process connects again, and keeps its turn or enters the line again.
 #[tokio::test]
 async fn whose_connections_are_killed_gets_it_all_the_same() {
     let server = Server::start().await;
@@ -197,7 +197,7 @@ async fn whose_connections_are_killed_gets_it_all_the_same() {
     let mut processes = Vec::new();
     let mut waiters = Vec::new();
     for count in 1..=3 {
-        // With timers: an attempt that is cut off pauses before the next one.
+        // These processes have timers: an attempt that is cut off pauses before the next one.
         let locks = builder(&server.url()).fair(true).connect().await.unwrap();
         waiters.push(waits(&locks));
         processes.push(locks);
@@ -207,7 +207,7 @@ async fn whose_connections_are_killed_gets_it_all_the_same() {
         let _ = server.try_ask::<()>(&["CLIENT", "KILL", "ID", &id.to_string()]).await;
     }
     guard.release().await.unwrap();
-    // They get it in whichever order they came back.
+    // The order in which they get the lock depends on which one connects first.
     let each = waiters.into_iter().map(async |waiter| granted(waiter).await.release().await.unwrap());
     futures::future::join_all(each).await;
     tidy(&server).await;

@@ -16,7 +16,7 @@ use crate::support::{self, HOUR, eventually};
 
 const LINE: &str = "nestlock_line:{stock}";
 
-/// So long that nobody waits for the end of a term: whatever comes, comes at once.
+/// So long that no test waits for the end of a term.
 const LONG: Duration = Duration::from_secs(600);
 
 /// Returns options with which no timer wakes a waiter, and nobody gets the lock because somebody else's term or lease ended.
@@ -34,17 +34,17 @@ fn waits(locks: &Locks) -> JoinHandle<Result<Guard>> {
     line::waits(locks, "stock")
 }
 
-/// Returns what the fields of those who wait for `stock` begin with, in order.
+/// Returns the first parts of the waiters' fields for `stock`, in order.
 async fn line(server: &Server) -> Vec<String> {
     line::members(server, "stock").await
 }
 
-/// Waits until this many wait for `stock`.
+/// Waits until this many processes wait for `stock`.
 async fn stand(server: &Server, count: usize) {
     line::stand(server, "stock", count).await;
 }
 
-/// Returns who holds `stock` or was handed it: what the field begins with, and its count.
+/// Returns the holder of `stock`, or the process it was handed to: the first part of its field, and its count.
 async fn holder(server: &Server) -> Option<(String, usize)> {
     let fields: Vec<(String, usize)> = server.ask(&["HGETALL", "stock"]).await;
     assert!(fields.len() <= 1, "{fields:?}");

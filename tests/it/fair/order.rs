@@ -1,4 +1,4 @@
-//! Who gets the lock next, and what that costs.
+//! Which process gets the lock next, and what that costs.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -12,8 +12,8 @@ use crate::support::sentinel::Group;
 use crate::support::server::Server;
 use crate::support::{eventually, soon};
 
-/// Checks that all of these get the lock in the order in which they began to wait, this many times; each enters the line at its end
-/// again.
+/// Checks that these processes get the lock in the order in which they began to wait, this many times. After its turn each enters the line
+/// at its end again.
 async fn each_has_its_turn(server: &Server, processes: &[Locks], rounds: usize) {
     let last = processes.len() - 1;
     let mut waiters = FuturesUnordered::new();
@@ -39,8 +39,8 @@ async fn each_has_its_turn(server: &Server, processes: &[Locks], rounds: usize) 
         stand(server, order.len()).await;
     }
     let (grants, scripts) = (rounds * processes.len(), server.scripts_run().await - before);
-    // An end, the attempt of the process that it wakes, and the one of the process that begins to wait again. On a busy machine a timer
-    // adds one now and then. If all were woken, there would be nine.
+    // A grant takes three scripts: a release, the attempt of the process that it wakes, and the first attempt of the process that begins to
+    // wait again. On a busy machine a timer adds one now and then. If each release woke all processes, there would be nine.
     assert!(scripts <= grants as u64 * 5, "{scripts} scripts for {grants} grants");
     while let Some(next) = order.pop_front() {
         holds.1.release().await.unwrap();
@@ -82,7 +82,7 @@ async fn the_same_of_a_master_that_sentinels_name() {
     each_has_its_turn(group.master().await, &processes, 4).await;
 }
 
-/// Nobody waits for the others here: after its release each asks again at once.
+/// No process pauses for the others: each asks again right after its release.
 #[tokio::test]
 async fn none_starves_where_all_take_it_again_and_again() {
     const TURNS: usize = 40;
@@ -103,7 +103,7 @@ async fn none_starves_where_all_take_it_again_and_again() {
             }
         });
     }
-    // Otherwise one of them could have most of its turns while the others still connect to get their messages.
+    // The lock is held until all processes wait. Otherwise one of them could have most of its turns while the others still subscribe.
     let guard = process(&server.url()).await.mutex("stock").lock().await.unwrap();
     let begin = async {
         stand(&server, counts.len()).await;
@@ -122,7 +122,7 @@ async fn an_attempt_never_stands_in_the_line() {
     let server = Server::start().await;
     let (holds, tries) = (process(&server.url()).await, process(&server.url()).await);
     let guard = holds.mutex("stock").lock().await.unwrap();
-    // From then on it gets the messages of its lines.
+    // This wait subscribes the process to the messages of its lines.
     let waiter = waits(&tries);
     stand(&server, 1).await;
     waiter.abort();
@@ -169,7 +169,7 @@ async fn locks_that_have_one_channel_have_each_their_line() {
     let (plain, braced) = (["stock", "{stock}"], ["{stock}", "stock"]);
     for [freed, held] in [plain, braced] {
         let guards = (holds.mutex(freed).lock().await.unwrap(), holds.mutex(held).lock().await.unwrap());
-        // Behind one who waits for the lock that stays held.
+        // First the process begins to wait for the lock that stays held.
         let other = tokio::spawn(waiter.mutex(held).lock());
         let lines = async || server.all_keys().await.iter().filter(|key| key.contains("_line:")).count();
         eventually("the first line", async || lines().await == 1).await;
@@ -245,7 +245,7 @@ async fn tokens_grow_from_one_to_the_next() {
         let before = guard.token();
         guard.release().await.unwrap();
         guard = soon("the next", waiters.pop_front().unwrap()).await.unwrap().unwrap();
-        assert!(guard.token() > before, "{} behind {before}", guard.token());
+        assert!(guard.token() > before, "{} after {before}", guard.token());
         waiters.push_back(wait(&processes[turn % 3]));
         stand(&server, waiters.len()).await;
     }

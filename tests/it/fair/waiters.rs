@@ -1,4 +1,4 @@
-//! A look into the line, and the hint to a process whose hold is forced away.
+//! What `waiters()` returns, and the hint to a process whose hold is forced away.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ async fn a_look_into_the_line_shows_who_waits_in_order_and_for_how_long() {
     stand(&server, 1).await;
     let second = waits(&two);
     stand(&server, 2).await;
-    // As if it had come a minute earlier.
+    // This makes the first waiter a minute older.
     let members: Vec<String> = server.ask(&["ZRANGE", LINE, "0", "0"]).await;
     server.ask::<String>(&["ZINCRBY", LINE, &(-60 << 20).to_string(), &members[0]]).await;
     let seen = stock.clone().fenced().waiters().await.unwrap();

@@ -1,4 +1,4 @@
-//! Processes that count by GET and SET while everything around them fails.
+//! Processes that count with GET and SET under a lock while everything around them fails.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ async fn stopped(mut worker: Worker) -> u64 {
     line.parse().unwrap_or_else(|_| panic!("not a count: {line}"))
 }
 
-/// Flushes the scripts and kills connections for one round. All commands may fail: the server is only a server.
+/// Flushes the scripts and kills connections for one round. Each of these commands may fail, since the server is under faults too.
 async fn trouble(server: &Server, random: &mut StdRng) {
     let end = Instant::now() + ROUND;
     let mut next_kill = Instant::now();
@@ -63,7 +63,7 @@ async fn promise_1_holds_of_different_owners_never_overlap_while_the_server_rest
     }
     println!("{sections} sections");
     assert_eq!(server.ask::<u64>(&["GET", "count"]).await, sections);
-    assert!(sections > 50, "there was hardly a section to overlap: {sections}");
+    assert!(sections > 50, "too few sections to overlap: {sections}");
     crate::support::eventually("the locks' end", async || server.keys().await == ["count"]).await;
 }
 
@@ -99,13 +99,13 @@ async fn scripts_flushed_every_few_milliseconds_are_no_error_and_no_hang() {
     assert!(server.keys().await.is_empty());
 }
 
-/// The answer to the first branch's request may arrive before the poll ends in which both requests begin, since another thread reads it.
-/// A worker of the runtime would keep the connection's task to itself until its own poll ends; the thread of the test doesn't.
+/// Another thread may read the answer to the first branch's request before the poll ends in which both requests begin. A worker of the
+/// runtime would not run the connection's task before its own poll ends. The thread of the test isn't a worker.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn branches_of_one_join_exclude_each_other_though_another_thread_reads_their_answers() {
     let server = Server::start().await;
     let stock = builder(&server.url()).connect().await.unwrap().mutex("stock");
-    // A machine with other work to do usually is as busy.
+    // This keeps the machine as busy as other work usually does.
     let busy = tokio::task::spawn_blocking(|| {
         let end = Instant::now() + Duration::from_millis(300);
         while Instant::now() < end {
@@ -120,7 +120,7 @@ async fn branches_of_one_join_exclude_each_other_though_another_thread_reads_the
         inside.set(0);
         guard.release().await.unwrap();
     };
-    // In a few percent of the rounds the answer is there in time.
+    // In a few percent of the rounds the answer arrives in time.
     let begun = Instant::now();
     let rounds = async {
         for _ in 0..3_000 {
@@ -134,7 +134,7 @@ async fn branches_of_one_join_exclude_each_other_though_another_thread_reads_the
     busy.await.unwrap();
 }
 
-/// Each process holds one account when it asks for the other, in its partner's order.
+/// Each process holds one account when it asks for the other, and its partner asks in the opposite order.
 #[tokio::test]
 async fn eight_processes_that_take_two_locks_in_opposite_orders_lose_no_money_and_do_not_deadlock() {
     const ROUNDS: usize = 60;
@@ -159,7 +159,7 @@ async fn eight_processes_that_take_two_locks_in_opposite_orders_lose_no_money_an
         mover.expect("done").await;
         assert!(mover.wait().await.success());
     }
-    // Each account is checked by itself: in the sum, one move could make up for what another one lost.
+    // Each account is checked separately: in the sum, the error of one move could cancel the error of another.
     let mut expected = [0; 4];
     for (number, round) in (0..8).flat_map(|number| (0..ROUNDS).map(move |round| (number, round))) {
         let from = (number + round) % 4;

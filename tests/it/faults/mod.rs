@@ -11,10 +11,10 @@ use std::time::Duration;
 use crate::support;
 use crate::support::server::Server;
 
-/// Longer than any test: the lease doesn't tidy up what was forgotten.
+/// Longer than any test, so a lease does not clean up what was forgotten.
 const LONG: Duration = Duration::from_secs(600);
 
-/// A node timeout for tests that wait for it.
+/// A short node timeout, for tests that wait until it is over.
 const QUICK: Duration = Duration::from_secs(1);
 
 /// Waits until no lock is held on the server and no client is subscribed to one.

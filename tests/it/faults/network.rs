@@ -1,4 +1,4 @@
-//! Replies lost, connections reset and half-open, at each step of a lock.
+//! Lost replies, and connections that are reset or half-open, at each step of a lock's life.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use crate::support::proxy::{Fault, On, Which};
 use crate::support::server::Server;
 use crate::support::{eventually, options, soon};
 
-/// A fault of the network at one command.
+/// Makes the network fail at one command.
 type Deed = fn(On<'_>) -> Fault;
 
 const DEEDS: [(&str, Deed); 4] = [
@@ -22,12 +22,12 @@ const DEEDS: [(&str, Deed); 4] = [
     ("never arrived, reset", |on| on.lose_and_reset()),
 ];
 
-/// Connects with leases that outlive the test, so only a settle or another request helps.
+/// Connects with leases that outlive the test, so only a settle or another request frees a lock.
 async fn connect(server: impl Into<nestlock::Server>) -> Locks {
     options(server).lease(LONG).node_timeout(QUICK).poll_interval(QUICK).connect().await.unwrap()
 }
 
-/// Starts a stranger that waits, in a task of its own.
+/// Starts a task whose request waits for the lock.
 fn waiting(locks: &Locks) -> tokio::task::JoinHandle<()> {
     let stock = locks.mutex("stock");
     tokio::spawn(async move { stock.lock().await.unwrap().release().await.unwrap() })
@@ -106,7 +106,7 @@ async fn promise_6_a_waiter_gets_the_lock_though_the_release_fails(over: Over) {
             if dropped {
                 drop(guard);
             } else if let Err(error) = soon(what, guard.release()).await {
-                // Nobody knows yet whether it stands; it is never reported lost.
+                // It is unknown whether the release ran, so the error is not `Lost`.
                 assert_eq!(error.kind(), ErrorKind::Unavailable, "{what}: {error}");
             }
             fault.done().await;
@@ -162,7 +162,7 @@ async fn connections_reset_at_any_time_neither_lose_a_hold_nor_leave_one(over: O
     let (proxy, given) = over.proxy(&server);
     let patient = options(given).lease(LONG).node_timeout(QUICK).unavailable_after(Duration::MAX);
     let locks = patient.connect().await.unwrap();
-    // All go on until enough connections were reset, however busy the machine is.
+    // All users go on until enough connections have been reset, however busy the machine is.
     let enough = Arc::new(AtomicBool::new(false));
     let users: Vec<_> = (0..6)
         .map(|at| {
@@ -183,13 +183,13 @@ async fn connections_reset_at_any_time_neither_lose_a_hold_nor_leave_one(over: O
         })
         .collect();
     let mut resets = 0;
-    // Over TLS a new connection has more to do before it can be used.
+    // Over TLS a new connection takes longer before it can be used.
     let mut longest = if matches!(over, Over::Tcp | Over::Unix) { 80 } else { 160 };
     while !users.iter().all(|user| user.is_finished()) {
         resets += proxy.reset(Which::All).await;
         enough.store(resets > 3, Ordering::SeqCst);
         tokio::time::sleep(Duration::from_millis(rand::random_range(5..longest))).await;
-        // On a busy machine all of them could end before anything is answered.
+        // On a busy machine all connections could end before any command is answered.
         longest += 10;
     }
     for user in users {

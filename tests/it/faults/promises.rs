@@ -26,7 +26,7 @@ async fn promise_4_nobody_renews_or_frees_anothers_lock() {
     let before = [theirs.hold_id().to_owned(), "1".to_owned()];
     assert_eq!(stands().await, before);
 
-    // It finds out at its next renewal. Whatever it tries then does no harm.
+    // The holder notices the loss at its next renewal. Nothing that it tries then does harm.
     let [first, second, third] = guards;
     assert_eq!(soon("the loss", first.lost()).await, Loss::Gone);
     let tried = proxy.on(|c| c.is("release") || c.is("settle") || c.is("renew")).watch();
@@ -120,7 +120,7 @@ async fn promise_8_one_lease_after_everything_stopped_nothing_is_left() {
             for at in 0..20 {
                 let mutex = locks.mutex(format!("stock:{at}"));
                 guards.push(mutex.lock().await.unwrap());
-                // And a request that waits for each.
+                // Each hold also has a request that waits for it.
                 let stranger = mutex.clone();
                 tokio::spawn(async move { stranger.lock().await });
             }

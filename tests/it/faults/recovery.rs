@@ -1,4 +1,4 @@
-//! Servers that go and come back.
+//! Servers that stop and come back.
 
 use super::{LONG, tidy};
 use crate::support::server::Server;

@@ -1,4 +1,4 @@
-//! Servers that answer, and refuse.
+//! Servers that answer, but refuse commands.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::support::cluster::Cluster;
 use crate::support::server::Server;
 use crate::support::{self, PATIENCE, SOON_OVER, builder, eventually, locks, soon};
 
-/// Returns a `Locks` that gives up soon.
+/// Returns a `Locks` that soon gives up.
 async fn impatient(server: &Server) -> Locks {
     let options = builder(&server.url()).lease(LONG).node_timeout(QUICK).unavailable_after(QUICK);
     options.connect().await.unwrap()
 }
 
-/// Makes all calls that send a command, and checks that the server refuses them with this error code.
+/// Makes all calls that send a command, and checks that the server refuses each with this error code.
 async fn refused(locks: &Locks, word: &str) {
     let other = locks.mutex("other");
     let errors: [Error; 3] = [
@@ -28,15 +28,15 @@ async fn refused(locks: &Locks, word: &str) {
     for error in errors {
         assert_eq!((error.kind(), error.lock()), (ErrorKind::Unavailable, Some("other")), "{error}");
         assert!(error.to_string().contains(word) && error.to_string().contains("127.0.0.1:"), "{error}");
-        // The error is not that of the release which undoes it.
+        // The error is that of the acquire, not that of the release which undoes it.
         assert!(error.to_string().contains("`acquire` on key `other`"), "{error}");
         let cause = std::error::Error::source(&error).expect("the refusal is the cause");
         assert!(cause.to_string().to_lowercase().contains(&word.to_lowercase()), "{cause}");
     }
 }
 
-/// Each call that takes a lock is refused, and the client closes while the server refuses its releases too: nothing was written, so
-/// nothing has to be undone.
+/// Checks that each call that takes a lock is refused, and that the client can close although the server refuses its releases too: nothing
+/// was written, so nothing has to be undone.
 async fn closes_behind_refusals(locks: Locks, word: &str) {
     let refused = |what: &str, error: Option<Error>| {
         let error = error.unwrap_or_else(|| panic!("{what} is granted"));
@@ -70,7 +70,7 @@ async fn nothing_is_left_to_undo_behind_a_refused_write() {
             server.set(option, 0).await;
         }
     }
-    // In these states the server refuses new connections too.
+    // In these states the server refuses new connections too, so these connect beforehand.
     let (before, one_attempt) = (locks().await, locks().await);
     cannot_save(&servers[0]).await;
     closes_behind_refusals(before, "MISCONF").await;
@@ -101,7 +101,7 @@ async fn a_full_server_grants_nothing_new_and_takes_releases() {
     server.set("maxmemory", 1).await;
     refused(&locks, "OOM").await;
     let count = async || server.ask::<String>(&["HGET", "stock", outer.hold_id()]).await;
-    // These can't write the count: the client has to correct it.
+    // These calls can't write the count now, so the client has to correct it later.
     inner.release().await.unwrap();
     drop(middle);
     outer.extend(2 * LONG).await.unwrap();
@@ -135,7 +135,7 @@ async fn a_busy_script_is_waited_for_or_reported() {
     let waits = tokio::spawn(async move { waits.lock().await });
     let error = soon("the release", guard.release()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    // A new connection couldn't even set its name now.
+    // While the script runs, a new connection couldn't even set its name.
     kill_script(&server).await;
     soon("the script's end", busy).await.unwrap();
     soon("the lock", waits).await.unwrap().unwrap().release().await.unwrap();
@@ -150,7 +150,7 @@ async fn a_server_that_loads_its_data_is_waited_for_or_reported() {
     let locks = options.connect().await.unwrap();
     let patient = builder(&server.url()).unavailable_after(PATIENCE).connect().await.unwrap();
     let guard = locks.mutex("stock").lock().await.unwrap();
-    // Six seconds of loading, in which the server answers now and then.
+    // This makes the server load for six seconds, during which it answers now and then.
     server.ask::<()>(&["DEBUG", "POPULATE", "6000"]).await;
     server.set("key-load-delay", 1_000).await;
     server.set("loading-process-events-interval-bytes", 1_024).await;
@@ -192,7 +192,7 @@ async fn a_replica_refuses_and_is_ridden_over_once_it_is_a_master_again() {
     let error = soon("try_lock", locks.mutex("other").try_lock()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("READONLY"), "{error}");
-    // From now on its name is resolved again, and it may be between two connections.
+    // After this refusal the name of the server is resolved again, so the next request may come between two connections.
     let error = soon("lock", locks.mutex("other").lock()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     let waits = patient.mutex("third");
@@ -206,7 +206,7 @@ async fn a_replica_refuses_and_is_ridden_over_once_it_is_a_master_again() {
 
 /// Makes the server unable to save, until its option `save` is empty.
 async fn cannot_save(server: &Server) {
-    // A directory has the name of the file.
+    // A directory that has the name of the file makes each save fail.
     std::fs::create_dir(server.dir().join("dump.rdb")).unwrap();
     std::fs::write(server.dir().join("dump.rdb").join("file"), "").unwrap();
     server.set("save", "3600 1").await;
@@ -235,7 +235,7 @@ async fn too_few_replicas_refuse() {
     let guard = locks.mutex("stock").lock().await.unwrap();
     server.set("min-replicas-to-write", 1).await;
     refused(&locks, "NOREPLICAS").await;
-    // The first check sends a renewal, which is refused, and the next one waits for the settle after it.
+    // The first check sends a renewal, which is refused. The second check waits for the settle that follows the renewal.
     for _ in 0..2 {
         let error = soon("a check", guard.check()).await.unwrap_err();
         assert_eq!((error.kind(), error.lock()), (ErrorKind::Unavailable, Some("stock")), "{error}");
@@ -264,8 +264,8 @@ async fn a_paused_server_is_unavailable_and_what_it_runs_later_is_undone() {
 async fn a_server_that_takes_no_more_clients_is_unavailable_at_connect() {
     let server = Server::with(&["--maxclients", "8"]).await;
     let mut crowd = Vec::new();
-    // Each gets an answer before the next one comes: a connection of the start may still take up a place, and one of the crowd would be
-    // turned away instead.
+    // Each connection gets an answer before the next one is made. A connection of the server's start may still take up a place, and then
+    // one of the crowd would be turned away.
     eventually("a full house", async || {
         let mut one = TcpStream::connect(("127.0.0.1", server.port())).await.unwrap();
         let mut answer = [0; 5];

@@ -1,4 +1,4 @@
-//! Tokens over several real masters that lose answers and come back empty: they grow.
+//! Tokens over several real masters that lose answers and restart empty: the tokens grow.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,14 +14,14 @@ use crate::support::proxy::Proxy;
 use crate::support::server::Server;
 use crate::support::{eventually, quorum, soon};
 
-/// Above what any clock shows, so that the order rests only on the counters.
+/// A value above what any clock shows, so that the order of tokens depends only on the counters.
 const ABOVE: u64 = 1 << 60;
 
-/// Three masters, each behind a bad network.
+/// Three masters, each behind a network that can fail.
 struct Masters(Vec<(Server, Proxy)>);
 
 impl Masters {
-    /// Starts them with these values of their counters.
+    /// Starts three masters whose counters have these values.
     async fn start(counters: [u64; 3]) -> Masters {
         let masters = Masters::empty().await;
         for (server, counter) in masters.servers().zip(counters) {
@@ -98,7 +98,7 @@ async fn counters_that_agree_cost_one_command_a_master() {
     guard.release().await.unwrap();
 }
 
-/// 1. The third master doesn't receive it. 2. The raise on the second is held up. 3. The lock is not handed out before that.
+/// 1. The third master doesn't receive the request. 2. The raise on the second is held up. 3. The lock is not handed out before the raise.
 #[tokio::test]
 async fn no_token_is_returned_that_the_next_holders_could_fall_below() {
     let masters = Masters::start([100, 50, 0]).await;
@@ -116,15 +116,15 @@ async fn no_token_is_returned_that_the_next_holders_could_fall_below() {
     guard.release().await.unwrap();
 }
 
-/// 1. The raise is held up. 2. The lease ends, and somebody else gets a token. 3. The raise arrives: the first request gets no token by
-/// it.
+/// 1. The raise is held up. 2. The lease ends, and another request gets a token. 3. The raise arrives, but the first request gets no token
+/// from it.
 #[tokio::test]
 async fn a_raise_that_arrives_after_the_lease_hands_out_nothing() {
     let masters = Masters::start([100, 50, 0]).await;
     let brief = masters.builder().lease(2 * SECOND).node_timeout(20 * SECOND).connect().await.unwrap();
     let (ours, theirs) = (brief.mutex("stock").fenced(), masters.locks().await.mutex("stock").fenced());
-    // If it were frozen, it would keep a request whose votes are split undecided for the node timeout: the two leases end some time
-    // apart.
+    // The third master is killed, not frozen. The two leases end at different times, so votes may be split, and a request with split votes
+    // would wait for a frozen master until the node timeout.
     masters.0[2].0.kill();
     let raise = masters.0[1].1.on(|command| command.is("renew")).times(1).hold();
     let asking = tokio::spawn(ours.lock());
@@ -138,7 +138,7 @@ async fn a_raise_that_arrives_after_the_lease_hands_out_nothing() {
     assert!(given > ABOVE + 101 && guard.token() > given, "{given}, then {}", guard.token());
 }
 
-/// A request that is dropped between its grant and the raise leaves nothing, and its token is burnt.
+/// A request that is dropped between its grant and the raise leaves no hold, and its token is not used again.
 #[tokio::test]
 async fn a_request_dropped_before_its_token_was_known_is_undone_everywhere() {
     let masters = Masters::start([100, 50, 0]).await;
@@ -157,20 +157,20 @@ async fn a_request_dropped_before_its_token_was_known_is_undone_everywhere() {
         for server in [ahead, behind, deaf] {
             eventually("it is free", async || server.keys().await == [COUNTER]).await;
         }
-        assert!(next_token(&stock).await > counter + 1, "its token is burnt");
+        assert!(next_token(&stock).await > counter + 1, "its token was used again");
     }
 }
 
-/// Fewer holds show nothing. On a busy machine they come when the trouble is over.
+/// With fewer holds the test shows nothing. On a busy machine most holds come after the trouble is over.
 const FEWEST: usize = 6;
 
-/// Runs a client: holds that end in every way, and its tokens in order.
+/// Runs a client whose holds end in every way. Appends each hold's token to `tokens`.
 async fn hold(locks: Locks, tokens: Arc<Mutex<Vec<u64>>>, end: Instant, mut random: StdRng) {
     let stock = locks.mutex("stock").fenced();
     while Instant::now() < end || tokens.lock().unwrap().len() < FEWEST {
         let patience = Duration::from_millis(random.random_range(1..3_000));
         let Ok(Ok(guard)) = timeout(patience, stock.lock()).await else { continue };
-        // While it is held no other client gets a token; a token after a loss is late.
+        // While the hold is valid, no other client gets a token. A hold that is lost by now does not count.
         {
             let mut tokens = tokens.lock().unwrap();
             if !guard.is_lost() {
@@ -186,7 +186,7 @@ async fn hold(locks: Locks, tokens: Arc<Mutex<Vec<u64>>>, end: Instant, mut rand
     }
 }
 
-/// Loses replies and freezes masters for less and for more than a node timeout; then does `worst` to one of them.
+/// Loses replies, and freezes masters for less and for more than a node timeout. Sometimes it does `worst` to one of them.
 async fn trouble(masters: &Masters, end: Instant, mut random: StdRng, worst: impl AsyncFn(&Server, u64)) {
     while Instant::now() < end {
         let (server, proxy) = &masters.0[random.random_range(0..3)];
@@ -207,13 +207,13 @@ async fn trouble(masters: &Masters, end: Instant, mut random: StdRng, worst: imp
     }
 }
 
-/// Returns how long the two tests below run.
+/// Returns how long each of the two tests below runs.
 fn time() -> Duration {
     let asked = std::env::var("NESTLOCK_FENCING_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(asked.unwrap_or(8))
 }
 
-/// Runs four clients, each like a process of its own, under trouble.
+/// Runs four clients under trouble, each with a `Locks` of its own like a separate process.
 async fn tokens_grow(masters: &Masters, builder: impl Fn() -> Builder, worst: impl AsyncFn(&Server, u64)) {
     let seed = rand::random::<u64>() >> 8;
     println!("seed {seed}");
@@ -237,7 +237,7 @@ async fn tokens_grow_while_replies_are_lost_and_masters_freeze() {
         &masters,
         || masters.builder(),
         async |server, more| {
-            // As if attempts that it alone granted had raised it.
+            // This raises the counter as attempts would that only this master granted.
             server.ask::<()>(&["INCRBY", COUNTER, &more.to_string()]).await;
         },
     )
@@ -251,7 +251,7 @@ async fn tokens_grow_while_masters_come_back_without_their_counters() {
         || masters.builder().restart_delay(2 * SECOND).lease(2 * SECOND).unavailable_after(60 * SECOND);
     tokens_grow(&masters, young, async |server, _| {
         server.restart_empty().await;
-        // The next one restarts once this one may vote again; otherwise a majority never could.
+        // The next master restarts only when this one has its vote again. Otherwise there might never be a majority.
         tokio::time::sleep(3 * SECOND).await;
     })
     .await;

@@ -1,4 +1,4 @@
-//! Fencing tokens on real servers: together with Redisson's, on a server that refuses, and over several servers that fail.
+//! Fencing tokens on real servers: together with Redisson's, on a server that refuses commands, and over several servers that fail.
 
 mod masters;
 mod redisson;

@@ -13,7 +13,7 @@ const JAVA: &str = "e4a85f5e-2103-4c02-ade1-d8e0aa7691bb:12";
 struct Java<'a>(&'a Server);
 
 impl Java<'_> {
-    /// `tryLockAndGetToken()` on a lock that is free or its own.
+    /// Runs `tryLockAndGetToken()` on a lock that is free, or that this thread holds.
     async fn lock(&self) -> u64 {
         let token = self.0.ask(&["INCR", COUNTER]).await;
         self.0.ask::<()>(&["HINCRBY", "stock", JAVA, "1"]).await;
@@ -21,13 +21,13 @@ impl Java<'_> {
         token
     }
 
-    /// The last `unlock()`.
+    /// Runs the outermost `unlock()`.
     async fn unlock(&self) {
         self.0.ask::<()>(&["DEL", "stock"]).await;
         self.0.ask::<()>(&["PUBLISH", "redisson_lock__channel:{stock}", "0"]).await;
     }
 
-    /// `getToken()`
+    /// Runs `getToken()`.
     async fn token(&self) -> u64 {
         self.0.ask(&["GET", COUNTER]).await
     }
@@ -52,7 +52,7 @@ async fn tokens_grow_over_holds_of_both_and_redissons_counter_keeps_no_ttl() {
         let inner = stock.lock().await.unwrap();
         let ours = guard.token();
         assert!(ours > before);
-        assert_eq!((java.token().await, inner.token()), (ours, ours), "a re-entry here counts nothing");
+        assert_eq!((java.token().await, inner.token()), (ours, ours), "a re-entry here does not increment");
         inner.release().await.unwrap();
         guard.extend(std::time::Duration::from_secs(60)).await.unwrap();
         guard.release().await.unwrap();
@@ -75,12 +75,12 @@ async fn a_counter_of_ours_may_have_an_end_or_none_and_java_counts_on() {
     let theirs = java.lock().await;
     assert_eq!(theirs, ours + 1);
     java.unlock().await;
-    // A fleet that shares its locks with Java sets no end for counters: it removes the one that an earlier fleet set.
+    // A fleet that shares its locks with Java gives its counters no TTL, and removes the TTL that an earlier fleet set.
     let shared = builder(&server.url()).token_ttl(std::time::Duration::MAX).connect().await.unwrap();
     assert!(next_token(&shared.mutex("stock").fenced()).await > theirs);
     assert_eq!(ttl(&server).await, -1);
     assert!(next_token(&locks(&server.url()).await.mutex("stock").fenced()).await > theirs + 1);
-    assert_eq!(ttl(&server).await, -1, "nobody gives it one again");
+    assert_eq!(ttl(&server).await, -1, "a TTL was set again");
 }
 
 #[tokio::test]

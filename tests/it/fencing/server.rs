@@ -41,8 +41,8 @@ async fn the_counter_is_kept_for_the_given_time() {
         .await;
     assert!((604_000..=604_800).contains(&ttl(&server).await));
     next_token(&locks(&server.url()).await.mutex("stock").fenced()).await;
-    assert!((604_000..=604_800).contains(&ttl(&server).await), "never shortened");
-    // If a lease is longer than a day, its counter outlives it.
+    assert!((604_000..=604_800).contains(&ttl(&server).await), "the TTL was shortened");
+    // If the lease is longer than a day, the counter outlives it.
     server.ask::<()>(&["DEL", COUNTER]).await;
     next_token(&with_lease(&server, week).await.mutex("stock").fenced()).await;
     assert!((604_000..=604_800).contains(&ttl(&server).await));
@@ -59,7 +59,7 @@ async fn renewals_keep_the_counter_and_bring_it_back_where_it_was_lost() {
     eventually("it is back", async || counter(&server).await == Some(guard.token())).await;
     server.ask::<()>(&["SET", COUNTER, "7"]).await;
     eventually("it is raised", async || counter(&server).await == Some(guard.token())).await;
-    assert_eq!(ttl(&server).await, -1, "found without an end");
+    assert_eq!(ttl(&server).await, -1, "a TTL was set");
 }
 
 #[tokio::test]

@@ -48,7 +48,7 @@ fn waiting_requests_and_new_ones_are_closed_when_the_runtime_that_connected_has_
         assert_closed(stock.try_lock().await.unwrap_err());
         assert_closed(stock.is_locked().await.unwrap_err());
         assert_closed(stock.force_release().await.unwrap_err());
-        // The waiter may have been asking: what that left, if anything, ends with its lease.
+        // The waiter may have been asking. If its command left a field, the field ends with its lease.
         let closed = soon("the close", locks.close()).await;
         assert!(closed.is_ok() || closed.is_err_and(|error| error.kind() == ErrorKind::Unavailable));
         guard.release().await.unwrap();
@@ -58,7 +58,7 @@ fn waiting_requests_and_new_ones_are_closed_when_the_runtime_that_connected_has_
     });
 }
 
-/// The process may end after it.
+/// The process may end after `close`, so `close` has to wait.
 #[tokio::test]
 async fn close_waits_for_a_grant_that_is_under_way_and_undoes_it() {
     for what in ["lock", "run", "several names", "resume"] {

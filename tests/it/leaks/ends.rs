@@ -1,4 +1,4 @@
-//! What is left when everything is done: connections, tasks, channels, keys.
+//! What is left when all work is done: connections, tasks, channels, keys.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn a_hundred_users_share_one_connection() {
     join_all(users).await.into_iter().for_each(|user| user.unwrap());
     assert_eq!(server.clients().await, 1);
     let received = &server.info("stats").await["total_connections_received"];
-    // Each look of the test itself is a command too.
+    // Each look of the test itself makes a connection too.
     assert!(received.parse::<u64>().unwrap() < 50, "{received}");
 }
 
@@ -46,7 +46,7 @@ fn a_connect_that_fails_or_is_dropped_leaves_nothing() {
 
 #[tokio::test]
 async fn waiters_of_many_names_leave_no_channel_and_no_connection() {
-    // The connection for messages is closed once nobody has waited for a while; that of a process which may stand in a line stays.
+    // The connection for messages is closed after nobody has waited for a while. A process that may stand in a line keeps its connection.
     for (fair, left) in [(false, 2), (true, 3)] {
         let server = Server::start().await;
         let connect = async || builder(&server.url()).lease(LONG).fair(fair).connect().await.unwrap();
@@ -56,7 +56,7 @@ async fn waiters_of_many_names_leave_no_channel_and_no_connection() {
         let waiting: Vec<_> =
             names.iter().map(|name| tokio::spawn(waiter.mutex(name).lock().run(async |_| {}))).collect();
         eventually("all waiters", async || server.channels().await.len() == names.len()).await;
-        assert_eq!(server.clients().await, 3, "one each for commands, and one for messages");
+        assert_eq!(server.clients().await, 3, "one per client for commands, and one for messages");
         for guard in guards {
             guard.unwrap().release().await.unwrap();
         }

@@ -1,4 +1,4 @@
-//! Guards dropped where no future runs.
+//! Guards that are dropped in places where no future runs.
 
 use std::time::Duration;
 
@@ -36,9 +36,9 @@ async fn a_process_that_ends_with_a_live_guard_ends_at_once_and_its_lease_frees_
         let began = std::time::Instant::now();
         let status = worker.wait().await;
         assert!(status.success(), "{how}: {status}");
-        // It did not wait for its lease.
+        // The process did not wait for the end of its lease.
         assert!(began.elapsed() < Duration::from_secs(25), "{how}");
-        // Deletes the key instead of waiting for its end.
+        // The key still has its TTL. It is deleted here, so that the test need not wait.
         let left: i64 = server.ask(&["PTTL", "stock"]).await;
         assert!((1..=LEASE).contains(&left), "{how}: {left}");
         server.ask::<()>(&["DEL", "stock"]).await;
@@ -69,7 +69,7 @@ async fn a_process_that_ends_behind_the_drop_of_its_guard_leaves_no_lock_over_a_
 async fn over_tls_a_process_that_closes_leaves_no_lock() {
     let server = Server::tls().await;
     for (how, runtime) in ways(["by_close"]) {
-        // By the name of the host.
+        // The URL has the name of the host.
         let worker = ends(&format!("{}/#insecure", server.tls_url()), runtime, how).await;
         assert!(worker.wait().await.success(), "{runtime}");
         assert!(server.keys().await.is_empty(), "{runtime}");
@@ -99,7 +99,8 @@ async fn leaves_no_lock(server: &Server, url: &str) {
     }
 }
 
-/// One after the other: a task is dropped with its guard, a second guard is dropped behind the first, a hold was offered to a waiter.
+/// The ways are tried one after another. In some of them a task is dropped with its guard, a second guard is dropped after the first, or a
+/// hold is offered to a waiter.
 #[tokio::test]
 async fn a_runtime_that_ends_leaves_no_lock() {
     let server = Server::start().await;

@@ -12,7 +12,7 @@ use nestlock::Locks;
 use crate::support;
 use crate::support::server::Server;
 
-/// Longer than any test: the lease doesn't tidy up what a release forgot.
+/// Longer than any test, so a lease does not clean up what a release forgot.
 const LONG: Duration = Duration::from_secs(600);
 
 /// Returns a `Locks` whose leases outlive the test.

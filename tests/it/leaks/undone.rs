@@ -1,4 +1,4 @@
-//! Commands that ran although their callers are gone: whatever still runs undoes them.
+//! Commands that ran although their callers are gone: the background undoes them.
 
 use super::{long_lived, tidy};
 use crate::support::proxy::Proxy;

@@ -1,4 +1,4 @@
-//! What a check sends to a server.
+//! What a check sends to the server.
 
 use nestlock::{ErrorKind, Loss};
 use tokio::time::sleep;
@@ -37,7 +37,7 @@ async fn a_check_is_one_renewal_and_makes_no_fixed_lease_longer() {
     }
 }
 
-/// Somebody persisted the key, and nobody renews it: it lives for the rest of its lease, and the check doesn't end it.
+/// Another client persisted the key, and a fixed lease is not renewed. The check gives the key the rest of its lease, and doesn't end it.
 #[tokio::test]
 async fn a_check_of_a_fixed_lease_without_a_ttl_gives_it_the_rest() {
     let server = Server::start().await;
@@ -51,7 +51,7 @@ async fn a_check_of_a_fixed_lease_without_a_ttl_gives_it_the_rest() {
     guard.release().await.unwrap();
 }
 
-/// It is not known whether the hold stands, and the guard reports just that.
+/// It is unknown whether the hold still stands, and the guard reports exactly that.
 #[tokio::test]
 async fn a_check_whose_answer_is_lost_is_unavailable_and_the_next_one_is_answered() {
     let server = Server::start().await;

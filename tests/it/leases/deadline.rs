@@ -77,7 +77,7 @@ async fn the_deadline_of_an_extension_counts_from_before_its_send() {
     assert!(guard.valid_until() <= ran + less_drift(60 * SECOND));
 }
 
-/// The time of the first attempt is not taken off the second's lease, and the second doesn't count from the first's start.
+/// The second attempt's lease does not lose the time of the first attempt, and does not count from the first one's start.
 #[tokio::test]
 async fn each_attempt_counts_from_its_own_send() {
     let server = Server::start().await;

@@ -1,4 +1,4 @@
-//! `extend`.
+//! What `extend` does to a lease.
 
 use std::time::Duration;
 

@@ -23,7 +23,7 @@ async fn a_fixed_lease_is_not_renewed() {
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
 }
 
-/// The end checks the owner: the next holder keeps the lock.
+/// The client's command compares the owner, so the next holder keeps the lock.
 #[tokio::test]
 async fn a_client_that_ends_a_hold_ends_nobody_elses() {
     let server = Server::start().await;

@@ -1,4 +1,4 @@
-//! Many holds, one watchdog.
+//! One watchdog renews many holds.
 
 use futures::future::join_all;
 use nestlock::{Loss, Mutex};
@@ -22,7 +22,7 @@ async fn two_thousand_holds_are_renewed_by_a_few_commands() {
     let runs = async || server.scripts_run().await as usize;
     let (reads_before, runs_before) = (reads().await, runs().await);
     let lasts = guards.iter().map(|guard| guard.valid_until()).max().unwrap();
-    // Two leases later every hold has been renewed several times.
+    // Two leases later, each hold has been renewed several times.
     tokio::time::sleep_until(lasts + 6 * SECOND).await;
     let (reads, runs) = (reads().await - reads_before, runs().await - runs_before);
     // One command renews a hundred holds.
@@ -35,13 +35,13 @@ async fn two_thousand_holds_are_renewed_by_a_few_commands() {
     assert!(server.keys().await.is_empty());
 }
 
-/// A proxy before several servers may send a script to the server of its first key, which lacks the other locks.
+/// A proxy in front of several servers may send a script to the server of its first key, which lacks the other locks.
 #[tokio::test]
 async fn a_hold_that_is_missing_where_many_are_renewed_is_asked_for_alone() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
     let locks = builder(&proxy.url()).lease(6 * SECOND).connect().await.unwrap();
-    // Granted together, so that at least two of them are due together.
+    // The locks are granted together, so that at least two of them are due together.
     let mutexes = ["one", "two", "three"].map(|name| locks.mutex(name));
     let guards = join_all(mutexes.iter().map(Mutex::lock)).await;
     let guards: Vec<_> = guards.into_iter().map(Result::unwrap).collect();

@@ -1,4 +1,4 @@
-//! How long a hold is valid, who renews it, and what ends it.
+//! How long a hold is valid, what renews it, and what ends it.
 
 mod check;
 mod deadline;

@@ -25,7 +25,7 @@ async fn a_hold_is_renewed_for_as_long_as_its_guard_lives() {
     guard.release().await.unwrap();
 }
 
-/// As where the server's clock was set back: behind a crash others would wait for all of that hour.
+/// This happens when the server's clock is set back. After a crash, others would wait for the whole hour.
 #[tokio::test]
 async fn a_ttl_that_became_too_long_is_brought_back() {
     let server = Server::start().await;
@@ -43,7 +43,7 @@ async fn a_ttl_that_became_too_long_is_brought_back() {
         for (name, most) in [("one", 9_100), ("other", 9_100), ("fenced", 9_100), ("longer", 121_000)] {
             eventually(name, async || (1..=most).contains(&ttl(name).await)).await;
         }
-        // No less than what a guard counts on.
+        // The TTL is no less than what the guard counts on.
         let counted = longer.valid_until().saturating_duration_since(Instant::now());
         assert!(counted > 30 * SECOND && ttl("longer").await > counted.as_millis() as i64);
     }
@@ -54,7 +54,8 @@ async fn a_ttl_that_became_too_long_is_brought_back() {
     longer.release().await.unwrap();
 }
 
-/// 1. A TTL is to be brought back, and the command is delayed. 2. The guard extends its lease, which the TTL allows. 3. The command runs.
+/// 1. A TTL has to be brought back, and the command for that is delayed. 2. The guard extends its lease, which the TTL allows. 3. The
+/// command runs.
 #[tokio::test]
 async fn what_brings_a_ttl_back_and_is_late_does_not_cut_an_extended_lease() {
     let server = Server::start().await;
@@ -74,7 +75,7 @@ async fn what_brings_a_ttl_back_and_is_late_does_not_cut_an_extended_lease() {
     guard.release().await.unwrap();
 }
 
-/// As by a server before Redis 7, which does not know the command.
+/// A server before Redis 7 does not know the command either.
 #[tokio::test]
 async fn without_the_right_to_ask_when_a_key_ends_renewals_go_on() {
     let server = Server::start().await;
@@ -110,7 +111,7 @@ async fn one_failed_renewal_ends_neither_renewal_nor_that_of_later_holds() {
     }
 }
 
-/// No answer comes any more, and the key may still be there: the client can only go by its deadline.
+/// No more answers arrive, and the key may still be there: the client can only use its own deadline.
 #[tokio::test]
 async fn a_failed_renewal_is_retried_until_the_deadline_and_then_the_hold_is_lost() {
     let server = Server::start().await;
@@ -156,7 +157,7 @@ async fn a_hold_outlives_an_outage_that_is_shorter_than_its_lease() {
     guard.release().await.unwrap();
 }
 
-/// Lease state belongs to the hold: using a handle again, or for both kinds, changes nothing about another hold.
+/// The lease belongs to the hold: using a handle again, or for both kinds of lease, changes nothing about another hold.
 #[tokio::test]
 async fn a_lease_is_the_holds_own_and_not_the_handles() {
     let server = Server::start().await;
@@ -179,7 +180,7 @@ async fn renewal_goes_on_through_a_flush_of_the_scripts() {
     let server = Server::start().await;
     let stock = builder(&server.url()).lease(6 * SECOND).connect().await.unwrap().mutex("stock");
     let guard = stock.lock().await.unwrap();
-    // It runs by its hash from then on.
+    // After this the script is sent by its hash.
     let end = guard.valid_until();
     eventually("the first renewal", async || guard.valid_until() > end).await;
     server.ask::<()>(&["SCRIPT", "FLUSH"]).await;
@@ -190,7 +191,7 @@ async fn renewal_goes_on_through_a_flush_of_the_scripts() {
     assert!(other.is_some());
 }
 
-/// 1. The user loses a right that renewals need and releases don't. 2. Renewals are refused, and the nested hold is released.
+/// 1. The user loses a right that renewals need and releases don't. 2. Renewals are refused. 3. The nested hold is released.
 #[tokio::test]
 async fn a_nested_release_waits_for_no_renewal_that_is_refused() {
     let server = Server::start().await;
@@ -199,7 +200,7 @@ async fn a_nested_release_waits_for_no_renewal_that_is_refused() {
     stock
         .run(async |_| {
             let nested = stock.lock().await.unwrap();
-            // Within the same millisecond there would be nothing to renew.
+            // The time has to differ by at least a millisecond; otherwise there would be nothing to renew.
             assert_eq!(server.ask::<i64>(&["PEXPIRE", "refused-renewals", "20000"]).await, 1);
             server.ask::<()>(&["ACL", "SETUSER", "default", "-pexpire"]).await;
             assert_eq!(nested.check().await.unwrap_err().kind(), ErrorKind::Denied);

@@ -30,7 +30,7 @@ async fn a_key_that_became_anothers_is_a_loss() {
     assert_eq!(server.ask::<String>(&["GET", "stock"]).await, "theirs");
 }
 
-/// What is known of the hold is as of then, and it may come back empty.
+/// The client knows only the hold's earlier state, and the server may come back empty.
 #[tokio::test]
 async fn nothing_is_nested_while_the_server_is_known_to_be_away() {
     let server = Server::start().await;
@@ -39,7 +39,7 @@ async fn nothing_is_nested_while_the_server_is_known_to_be_away() {
     guard.scope(stock.run(async |_| {})).await.unwrap();
     server.kill();
     let nests = async || stock.lock().within(SOON_OVER).run(async |_| {}).await;
-    // Until the end of the connection is noticed.
+    // The runs succeed until the client notices that the connection has ended.
     eventually("a refusal", async || nests().await.is_err()).await;
     assert_eq!(nests().await.unwrap_err().kind(), ErrorKind::Unavailable);
     server.restart_empty().await;
@@ -62,7 +62,7 @@ async fn a_server_that_was_restarted_with_its_data_keeps_the_hold() {
     assert!(server.keys().await.is_empty());
 }
 
-/// What Redisson does for `unlock` and `forceUnlock`: DEL, and PUBLISH of `0`.
+/// Redisson does this for `unlock` and `forceUnlock`: DEL, and PUBLISH of `0`.
 #[tokio::test]
 async fn a_deletion_with_a_message_is_noticed_at_once_where_somebody_waits() {
     let server = Server::start().await;

@@ -1,4 +1,4 @@
-//! What the holder of a lost lock does next touches nobody's lock.
+//! A holder that has lost its lock sends further commands: none of them touches the next holder's lock.
 
 use nestlock::Loss;
 
@@ -7,7 +7,7 @@ use crate::support::proxy::Proxy;
 use crate::support::server::Server;
 use crate::support::{builder, eventually, soon};
 
-/// A renewal ran and its answer never came: the hold is lost here, and its key stays for another lease.
+/// A renewal ran, but its answer did not arrive. So the hold is lost for this client, while its key stays for another lease.
 #[tokio::test]
 async fn the_remaining_key_of_a_lost_hold_is_removed_when_its_last_guard_is_dropped() {
     let server = Server::start().await;

@@ -1,4 +1,4 @@
-//! `lost()` itself.
+//! The future that `lost()` returns.
 
 use nestlock::{ErrorKind, Locks, Loss};
 use tokio::time::Instant;
@@ -7,7 +7,7 @@ use super::SECOND;
 use crate::support::server::Server;
 use crate::support::{builder, soon};
 
-/// The background tasks end with their runtime; `lost()` has a timer of its own.
+/// The background tasks end with their runtime, but `lost()` has its own timer.
 #[test]
 fn a_hold_is_lost_at_its_deadline_where_the_background_is_gone() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -10,5 +10,5 @@ use std::time::Duration;
 
 use crate::support::SECOND;
 
-/// A lease far beyond the test's patience: what is noticed in time was noticed neither by the end of the lease nor by a renewal.
+/// A lease much longer than any test waits: neither its end nor a renewal can be what reports a loss within the test.
 const LONG: Duration = Duration::from_secs(600);

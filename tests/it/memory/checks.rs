@@ -14,7 +14,7 @@ async fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
 }
 
-/// 1. The command runs. 2. The lock is deleted, and this process is notified. 3. The answer is looked at, which says that the hold
+/// 1. The command runs. 2. The lock is deleted, and this process is notified. 3. The client reads the answer, which says that the hold
 /// stands.
 #[tokio::test(start_paused = true)]
 async fn a_check_that_ran_before_the_lock_was_deleted_does_not_confirm_it() {
@@ -23,12 +23,12 @@ async fn a_check_that_ran_before_the_lock_was_deleted_does_not_confirm_it() {
     let guard = stock.lock().await.unwrap();
     rest().await;
     let mut check = pin!(guard.check());
-    assert!(poll_once(check.as_mut()).await.is_pending(), "it is answered in a later poll");
+    assert!(poll_once(check.as_mut()).await.is_pending(), "it was answered in its first poll");
     home.lose("stock").await;
     assert_eq!(check.await.unwrap_err().loss(), Some(Loss::Gone));
 }
 
-/// The check waits for the settle that the false alarm caused, and is sent again.
+/// The check waits for the settle that the false alarm caused, and is then sent again.
 #[tokio::test(start_paused = true)]
 async fn a_check_beside_a_false_alarm_confirms_the_hold() {
     let home = Home::start().await;
@@ -46,7 +46,7 @@ async fn a_check_beside_a_false_alarm_confirms_the_hold() {
     guard.release().await.unwrap();
 }
 
-/// The machine is busy, or the future is not polled: the answer says nothing about the present.
+/// The machine may be busy, or the future may not be polled: then the answer says nothing about the present.
 #[tokio::test(start_paused = true)]
 async fn a_check_that_is_polled_behind_the_end_of_its_hold_does_not_confirm_it() {
     let home = Home::start().await;

@@ -1,4 +1,4 @@
-//! Futures that are dropped, each at each of its polls.
+//! Futures that are dropped at each of their polls.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::{MILLISECOND, SECOND, locks, rest, stock};
 use crate::support::home::memory::Home;
 
-/// Polls a future this many times, each time when everything else is idle, then drops it. Returns its output if it completed.
+/// Polls a future this many times, each time when everything else is idle, and then drops it. Returns its output if it completed.
 async fn cut<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> {
     let mut future = pin!(future);
     for _ in 0..polls {
@@ -22,8 +22,8 @@ async fn cut<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> {
     None
 }
 
-/// Runs a future that is dropped after its first poll, after its second, and so on until it completes. After each run the lock must be
-/// free at once, and no field may be left.
+/// Runs a future that is dropped after its first poll, then one that is dropped after its second, and so on until one completes. After each
+/// run the lock must be free at once, and no field may be left.
 async fn cut_everywhere<T>(
     what: &str,
     home: &Home,
@@ -37,11 +37,11 @@ async fn cut_everywhere<T>(
         assert!(home.keys().await.is_empty(), "{what} after {polls} polls: {:?}", home.fields("stock").await);
         other.try_lock().await.unwrap().expect("nobody has it").release().await.unwrap();
         if done || (!ends && polls == 20) {
-            assert!(polls > 1, "{what} was answered at its first poll");
+            assert!(polls > 1, "{what} completed in its first poll");
             return;
         }
     }
-    panic!("{what} comes to no end");
+    panic!("{what} does not complete");
 }
 
 #[tokio::test(start_paused = true)]
@@ -75,7 +75,7 @@ async fn a_request_that_waits_leaves_nothing_wherever_it_is_dropped() {
         waited
     })
     .await;
-    // It is released at each of the waiter's polls.
+    // `released`: the poll of the waiter at which the holder releases.
     for released in 0..10 {
         cut_everywhere("a wait that ends", &home, true, async |polls| {
             let mut held = Some(theirs.lock().await.unwrap());
@@ -120,7 +120,7 @@ async fn a_request_for_several_names_leaves_nothing_wherever_it_is_dropped() {
             waited
         })
         .await;
-        // It is released at each of its polls.
+        // `released`: the poll of the waiter at which the holder releases.
         for released in 0..10 {
             cut_everywhere("a wait that ends", &home, true, async |polls| {
                 let mut held = Some(theirs.mutex(name).lock().await.unwrap());
@@ -161,7 +161,7 @@ async fn a_reentry_leaves_its_outer_hold_as_it_was_wherever_it_is_dropped() {
             return;
         }
     }
-    panic!("it comes to no end");
+    panic!("it does not complete");
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@ async fn a_hold_lives_through_a_thousand_renewals() {
         sleep(LEASE / 3).await;
         super::rest().await;
         assert!(guard.valid_until() > end, "not renewed");
-        // The store has it too.
+        // The store has the new lease too.
         assert!(home.left("stock").await > Some(LEASE / 3 * 2 - SECOND));
     }
     assert_eq!(home.fields("stock").await, [(guard.hold_id().to_owned(), 1)]);
@@ -37,7 +37,7 @@ async fn a_fixed_lease_ends_at_its_deadline_for_its_holder_and_for_all_others() 
     assert_eq!(guard.lost().await, Loss::Expired);
     assert_now(end);
     assert_eq!(guard.release().await.unwrap_err().loss(), Some(Loss::Expired));
-    // Its client frees the lock then, so nobody has to wait for the drift as well.
+    // The client itself frees the lock at this moment, so nobody has to wait for the drift in addition.
     let other = stock(&home).await.lock().await.unwrap();
     assert_now(end);
     drop(other);
@@ -68,7 +68,7 @@ async fn a_hold_ends_at_its_max_hold_however_often_it_was_renewed() {
     assert!(!guard.is_lost());
     assert_eq!(guard.lost().await, Loss::MaxHold);
     assert_now(begun + 7_200 * SECOND);
-    // The key is left to its lease, which is not renewed any more.
+    // The key is left to its lease, and is not renewed any more.
     assert_eq!(home.keys().await, ["stock"]);
     sleep(LEASE + MILLISECOND).await;
     assert!(home.keys().await.is_empty());

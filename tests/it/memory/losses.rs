@@ -12,7 +12,7 @@ async fn an_outage_longer_than_the_lease_is_reported_at_the_deadline_and_not_bef
     let home = Home::start().await;
     let (ours, theirs) = (stock(&home).await, stock(&home).await);
     let guard = ours.lock().await.unwrap();
-    // At any moment between two renewals.
+    // The outage may begin at any moment between two renewals.
     for part in 0..10 {
         sleep(part * SECOND).await;
         assert!(!guard.is_lost());
@@ -26,10 +26,10 @@ async fn an_outage_longer_than_the_lease_is_reported_at_the_deadline_and_not_bef
         () = sleep(LEASE + SECOND) => panic!("it was not reported"),
     }
     assert_now(end);
-    // The lock can be acquired as soon as the store answers again, since the lease has ended by then.
+    // The lock can be acquired as soon as the store answers again, since the lease is over by then.
     let next = tokio::spawn(theirs.lock().within(std::time::Duration::MAX));
     let next = next.await.unwrap();
-    // `unavailable_after` came first.
+    // `unavailable_after` was over before that.
     assert_eq!(next.unwrap_err().kind(), ErrorKind::Unavailable);
     sleep(2 * LEASE).await;
     theirs.lock().await.unwrap().release().await.unwrap();
@@ -41,7 +41,7 @@ async fn a_silence_shorter_than_what_is_left_of_the_lease_is_survived() {
     let home = Home::start().await;
     let guard = stock(&home).await.lock().await.unwrap();
     for silence in 1..19 {
-        // After a renewal at least two thirds of the lease are left, less the drift and a try that is under way.
+        // After a renewal at least two thirds of the lease are left, less the drift and the time of an attempt that is under way.
         home.stall(silence * SECOND).await;
         sleep(silence * SECOND).await;
         sleep(SECOND).await;
@@ -110,7 +110,7 @@ async fn a_restart_ends_a_silence() {
     next.release().await.unwrap();
 }
 
-/// Compares `is_lost` and all other ways to look without waiting, at each moment around the end.
+/// Compares `is_lost` with all other calls that report a loss without waiting, at each moment around the end.
 #[tokio::test(start_paused = true)]
 async fn at_the_end_of_a_lease_all_ways_to_look_agree() {
     let home = Home::start().await;

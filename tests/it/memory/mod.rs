@@ -22,11 +22,11 @@ use crate::support::{HOUR, SECOND, less_drift};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// The default lease and node timeout of a `Locks`.
+/// The crate's default lease and node timeout.
 const LEASE: Duration = Duration::from_secs(30);
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Returns a `Locks` with all defaults.
+/// Returns a `Locks` with the crate's default lease and node timeout.
 async fn locks(home: &Home) -> Locks {
     options(home).connect().await.unwrap()
 }
@@ -39,7 +39,7 @@ async fn stock(home: &Home) -> Mutex {
     locks(home).await.mutex("stock")
 }
 
-/// Checks that it is this time now. Timers go off at whole milliseconds, and what follows from one may take another.
+/// Checks that it is now this time. Timers fire at whole milliseconds, and each step that follows may take another one.
 #[track_caller]
 fn assert_now(expected: Instant) {
     let now = Instant::now();

@@ -1,4 +1,4 @@
-//! No answer comes at the first poll, just as none comes from a server: so branches of one task meet here as they do there.
+//! No request is answered in its first poll, just as with a server: so branches of one task meet here as they do there.
 
 use futures::poll;
 use nestlock::{ErrorKind, Locks, Owner, scope};
@@ -32,7 +32,7 @@ async fn branches_of_one_task_are_seen_as_branches() {
     let stock = Locks::in_memory().mutex("stock");
     let branch = async || {
         let guard = stock.lock().await?;
-        // While it is held and the other branch waits, it is ambiguous what another request is.
+        // While this branch holds the lock and the other one waits, another request is ambiguous.
         let third = stock.lock().await.map(drop);
         guard.release().await?;
         third

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::{LEASE, MILLISECOND, NODE_TIMEOUT, SECOND, assert_now, less_drift, options, rest, stock};
 use crate::support::home::memory::Home;
 
-/// What a lost answer may cost: the node timeout, and a pause of at most a second before the next try.
+/// The time that a lost answer may cost: the node timeout, and a pause of at most a second before the next attempt.
 const SETTLED: std::time::Duration = std::time::Duration::from_millis(2_500);
 
 #[tokio::test(start_paused = true)]
@@ -38,7 +38,7 @@ async fn a_lock_is_granted_after_any_number_of_lost_answers() {
     }
 }
 
-/// Its own lease keeps everybody out, and no renewal may keep it alive.
+/// The field keeps everybody out until its own lease ends, and no renewal may keep it alive.
 #[tokio::test(start_paused = true)]
 async fn a_grant_whose_answer_was_lost_and_that_could_not_be_undone_ends_with_its_lease() {
     let home = Home::start().await;
@@ -46,7 +46,7 @@ async fn a_grant_whose_answer_was_lost_and_that_could_not_be_undone_ends_with_it
     home.drop_replies(1).await;
     let attempt = tokio::spawn(ours.try_lock());
     rest().await;
-    // It ran, and the command that would undo it doesn't run before the lease is over.
+    // The acquire ran, and the command that would undo it doesn't run before the lease is over.
     assert_eq!(home.keys().await, ["stock"]);
     home.stall(LEASE - SECOND).await;
     assert_eq!(attempt.await.unwrap().unwrap_err().kind(), ErrorKind::Unavailable);
@@ -70,7 +70,7 @@ async fn a_renewal_whose_answer_was_lost_is_made_again_in_time() {
     assert!(home.keys().await.is_empty());
 }
 
-/// It is renewed on the store all the time: what counts is what its holder knows.
+/// The store renews the hold all the time, but the holder counts only what it knows.
 #[tokio::test(start_paused = true)]
 async fn a_hold_without_a_confirmed_renewal_is_lost_at_its_deadline() {
     let home = Home::start().await;
@@ -82,7 +82,7 @@ async fn a_hold_without_a_confirmed_renewal_is_lost_at_its_deadline() {
     assert_now(end);
     assert_eq!(home.keys().await, ["stock"]);
     home.drop_replies(0).await;
-    // The end of the last guard ends the key: nobody waits for a lease that was renewed meanwhile.
+    // Dropping the last guard ends the key, so nobody waits for a lease that was renewed in the meantime.
     drop(guard);
     let released = Instant::now();
     theirs.lock().await.unwrap().release().await.unwrap();
@@ -135,7 +135,7 @@ async fn counts_are_right_after_any_lost_answer_of_a_nested_hold() {
         sleep(SETTLED).await;
         assert_eq!((stock.hold_count(), count().await), (1, Some(1)));
     }
-    // A try gave up: the hold is settled to what it was.
+    // An attempt gave up, so the hold is settled to its earlier count.
     home.drop_replies(1).await;
     assert_eq!(stock.try_lock().await.unwrap_err().kind(), ErrorKind::Unavailable);
     sleep(SETTLED).await;
@@ -145,7 +145,7 @@ async fn counts_are_right_after_any_lost_answer_of_a_nested_hold() {
     assert!(home.keys().await.is_empty());
 }
 
-/// The store has the longer lease, and its holder doesn't know.
+/// The store has the longer lease, but the holder doesn't know that.
 #[tokio::test(start_paused = true)]
 async fn an_extension_whose_answer_was_lost_is_not_counted_on() {
     let home = Home::start().await;
@@ -158,7 +158,7 @@ async fn an_extension_whose_answer_was_lost_is_not_counted_on() {
     let waiting = tokio::spawn(theirs.lock());
     assert_eq!(guard.lost().await, Loss::Expired);
     assert_now(begun + less_drift(20 * SECOND));
-    // Its client ends it with the guard: nobody waits for the lease on the store.
+    // The client ends the hold with its guard, so nobody waits for the lease on the store.
     drop(guard);
     waiting.await.unwrap().unwrap().release().await.unwrap();
     assert!(begun.elapsed() <= 20 * SECOND + SETTLED);
@@ -176,7 +176,7 @@ async fn looks_and_force_without_an_answer_are_unavailable_and_may_have_run() {
     home.drop_replies(1).await;
     assert_eq!(theirs.force_release().await.unwrap_err().kind(), ErrorKind::Unavailable);
     assert!(!theirs.is_locked().await.unwrap());
-    // Nobody listens, so the next renewal finds out.
+    // Nobody is subscribed, so the next renewal finds the loss.
     assert_eq!(guard.lost().await, Loss::Gone);
     sleep(MILLISECOND).await;
 }

@@ -1,5 +1,5 @@
-//! One `Locks` for many runtimes, each of which may end at any time, as under `#[tokio::test]`, which makes a runtime for each test.
-//! These tests run in real time, since each runtime has a clock of its own.
+//! One `Locks` for many runtimes, each of which may end at any time. `#[tokio::test]` makes such a runtime for each test. These tests run
+//! in real time, since each runtime has its own clock.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -14,13 +14,13 @@ use tokio::task::yield_now;
 use super::SECOND;
 use crate::support::{enlisted, soon};
 
-/// Declared as in a program under test.
+/// A static, as a program under test declares it.
 static LOCKS: LazyLock<Locks> = LazyLock::new(Locks::in_memory);
 
-/// Longer than any test: what is free in time was released, and did not expire.
+/// Longer than any test: a lock that becomes free in time was released, and did not expire.
 const LONG: Duration = Duration::from_secs(600);
 
-/// Does what such tests do: one leaves waiters behind, another leaves guards, and all get the lock in between.
+/// Does what such tests do: some leave waiters behind, some leave guards, and all get the lock in between.
 async fn visit(stock: &Mutex, inside: &'static AtomicUsize, random: &mut StdRng) {
     for _ in 0..random.random_range(1..5) {
         let guard = soon("the lock", stock.lock()).await.unwrap();
@@ -32,7 +32,7 @@ async fn visit(stock: &Mutex, inside: &'static AtomicUsize, random: &mut StdRng)
         match random.random_range(0..3) {
             0 => guard.release().await.unwrap(),
             1 => drop(guard),
-            // It is dropped when no future runs any more.
+            // The guard is dropped when no future runs any more.
             _ => drop(tokio::spawn(async move {
                 let _guard = guard;
                 for _ in 0..3 {
@@ -40,7 +40,7 @@ async fn visit(stock: &Mutex, inside: &'static AtomicUsize, random: &mut StdRng)
                 }
             })),
         }
-        // Nobody awaits these: they end with the runtime, asleep, asking, or holding.
+        // Nobody awaits these tasks: they end with the runtime while they sleep, ask or hold.
         for _ in 0..random.random_range(0..3) {
             let stock = stock.clone();
             drop(tokio::spawn(async move { stock.run(|_| yield_now()).await }));
@@ -55,7 +55,7 @@ macro_rules! each_in_a_runtime_of_its_own {
             static INSIDE: AtomicUsize = AtomicUsize::new(0);
             let stock = LOCKS.mutex(concat!("stock of ", stringify!($name)));
             visit(&stock, &INSIDE, &mut StdRng::from_rng(&mut rand::rng())).await;
-            // And one lock that all of them want.
+            // All tests also want one common lock.
             static ALL: &AtomicUsize = &ALL_INSIDE;
             visit(&LOCKS.mutex("one for all"), ALL, &mut StdRng::from_rng(&mut rand::rng())).await;
         }
@@ -81,7 +81,7 @@ fn runtime(random: &mut StdRng) -> Runtime {
     }
 }
 
-/// Returns a `Locks` with leases that outlive every test, whose first runtime is gone.
+/// Returns a `Locks` whose leases outlive every test, and whose first runtime has ended.
 fn long_lived() -> Locks {
     one_thread().block_on(Locks::builder(Memory::new()).lease(LONG).connect()).unwrap()
 }
@@ -114,7 +114,7 @@ fn runtimes_that_come_and_go_leave_nobody_waiting() {
     });
 }
 
-/// The runtime of the background task lives and is not driven, as between two calls of `block_on`.
+/// The runtime of the background task exists but is not driven, as between two calls of `block_on`.
 #[test]
 fn a_runtime_that_is_not_driven_keeps_nobody_waiting() {
     let first = one_thread();
@@ -127,7 +127,7 @@ fn a_runtime_that_is_not_driven_keeps_nobody_waiting() {
             tried.expect("its release is queued").release().await.unwrap();
         });
         let guard = first.block_on(stock.lock()).unwrap();
-        // It waits before the guard is dropped.
+        // The thread waits for the lock before the guard is dropped.
         let waits = std::thread::spawn({
             let stock = stock.clone();
             move || {
@@ -140,7 +140,7 @@ fn a_runtime_that_is_not_driven_keeps_nobody_waiting() {
         drop(guard);
         waits.join().unwrap().unwrap();
     }
-    // When it is driven again, its task finds that another one works.
+    // When the first runtime is driven again, its background task finds that another one does the work.
     first.block_on(async {
         soon("the lock", stock.lock()).await.unwrap().release().await.unwrap();
         soon("the close", locks.close()).await.unwrap();
@@ -174,7 +174,7 @@ fn a_hold_is_renewed_by_whichever_runtime_uses_its_locks() {
     let ends: Vec<_> = (0..4)
         .map(|_| {
             one_thread().block_on(async {
-                // A request for another lock of the same `Locks` is enough.
+                // Any request for a lock of the same `Locks` is enough.
                 locks.mutex("other").run(|_| tokio::time::sleep(5 * SECOND / 2)).await.unwrap();
                 guard.valid_until()
             })
@@ -218,7 +218,7 @@ fn a_guard_dropped_after_its_runtime_is_released_by_the_next_one() {
                 drop(guard);
                 drop(first);
             }
-            // The runtime itself ends.
+            // The runtime ends while a task of its own has the guard.
             _ => {
                 first.spawn(async move {
                     let _guard = guard;
@@ -234,7 +234,7 @@ fn a_guard_dropped_after_its_runtime_is_released_by_the_next_one() {
     }
 }
 
-/// The runtime of the background ends while a waiter of another one sleeps, and no other request arrives.
+/// The runtime of the background ends while a waiter on another runtime sleeps, and no other request arrives.
 #[test]
 fn a_waiter_goes_on_when_the_runtime_of_the_background_ends() {
     for round in 0..20 {
@@ -258,7 +258,7 @@ fn a_waiter_goes_on_when_the_runtime_of_the_background_ends() {
             });
         });
         asleep.recv().unwrap();
-        // If the guard is dropped first, its release is on its way when the runtime ends.
+        // If the guard is dropped first, its release is under way when the runtime ends.
         if round % 2 == 0 {
             drop(first);
             drop(guard);
@@ -270,7 +270,7 @@ fn a_waiter_goes_on_when_the_runtime_of_the_background_ends() {
     }
 }
 
-/// Calls under way on one runtime get an answer when the runtime of the background ends.
+/// Calls on one runtime get an answer although the runtime of the background ends.
 #[test]
 fn a_release_and_a_close_go_on_when_the_runtime_of_the_background_ends() {
     for _ in 0..20 {
@@ -294,11 +294,11 @@ fn a_release_and_a_close_go_on_when_the_runtime_of_the_background_ends() {
     }
 }
 
-/// Once a clock was paused anywhere in the process, tokio's clock doesn't work after tokio's own thread-locals are gone.
+/// After a clock was paused anywhere in the process, tokio's clock doesn't work once tokio's own thread-locals are gone.
 #[test]
 fn a_guard_may_be_dropped_by_a_thread_that_ends() {
     thread_local! {
-        // Made before tokio's, so that it is dropped after them.
+        // This thread-local is made before tokio's, so it is dropped after them.
         static KEPT: std::cell::RefCell<Option<nestlock::Guard>> = const { std::cell::RefCell::new(None) };
     }
     Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(yield_now());
@@ -322,7 +322,7 @@ fn a_release_behind_a_command_of_a_runtime_that_ends_goes_on() {
     one_thread().block_on(async {
         let guard = stock.lock().await.unwrap();
         store.faults().stall(Duration::MAX);
-        // A third of the lease, and the time that sending a renewal takes.
+        // This is a third of the lease, and the time that sending a renewal takes.
         tokio::time::sleep(3 * SECOND + SECOND / 2).await;
         let release = tokio::spawn(guard.release());
         yield_now().await;

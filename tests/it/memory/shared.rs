@@ -1,4 +1,4 @@
-//! Stores: who they belong to, who shares them, and how long they last.
+//! Stores: which `Locks` share one, and how long it lasts.
 
 use std::sync::LazyLock;
 
@@ -29,7 +29,7 @@ async fn each_in_memory_has_a_store_of_its_own() {
     assert!(!two.mutex("stock").is_locked().await.unwrap());
     two.mutex("stock").try_lock().await.unwrap().expect("it is another store's").release().await.unwrap();
     assert!(!guard.is_lost());
-    // A clone is the same one.
+    // A clone uses the same store.
     assert_eq!(one.clone().mutex("stock").lock().await.unwrap().depth(), 2);
 }
 
@@ -87,7 +87,7 @@ fn one_can_be_made_where_there_is_no_runtime() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let guard = runtime.block_on(async { soon("the lock", stock.lock()).await.unwrap() });
         assert!(stock.is_held());
-        // The runtime ends first, and the next one finds the lock free.
+        // The runtime ends first, and the next round finds the lock free.
         drop(runtime);
         drop(guard);
         assert!(!stock.is_held());

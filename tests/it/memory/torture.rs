@@ -1,4 +1,4 @@
-//! Random trouble for half an hour of paused time, while the promises of a hold are checked all the time.
+//! Half an hour of paused time with random faults, during which the promises of a hold are checked all the time.
 
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
@@ -15,7 +15,7 @@ const PROCESSES: usize = 3;
 const TASKS: usize = 4;
 const LONG: Duration = Duration::from_secs(1800);
 
-/// The guards that were handed out last and are not released: at most one of them may be valid.
+/// The guards that were handed out and are not released yet: at most one of them may be valid.
 #[derive(Default)]
 struct Held(StdMutex<Vec<Arc<Guard>>>);
 
@@ -29,7 +29,7 @@ impl Held {
         guard
     }
 
-    /// Takes the guard back: it is released from here on.
+    /// Removes the guard from the list before it is released.
     fn given(&self, guard: Arc<Guard>) -> Guard {
         self.0.lock().unwrap().retain(|held| !Arc::ptr_eq(held, &guard));
         Arc::try_unwrap(guard).expect("nobody else has it")
@@ -40,7 +40,7 @@ fn some(random: &mut StdRng, longest: Duration) -> Duration {
     Duration::from_millis(random.random_range(0..=longest.as_millis() as u64))
 }
 
-/// Takes the lock in all ways, and leaves it in all ways.
+/// Takes the lock in all ways, and ends its holds in all ways.
 async fn user(locks: Locks, held: Arc<Held>, mut random: StdRng, end: Instant) -> (u32, u32) {
     let (mut taken, mut lost) = (0, 0);
     let stock = locks.mutex("stock");
@@ -52,7 +52,7 @@ async fn user(locks: Locks, held: Arc<Held>, mut random: StdRng, end: Instant) -
             1 => request.fixed_lease(SECOND + some(&mut random, LEASE)),
             _ => request,
         };
-        // Sometimes the request is dropped on its way.
+        // Sometimes the request is dropped before it completes.
         let limit =
             if random.random_range(0..4) == 0 { some(&mut random, 2 * SECOND) } else { Duration::MAX };
         let guard = match timeout(limit, request).await {
@@ -118,7 +118,7 @@ async fn through_half_an_hour_of_trouble_no_two_hold_at_once_and_nothing_is_left
     }
     trouble(&home, StdRng::seed_from_u64(seed), end).await;
     let (mut taken, mut lost) = (0, 0);
-    // Each may still keep the others waiting for two leases.
+    // Each user may still keep the others waiting for two leases.
     let patience = 3 * LEASE * (PROCESSES * TASKS) as u32;
     for user in users {
         let (took, missed) = timeout(patience, user).await.expect("it ends").unwrap();

@@ -32,10 +32,10 @@ async fn a_limited_wait_ends_with_its_limit() {
 #[tokio::test(start_paused = true)]
 async fn a_released_lock_is_the_next_ones_at_that_moment() {
     let home = Home::start().await;
-    // Not a multiple of the poll interval, at which they would ask without a message.
+    // This is not a multiple of the poll interval, at which the waiters would ask without a message.
     let work = LEASE + 1_234 * MILLISECOND;
     let guard = stock(&home).await.lock().await.unwrap();
-    // A waiter of the same process would be woken directly; these are notified by messages.
+    // A waiter of the same process would be woken directly. These waiters are notified by messages.
     let mut waiting = Vec::new();
     for _ in 0..20 {
         waiting.push(tokio::spawn(stock(&home).await.run(move |_| sleep(work))));
@@ -70,7 +70,7 @@ async fn a_crashed_holder_blocks_others_for_one_lease_and_no_longer() {
     let home = Home::start().await;
     let (crashed, ours) = (locks(&home).await, stock(&home).await);
     let guard = crashed.mutex("stock").lock().await.unwrap();
-    // It was renewed many times, the last time within the last third.
+    // The lease has been renewed many times, the last time within the last third.
     sleep(HOUR + 5 * SECOND).await;
     crashed.close().await.unwrap();
     std::mem::forget(guard);
@@ -90,7 +90,7 @@ async fn a_wait_for_a_store_that_does_not_answer_ends_with_its_patience() {
         for one in waiting {
             assert_eq!(one.await.unwrap().unwrap_err().kind(), ErrorKind::Unavailable);
             assert!(begun.elapsed() >= patience, "{:?}", begun.elapsed());
-            // Another attempt may have been under way, and a pause of at most a second.
+            // An attempt may have been under way, and a pause of at most a second may have followed it.
             let late = begun.elapsed() - patience;
             assert!(late <= 2 * NODE_TIMEOUT + SECOND, "{late:?} too late");
         }
@@ -120,7 +120,7 @@ async fn a_waiter_gets_the_lock_when_an_outage_ends() {
     for one in waiting {
         one.await.unwrap().unwrap().release().await.unwrap();
     }
-    // A pause between two attempts may have begun just before.
+    // A pause between two attempts may have begun just before the outage ended.
     assert!(
         begun.elapsed() >= 10 * LEASE && begun.elapsed() < 10 * LEASE + 2 * SECOND,
         "{:?}",
@@ -155,7 +155,7 @@ async fn strangers_are_served_in_the_order_of_their_arrival_however_long_each_st
     assert_eq!(*order.lock().unwrap(), (0..50).collect::<Vec<_>>());
 }
 
-/// A head that is not polled delays the next one by 50 ms, twice: once to be woken, once to be passed over.
+/// A head that is not polled delays the next one by 50 ms twice: once before it is woken, once before it is passed over.
 #[tokio::test(start_paused = true)]
 async fn a_head_that_is_not_polled_keeps_the_next_one_for_moments_only() {
     let home = Home::start().await;
@@ -175,14 +175,14 @@ async fn a_head_that_is_not_polled_keeps_the_next_one_for_moments_only() {
 #[tokio::test(start_paused = true)]
 async fn a_nested_request_goes_on_as_soon_as_its_hold_is_settled() {
     let home = Home::start().await;
-    // A third of the lease: a look after each node timeout would meet a renewal each time.
+    // With a third of the lease, a look after each node timeout would coincide with a renewal each time.
     let timeout = LEASE / 3;
     let locks = home.builder().lease(LEASE).node_timeout(timeout).connect().await.unwrap();
     let stock = locks.mutex("stock");
     let _outer = stock.lock().await.unwrap();
     home.drop_replies(1).await;
     let begun = Instant::now();
-    // 1. The nested acquire gets no answer. 2. Its settle is answered late, when the request's own pause is over.
+    // 1. The nested acquire gets no answer. 2. Its settle is answered late, when the request's own pause is already over.
     let slow = async {
         sleep(timeout - MILLISECOND).await;
         home.stall(SECOND).await;
@@ -192,7 +192,7 @@ async fn a_nested_request_goes_on_as_soon_as_its_hold_is_settled() {
     assert!(begun.elapsed() < timeout + 2 * SECOND, "{:?}", begun.elapsed());
 }
 
-/// Nothing shows that the task is awaited. Its long wait is logged in the end, with what may help.
+/// Nothing shows that the task is awaited. After five seconds its wait is logged, with advice on what may help.
 #[tokio::test(start_paused = true)]
 async fn a_spawned_task_that_is_awaited_under_the_lock_is_warned_of_after_five_seconds() {
     log::capture();

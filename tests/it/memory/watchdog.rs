@@ -10,10 +10,10 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::{LEASE, NODE_TIMEOUT, SECOND, assert_now, less_drift, locks, options, rest, stock};
 use crate::support::home::memory::Home;
 
-/// How often renewals are looked for.
+/// How often this test looks for renewals.
 const STEP: Duration = Duration::from_millis(10);
 
-/// Returns the moments up to `until` at which a hold's end is moved on.
+/// Returns the moments up to `until` at which the hold's deadline moved.
 async fn renewals(guard: &Guard, until: Instant) -> Vec<Instant> {
     let (mut seen, mut end) = (Vec::new(), guard.valid_until());
     while Instant::now() < until {
@@ -39,7 +39,7 @@ async fn a_hold_is_renewed_every_third_of_its_lease_and_no_more_often() {
             let due = begun + number * (lease / 3);
             assert!(at >= due && at <= due + 2 * STEP, "the {number}th at {:?}", at - begun);
         }
-        // Counted from before its send, as for the grant.
+        // The deadline counts from before the renewal was sent, as it does for the grant.
         assert!(guard.valid_until() <= begun + 2 * lease + less_drift(lease) + 2 * STEP);
     }
 }
@@ -75,12 +75,12 @@ async fn renewal_ends_with_the_last_watched_level_and_begins_with_the_first() {
     let stock = stock(&home).await;
     let outer = stock.lock().fixed_lease(600 * SECOND).await.unwrap();
     let inner = stock.lock().await.unwrap();
-    // It is valid without a renewal, and is renewed all the same: an inner level may outlive the outer one.
+    // The hold would be valid without a renewal, but it is renewed, since an inner level may outlive the outer one.
     sleep(700 * SECOND).await;
     assert!(!outer.is_lost() && !inner.is_lost());
     let end = inner.valid_until();
     inner.release().await.unwrap();
-    // The outer level's own end has passed: the hold ends with the inner one.
+    // The outer level's own lease is over, so the hold ends with the inner level.
     assert_eq!(outer.lost().await, Loss::Expired);
     assert!(Instant::now() <= end);
     rest().await;
@@ -93,7 +93,7 @@ async fn what_was_released_or_dropped_is_renewed_no_more() {
     let (locks, other) = (locks(&home).await, stock(&home).await);
     let held = locks.mutex("held").lock().await.unwrap();
     let (one, two) = (locks.mutex("one").lock().await.unwrap(), locks.mutex("two").lock().await.unwrap());
-    // Neither release runs: the keys stay, and must not be renewed.
+    // Neither release runs, so the keys stay. They must not be renewed.
     home.stall(LEASE * 2 / 3 - 2 * NODE_TIMEOUT).await;
     drop(one);
     let _ = two.release().await;
@@ -109,12 +109,12 @@ async fn a_renewal_that_failed_is_tried_again_soon_and_not_after_another_third()
     let home = Home::start().await;
     let guard = stock(&home).await.lock().await.unwrap();
     let begun = Instant::now();
-    // The stall covers the first renewal after 10 s.
+    // The stall covers the first renewal, which is due after 10 s.
     home.stall(15 * SECOND).await;
     let seen = renewals(&guard, begun + 18 * SECOND).await;
     let first = seen.first().expect("a renewal");
     assert!(*first >= begun + 15 * SECOND && *first <= begun + 15 * SECOND + 2 * NODE_TIMEOUT + 2 * STEP);
-    // From then on it is renewed every third of the lease again.
+    // After that the hold is renewed every third of the lease again.
     let next = renewals(&guard, *first + 21 * SECOND).await;
     assert_eq!(next.len(), 2, "{next:?}");
 }
@@ -128,7 +128,7 @@ async fn the_loss_of_one_hold_does_not_end_the_renewal_of_others() {
     assert_eq!(lost.lost().await, Loss::Gone);
     sleep(100 * LEASE).await;
     assert!(!kept.is_lost());
-    // The next hold of the name is renewed like any other.
+    // The next hold of this name is renewed like any other.
     drop(lost);
     let again = locks.mutex("lost").lock().await.unwrap();
     sleep(100 * LEASE).await;
@@ -179,7 +179,7 @@ async fn the_background_ends_with_the_last_handle_once_its_work_is_done() {
     let stock = stock(&home).await;
     let guard = stock.lock().await.unwrap();
     drop(stock);
-    // A guard keeps it alive.
+    // A guard keeps the background alive.
     sleep(10 * LEASE).await;
     assert!(!guard.is_lost());
     home.stall(SECOND).await;
@@ -190,7 +190,7 @@ async fn the_background_ends_with_the_last_handle_once_its_work_is_done() {
     assert_eq!((home.keys().await.len(), tasks()), (0, before));
 }
 
-/// Each pass of time ends at a timer: if none is set, an hour is one step.
+/// Paused time passes in steps, and each step ends at a timer: if no timer is set, an hour is one step.
 #[tokio::test(start_paused = true)]
 async fn where_nothing_is_held_nothing_is_done() {
     let home = Home::start().await;

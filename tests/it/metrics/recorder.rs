@@ -1,4 +1,4 @@
-//! Records what the crate measures with `metrics`, for a test whose runtime has one thread.
+//! A recorder of what the crate measures with `metrics`, for a test whose runtime has one thread.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use metrics::{
     Recorder, SharedString, Unit, set_default_local_recorder,
 };
 
-/// What was recorded, by the names of metrics, with their labels as `name{label=value}`.
+/// The recorded values by metric, with labels as `name{label=value}`.
 #[derive(Clone, Default)]
 pub struct Recorded(Arc<Mutex<State>>);
 
@@ -19,16 +19,16 @@ struct State {
     described: BTreeMap<String, Option<Unit>>,
 }
 
-/// Records what this thread measures until the guard is dropped. A test lets both live as long as its locks.
+/// Records what this thread measures until the guard is dropped. A test keeps both as long as its locks.
 pub fn record() -> (Recorded, LocalRecorderGuard<'static>) {
     let recorded = Recorded::default();
-    // Leaked: only few tests need one.
+    // The recorder is leaked, which is harmless since few tests need one.
     let recorder: &'static Recorded = Box::leak(Box::new(recorded.clone()));
     (recorded, set_default_local_recorder(recorder))
 }
 
 impl Recorded {
-    /// Returns the value of a counter or a gauge; 0 if there is none.
+    /// Returns the value of a counter or a gauge, 0 if it does not exist.
     pub fn value(&self, name: &str) -> f64 {
         self.0.lock().unwrap().values.get(name).copied().unwrap_or_default()
     }

@@ -24,7 +24,7 @@ async fn a_hold_that_a_minority_lacks_is_confirmed_and_given_to_it() {
     }
 }
 
-/// No message comes: only the check finds out.
+/// No message arrives, so only the check finds the loss.
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_a_majority_lacks_is_lost_by_its_check() {
     let stores = stores(3);

@@ -1,4 +1,4 @@
-//! Claims over several masters: a majority has to move.
+//! Claims over several masters: the hold has to move on a majority.
 
 use nestlock::{Claim, ErrorKind, Loss};
 
@@ -37,7 +37,7 @@ async fn a_master_that_was_away_leaves_nothing_of_a_claim() {
     assert!(are_free(&stores), "{stores:?}");
 }
 
-/// Two have lost the hold: what the third one has moved is ended.
+/// Two masters have lost the hold, so what has moved on the third one is ended.
 #[tokio::test(start_paused = true)]
 async fn a_resume_that_a_majority_refuses_ends_what_it_has_moved() {
     let stores = stores(3);
@@ -48,7 +48,7 @@ async fn a_resume_that_a_majority_refuses_ends_what_it_has_moved() {
     assert_eq!(error.loss(), Some(Loss::Gone));
     let begun = tokio::time::Instant::now();
     until("the end", || are_free(&stores)).await;
-    assert!(begun.elapsed() < 5 * SECOND, "its lease has ended it: {:?}", begun.elapsed());
+    assert!(begun.elapsed() < 5 * SECOND, "only its lease ended it: {:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
@@ -63,7 +63,7 @@ async fn a_resume_that_no_majority_answers_is_undone_when_they_are_back() {
     assert_eq!(stock.resume(&claim).await.unwrap_err().loss(), Some(Loss::Gone));
 }
 
-/// Each gets a part, and only a majority counts.
+/// Each process moves the claim on some masters, and only a majority counts.
 #[tokio::test(start_paused = true)]
 async fn no_two_resume_one_claim_whichever_masters_they_reach_first() {
     for first in 0..3 {
@@ -80,8 +80,8 @@ async fn no_two_resume_one_claim_whichever_masters_they_reach_first() {
     }
 }
 
-/// 1. Two of three grant. 2. The hold is handed over. 3. The third one answers the acquire. Nobody undoes that: the hold is the claim's
-/// too.
+/// 1. Two of three masters grant. 2. The hold is handed over. 3. The third one answers the acquire. Nothing undoes that grant, since the
+/// claim has the hold now.
 #[tokio::test(start_paused = true)]
 async fn what_a_master_grants_late_to_a_hold_that_was_handed_over_stays() {
     let stores = stores(3);

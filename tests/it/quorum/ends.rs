@@ -1,4 +1,4 @@
-//! What is released, dropped or lost is removed from all masters.
+//! A hold that is released, dropped or lost is removed from all masters.
 
 use nestlock::Loss;
 use tokio::time::Instant;
@@ -15,10 +15,10 @@ async fn a_release_is_sent_to_a_master_that_was_away_once_it_is_back() {
     assert!(are_free(&stores[..2]) && !is_free(&stores[2]));
     let begun = Instant::now();
     until("it is released there too", || is_free(&stores[2])).await;
-    assert!(begun.elapsed() <= 3 * SECOND, "not by the end of its lease: {:?}", begun.elapsed());
+    assert!(begun.elapsed() <= 3 * SECOND, "only the end of its lease freed it: {:?}", begun.elapsed());
 }
 
-/// The process may end after it.
+/// The process may end after `close`, so `close` has to wait.
 #[tokio::test(start_paused = true)]
 async fn close_waits_for_a_minority_that_has_a_hold_yet() {
     let stores = stores(3);

@@ -54,7 +54,7 @@ async fn without_a_majority_nobody_gets_anything() {
     let error = stock.lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(begun.elapsed() >= 10 * SECOND && begun.elapsed() < 12 * SECOND, "{:?}", begun.elapsed());
-    // The grant of one of them is undone, and so are the later grants of the others.
+    // The grant of the first master is undone, and so are the later grants of the others.
     until("nothing is left", || are_free(&stores)).await;
     assert!(begun.elapsed() < 22 * SECOND);
     tokio::time::sleep_until(begun + 20 * SECOND).await; // then they answer again
@@ -72,7 +72,7 @@ async fn a_nested_hold_and_its_release_need_a_majority_too() {
         let error = stock.try_lock().await.unwrap_err();
         assert_eq!((error.kind(), stock.hold_count()), (ErrorKind::Unavailable, 2));
         assert_eq!(inner.release().await.unwrap_err().kind(), ErrorKind::Unavailable);
-        // The failed request is undone in the background.
+        // The background undoes the failed request.
         until("all count one", || counts(&stores, &outer) == vec![Some(1); masters]).await;
         assert!(!outer.is_lost());
         outer.release().await.unwrap();
@@ -88,7 +88,7 @@ async fn a_grant_that_takes_long_is_good_for_as_much_less() {
     stores[1..].iter().for_each(|store| store.faults().stall(10 * SECOND));
     let guard = locks.mutex("stock").lock().await.unwrap();
     assert!(begun.elapsed() >= 10 * SECOND, "{:?}", begun.elapsed());
-    // Counted from before the request, less the drift: the first master may expire the hold then.
+    // The deadline counts from before the request, less the drift: at that time the first master may expire the hold.
     let drift = 30 * SECOND / 100 + Duration::from_millis(2);
     assert_eq!(guard.valid_until(), begun + 30 * SECOND - drift);
 }
@@ -119,7 +119,7 @@ async fn clients_that_compete_exclude_each_other_and_all_get_on() {
 #[tokio::test(start_paused = true)]
 async fn a_split_vote_is_undone_and_asked_for_again() {
     let stores = stores(3);
-    // Two others each hold it on a minority of our masters.
+    // Two other clients each hold the lock on a minority of our masters.
     let first = locks(&stores[..1]).await.mutex("stock").lock().owner(&Owner::new()).await.unwrap();
     let second = locks(&stores[1..2]).await.mutex("stock").lock().owner(&Owner::new()).await.unwrap();
     let stock = locks(&stores).await.mutex("stock");
@@ -130,12 +130,12 @@ async fn a_split_vote_is_undone_and_asked_for_again() {
     first.release().await.unwrap();
     let begun = Instant::now();
     let guard = waiting.await.unwrap().unwrap();
-    // After so many failures it pauses for up to a second, even if messages arrive.
+    // After this many failures the request pauses for up to a second, even if messages arrive.
     assert!(begun.elapsed() <= SECOND, "{:?}", begun.elapsed());
     until("the third is asked", || counts(&stores, &guard)[2] == Some(1)).await;
     assert_eq!(counts(&stores, &guard), [Some(1), None, Some(1)]);
     second.release().await.unwrap();
-    // The next renewal finds out which fields are missing.
+    // The next renewal finds the masters that lack the field.
     until("the second has it too", || counts(&stores, &guard) == [Some(1); 3]).await;
     guard.release().await.unwrap();
     assert!(are_free(&stores));

@@ -29,7 +29,7 @@ async fn on_servers_it_is_who_has_a_majority_and_one_may_be_away() {
     let stock = ours.mutex("stock");
     assert_eq!(stock.holder().await.unwrap(), None);
     let guard = soon("the lock", theirs.mutex("stock").lock()).await.unwrap();
-    // Two of them granted it: the third may be behind.
+    // Two masters are enough for the grant, so the third may be late.
     eventually("all have it", async || counts(&servers, "stock").await == [["1"]; 3]).await;
     for away in [false, true] {
         if away {
@@ -60,7 +60,7 @@ async fn where_no_majority_has_the_same_field_it_is_nobody() {
     assert_eq!(soon("the answer", stock.holder()).await.unwrap(), None);
     assert!(stock.is_locked().await.unwrap(), "and nobody gets it");
     assert_eq!(timeout(&locks).await.holder(), None);
-    // A hold on a minority is no hold.
+    // A hold on a minority of the masters is no hold.
     servers[1].ask::<()>(&["DEL", "stock"]).await;
     servers[2].ask::<()>(&["DEL", "stock"]).await;
     assert_eq!(soon("the answer", stock.holder()).await.unwrap(), None);
@@ -73,14 +73,14 @@ async fn count_and_lease_are_what_a_majority_has() {
     for (server, (count, millis)) in servers.iter().zip([(1, 500_000), (3, 600_000), (2, 100_000)]) {
         plant(server, STRANGER, count, millis).await;
     }
-    // The two that answer first decide.
+    // The two masters that answer first decide.
     let holder = soon("the answer", stock.holder()).await.unwrap().unwrap();
     assert_eq!(holder.hold_id(), STRANGER);
     assert!((1..3).contains(&holder.count()), "{holder:?}");
     assert!(holder.remaining_lease() <= 500 * SECOND, "{holder:?}");
 }
 
-/// A master that is cut off from the others has an older hold, and answers first.
+/// A master that is cut off from the others still has an older hold, and answers first.
 #[tokio::test(start_paused = true)]
 async fn a_field_that_one_master_has_kept_is_not_the_holder() {
     let stores = stores(3);

@@ -2,13 +2,13 @@
 
 use super::*;
 
-/// Returns which masters keep the lock.
+/// Returns for each master whether it keeps the lock.
 fn kept(stores: &[Memory]) -> Vec<bool> {
     stores.iter().map(|store| format!("{store:?}").contains(":0\"")).collect()
 }
 
-/// 1. A majority keeps the lock. 2. One of these restarts without its data. 3. A master that was only freed would grant it to somebody
-/// else.
+/// 1. A majority keeps the lock. 2. A master of that majority restarts without its data. 3. If the third master were only freed, it would
+/// now grant the lock to somebody else.
 #[tokio::test(start_paused = true)]
 async fn a_master_that_was_away_keeps_the_lock_too_once_it_is_back() {
     let stores = stores(3);
@@ -22,7 +22,7 @@ async fn a_master_that_was_away_keeps_the_lock_too_once_it_is_back() {
     until("its end", || are_free(&stores)).await;
 }
 
-/// If it comes back later, what it has is ended there.
+/// If the master comes back later than the time of `at_least`, the hold on it is ended.
 #[tokio::test(start_paused = true)]
 async fn a_master_that_comes_back_behind_the_time_is_freed() {
     let stores = stores(3);
@@ -30,7 +30,7 @@ async fn a_master_that_comes_back_behind_the_time_is_freed() {
     let guard = stock.lock().at_least(5 * SECOND).await.unwrap();
     stores[2].faults().stall(10 * SECOND);
     guard.release().await.unwrap();
-    // A command that ran there late counts from then.
+    // A command that ran there late counts from the moment when it ran.
     tokio::time::sleep(16 * SECOND).await;
     assert!(are_free(&stores), "{stores:?}");
     stock.try_lock().await.unwrap().unwrap().release().await.unwrap();

@@ -1,4 +1,4 @@
-//! Several masters, asked as one, mostly as stores in this process in paused time: what each master has can be seen at once.
+//! Several masters, asked as one. Most tests use stores in this process in paused time, since a test can look into them directly.
 
 mod checks;
 mod claims;
@@ -51,7 +51,7 @@ fn is_free(store: &Memory) -> bool {
     format!("{store:?}") == "Memory { locks: {} }"
 }
 
-/// Waits until it is so, in the time of the test.
+/// Waits until `is_so` returns true, for at most 100 s of the test's time.
 async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..100_000 {
         if is_so() {
@@ -59,5 +59,5 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    panic!("{what}: not so after 100 s");
+    panic!("{what}: not reached after 100 s");
 }

@@ -13,7 +13,7 @@ use crate::support::proxy::{HalfOpen, Proxy, Which};
 use crate::support::server::Server;
 use crate::support::{eventually, quorum, soon};
 
-/// Returns a client's own ways to the masters, each of which can be cut.
+/// Returns one client's own proxies to the masters. Each of them can be cut.
 pub(super) async fn ways(servers: &[Server]) -> Vec<Proxy> {
     let mut ways = Vec::new();
     for server in servers {
@@ -22,12 +22,12 @@ pub(super) async fn ways(servers: &[Server]) -> Vec<Proxy> {
     ways
 }
 
-/// Returns options with short times: the tests wait for lost answers and for the ends of leases.
+/// Returns options with short times, since the tests wait for lost answers and for the ends of leases.
 pub(super) fn by(ways: &[Proxy]) -> Builder {
     by_all(ways.iter().map(Proxy::url))
 }
 
-/// Returns such options over any masters.
+/// Returns the same options over any masters.
 pub(super) fn by_all(masters: impl IntoIterator<Item = impl Into<Master>>) -> Builder {
     quorum(masters).lease(6 * SECOND).node_timeout(SECOND).unavailable_after(60 * SECOND)
 }
@@ -45,7 +45,7 @@ async fn in_a_divided_network_those_with_the_majority_get_the_lock() {
     let connect = async |ways: &[Proxy]| patient(ways).connect().await.unwrap().mutex("stock");
     let (ours, theirs) = (connect(&our_ways).await, connect(&their_ways).await);
     let (our_cut, their_cut) = (cut(&our_ways[2..]), cut(&their_ways[..2]));
-    // Theirs asks the two that it reaches, and both grant it.
+    // `ours` asks the two masters that it reaches, and both grant.
     assert_eq!(ours.try_lock().await.unwrap_err().kind(), ErrorKind::Unavailable);
     let guard = soon("the majority's grant", theirs.lock()).await.unwrap();
     for _ in 0..3 {
@@ -76,7 +76,7 @@ async fn a_holder_cut_off_from_the_majority_is_notified_before_another_gets_the_
         assert!(Instant::now() >= guard.valid_until());
         assert_eq!(guard.loss(), Some(Loss::Expired));
         drop(cuts);
-        // On a busy machine no answer may come in time: then the background ends it.
+        // On a busy machine no answer may arrive in time: then the background ends the hold.
         let _ = next.release().await;
         drop(guard);
     }
@@ -106,7 +106,7 @@ async fn a_master_whose_answers_are_lost_lets_nobody_in_and_keeps_nothing() {
     }
 }
 
-/// Each client has its own way to each master. The ways are cut and restored, and answers are lost.
+/// Each client has its own proxy to each master. The proxies are cut and restored, and answers are lost.
 #[tokio::test]
 async fn clients_whose_ways_come_and_go_never_hold_at_once() {
     const CLIENTS: usize = 3;
@@ -130,13 +130,13 @@ async fn clients_whose_ways_come_and_go_never_hold_at_once() {
         match random.random_range(0..4) {
             0 => {
                 let lost = way.on(|c| c.is("acquire")).times(1).drop_reply_and_reset();
-                // If no command takes this way in the meantime, nothing is lost.
+                // If no command passes here in the meantime, no reply is lost.
                 drop(timeout(SECOND / 5, lost.done()).await);
             }
             1 => drop(way.reset(Which::All).await),
             _ => cuts.push(way.half_open(Which::All)),
         }
-        // Each cut lasts for a while, and at most a third of the ways are cut at once.
+        // Each cut lasts for a while, and at most a third of the proxies are cut at once.
         if cuts.len() > all_ways.len() / 3 {
             drop(cuts.remove(random.random_range(0..cuts.len())));
         }
@@ -144,11 +144,11 @@ async fn clients_whose_ways_come_and_go_never_hold_at_once() {
     drop(cuts);
     let grants: usize = soon("the clients' end", clients.join_all()).await.into_iter().sum();
     println!("{grants} grants");
-    assert!(grants > 5, "{grants} grants show nothing");
+    assert!(grants > 5, "{grants} grants are too few");
     eventually("all are free", async || are_free(&servers).await).await;
 }
 
-/// What the majority answered is not known: the next attempt has a new field, and the first one's fields are ended.
+/// The answers of the majority are unknown, so the next attempt has a new field, and the first attempt's fields are ended.
 #[tokio::test]
 async fn a_majority_whose_answers_are_lost_leaves_one_field_of_one_hold() {
     let servers = servers(3).await;

@@ -1,4 +1,4 @@
-//! Servers that several masters lead to.
+//! One server that several addresses lead to.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn addresses(one: u16, other: u16) -> [String; 2] {
     [one, other].map(|port| format!("127.0.0.1:{port}"))
 }
 
-/// Duplicate addresses are rejected before anything is sent. Which server is behind an address is only known afterwards.
+/// Duplicate addresses are rejected before anything is sent. Only a connection shows which server is behind an address.
 #[tokio::test]
 async fn one_server_under_two_names_is_rejected() {
     let servers = servers(2).await;
@@ -74,7 +74,7 @@ async fn a_failover_that_leads_two_masters_to_one_server_leaves_them_one_vote() 
     let builder = quorum(masters).unavailable_after(60 * SECOND).restart_delay(Duration::ZERO);
     let stock = builder.connect().await.unwrap().mutex("stock");
     soon("a run, with the votes of two masters", stock.run(async |_| {})).await.unwrap();
-    // The sentinels have to know the priority, which they read from time to time.
+    // The sentinels have to know the priority, which they read only from time to time.
     let knows = |lines: Vec<std::collections::HashMap<String, String>>| {
         lines.iter().any(|replica| replica["slave-priority"] == "0")
     };

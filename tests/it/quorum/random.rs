@@ -1,4 +1,4 @@
-//! Clients that compete while masters stall, lose answers and restart empty. All the time, at most one holds the lock.
+//! Clients that compete while masters stall, lose answers and restart empty. At any time at most one of them holds the lock.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::*;
 
-/// All clients that were granted the lock and have not begun to release it.
+/// The guards of all clients that were granted the lock and have not begun to release it.
 pub(super) type Holders = Arc<Mutex<Vec<Arc<Guard>>>>;
 
 /// Checks that at most one holder believes that it has the lock.
@@ -20,7 +20,7 @@ fn check(holders: &Holders, seed: u64) {
     assert!(good.len() <= 1, "seed {seed}: {good:?} hold it at once");
 }
 
-/// `haste`: the factor by which times are shorter than with leases of ten seconds.
+/// Takes the lock again and again. `haste`: the factor by which times are shorter than with leases of ten seconds.
 pub(super) async fn compete(
     locks: Locks,
     holders: Holders,
@@ -44,7 +44,7 @@ pub(super) async fn compete(
         }
         check(&holders, seed);
         holders.lock().unwrap().retain(|held| held.hold_id() != guard.hold_id());
-        let Some(guard) = Arc::into_inner(guard) else { panic!("nobody else keeps it") };
+        let Some(guard) = Arc::into_inner(guard) else { panic!("another handle keeps the guard") };
         match random.random_range(0..3) {
             0 => drop(guard),
             1 => drop(timeout(Duration::from_millis(1), guard.release()).await),
@@ -78,7 +78,7 @@ async fn run(seed: u64, masters: usize) -> usize {
     let trouble = tokio::spawn(trouble(stores.clone(), end, random(99)));
     let grants = clients.join_all().await.into_iter().sum();
     trouble.await.unwrap();
-    // A field that nobody holds expires within a lease, and the next acquire can wait that long.
+    // A field without a holder expires within a lease, and the next acquire can wait that long.
     stores.iter().for_each(|store| store.faults().stall(Duration::ZERO));
     stores.iter().for_each(|store| store.faults().drop_replies(0));
     sleep(20 * SECOND).await;
@@ -92,5 +92,5 @@ async fn at_most_one_holds_the_lock_whatever_becomes_of_the_masters() {
     for seed in 0..4 {
         grants += run(seed, if seed % 3 == 0 { 5 } else { 3 }).await;
     }
-    assert!(grants > 100, "{grants} grants show nothing");
+    assert!(grants > 100, "{grants} grants are too few");
 }

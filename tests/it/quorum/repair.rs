@@ -1,4 +1,4 @@
-//! A hold is repaired on masters that lack it, while a majority has it.
+//! A hold is repaired on masters that lack it as long as a majority has it.
 
 use nestlock::Loss;
 
@@ -10,7 +10,7 @@ async fn a_hold_lives_on_for_as_long_as_a_majority_does() {
     let stock = locks(&stores).await.mutex("stock");
     let guard = stock.lock().await.unwrap();
     for round in 0..30 {
-        // Each is away once in a while, for longer than a lease.
+        // Each master is away once in a while, for longer than a lease.
         stores[round % 3].faults().stall(40 * SECOND);
         tokio::time::sleep(45 * SECOND).await;
         assert!(!guard.is_lost(), "round {round}");
@@ -30,7 +30,7 @@ async fn a_master_that_came_back_empty_is_given_the_hold_with_its_count() {
         assert!(is_free(&stores[at]));
         let begun = tokio::time::Instant::now();
         until("it is back", || counts(&stores, &outer) == [Some(2); 3]).await;
-        assert!(begun.elapsed() < SECOND, "not at the next renewal: {:?}", begun.elapsed());
+        assert!(begun.elapsed() < SECOND, "it took until the next renewal: {:?}", begun.elapsed());
     }
     assert!(!outer.is_lost());
     inner.release().await.unwrap();
@@ -61,7 +61,7 @@ async fn what_somebody_else_has_is_left_alone() {
     until("it is there once it can be", || counts(&stores, &guard) == [Some(1); 3]).await;
 }
 
-/// A young master that lacks the hold can be given it, and then the two are a majority again.
+/// A young master that lacks the hold can be given it: then the young master and another one are a majority again.
 #[tokio::test(start_paused = true)]
 async fn a_young_master_that_lacks_it_counts_once_it_has_it() {
     let stores = stores(3);

@@ -1,4 +1,4 @@
-//! Commands that are sent a second time, with the text of their script, after the end of their hold.
+//! Commands that are sent a second time, with the text of their script, after their hold has ended.
 
 use futures::poll;
 
@@ -7,8 +7,8 @@ use super::servers::{over, over_urls, servers};
 use crate::support::proxy::Proxy;
 use crate::support::{eventually, scripts, soon};
 
-/// 1. The third master doesn't know the acquire's script; the two others grant. 2. The end of the hold runs there, and finds nothing. 3.
-/// The acquire runs there, by the text of its script. 4. Its answer is looked at before the end's.
+/// 1. The third master doesn't know the acquire's script; the other two grant. 2. The end of the hold runs on the third master, and finds
+/// nothing. 3. The acquire runs there, by the text of its script. 4. The client reads its answer before the answer of the end.
 #[tokio::test]
 async fn a_field_that_is_made_behind_the_end_of_its_hold_is_ended() {
     let servers = servers(3).await;
@@ -16,7 +16,7 @@ async fn a_field_that_is_made_behind_the_end_of_its_hold_is_ended() {
     let builder = over_urls([servers[0].url(), servers[1].url(), proxy.url()]).lease(600 * SECOND);
     let locks = builder.connect().await.unwrap();
     let stock = locks.mutex("stock");
-    // From then on they are sent by their hashes.
+    // After this all scripts are sent by their hashes.
     soon("the first lock", stock.lock()).await.unwrap().release().await.unwrap();
     assert!(!soon("the first look", stock.is_locked()).await.unwrap());
     eventually("all at the third master", async || servers[2].scripts_run().await >= 3).await;
@@ -26,7 +26,7 @@ async fn a_field_that_is_made_behind_the_end_of_its_hold_is_ended() {
         servers[2].ask::<String>(&["SCRIPT", "LOAD", &known.body]).await;
     }
 
-    // Everything after that reply waits with it: "unknown script" is read when the end has run.
+    // Everything after that reply waits too, so "unknown script" is read only after the end has run.
     let replies = proxy.on(|command| command.is("look")).times(1).hold_reply();
     assert!(!soon("a look", stock.is_locked()).await.unwrap());
     replies.done().await;
@@ -40,7 +40,7 @@ async fn a_field_that_is_made_behind_the_end_of_its_hold_is_ended() {
     drop(replies);
     again.seen().await;
     eventually("the field", async || servers[2].keys().await == ["stock"]).await;
-    // Later answers of the third master come after that one.
+    // The answer of the third master to this look comes after its answer to the acquire.
     servers[0].freeze();
     assert!(!soon("a look", locks.mutex("another").is_locked()).await.unwrap());
     tokio::task::yield_now().await;
@@ -49,7 +49,7 @@ async fn a_field_that_is_made_behind_the_end_of_its_hold_is_ended() {
     eventually("the end of what was made", async || servers[2].keys().await.is_empty()).await;
 }
 
-/// No fault in between: each master forgets its scripts while many lock and release.
+/// Without any network fault: each master forgets its scripts while many tasks lock and release.
 #[tokio::test]
 async fn scripts_that_are_forgotten_leave_no_field_behind() {
     let servers = servers(3).await;

@@ -1,4 +1,4 @@
-//! A master that was started a short while ago may have lost what it granted: it has no vote on new locks.
+//! A master that was started a short while ago may have lost what it granted, so it has no vote on new locks.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -30,7 +30,7 @@ async fn two_of_three(trusting: bool, restarted: &[usize]) -> (Guard, Mutex, Vec
     let theirs = connect(&stores).await;
     assert!(theirs.try_lock().await.unwrap().is_none());
     until("the part that was granted is ended", || is_free(&stores[2])).await;
-    // No command is sent before all of them are back: otherwise the holder would repair its hold.
+    // No command is sent before all of them are back. Otherwise the holder would repair its hold.
     restarted.iter().for_each(|at| stores[*at].faults().restart_empty());
     (guard, theirs, stores)
 }
@@ -42,7 +42,7 @@ async fn without_the_rule_two_hold_the_lock() {
         let second = theirs.try_lock().await.unwrap();
         assert!(
             second.is_some_and(|second| !second.is_lost()) && !guard.is_lost(),
-            "this is what the rule is for"
+            "without the rule both should hold the lock"
         );
     }
 }
@@ -52,7 +52,7 @@ async fn with_the_rule_the_second_one_waits() {
     let (guard, theirs, stores) = two_of_three(false, &[1]).await;
     assert!(theirs.try_lock().await.unwrap().is_none());
     tokio::time::sleep(100 * SECOND).await;
-    assert!(!guard.is_lost(), "the master that came back was given the hold again");
+    assert!(!guard.is_lost(), "the hold was not repaired");
     assert!(theirs.try_lock().await.unwrap().is_none());
     let waiting = tokio::spawn(theirs.lock());
     guard.release().await.unwrap();
@@ -60,14 +60,14 @@ async fn with_the_rule_the_second_one_waits() {
     assert_eq!(counts(&stores, &second), [Some(1); 3]);
 }
 
-/// A majority is young and empty. If it were trusted, it would let the second client in beside the first.
+/// A majority is young and empty. If it were trusted, it would grant the lock to the second client while the first one holds it.
 #[tokio::test(start_paused = true)]
 async fn with_the_rule_two_restarts_within_a_lease_let_nobody_in_either() {
     let (guard, theirs, stores) = two_of_three(false, &[0, 1]).await;
     assert_eq!(theirs.try_lock().await.unwrap_err().kind(), ErrorKind::Unavailable);
     for _ in 0..100 {
         assert!(matches!(theirs.try_lock().await, Ok(None) | Err(_)));
-        assert!(!guard.is_lost(), "it has given the hold to them again");
+        assert!(!guard.is_lost(), "the holder did not repair its hold");
         tokio::time::sleep(SECOND).await;
     }
     let waiting = tokio::spawn(theirs.lock());
@@ -75,10 +75,10 @@ async fn with_the_rule_two_restarts_within_a_lease_let_nobody_in_either() {
     assert_eq!(counts(&stores, &waiting.await.unwrap().unwrap()), [Some(1); 3]);
 }
 
-/// What has to stay alive while two compete on servers.
+/// What has to stay alive while two clients compete on servers.
 type Alive = (Vec<Server>, Vec<Proxy>, [Vec<HalfOpen>; 2]);
 
-/// Sets up three servers and two clients: the holder doesn't reach the third, and reaches none of them once some restart.
+/// Sets up three servers and two clients. The holder doesn't reach the third server, and reaches none once some have restarted.
 async fn on_servers(lease: Duration, trusting: bool, restarted: &[usize]) -> (Guard, Mutex, Alive) {
     let servers = servers(3).await;
     let ways = ways(&servers).await;
@@ -104,7 +104,7 @@ async fn on_servers_too_two_hold_the_lock_without_the_rule() {
     for restarted in [&[1][..], &[0, 1]] {
         let (guard, theirs, _alive) = on_servers(60 * SECOND, true, restarted).await;
         let second = soon("theirs", theirs.lock()).await.unwrap();
-        assert!(!second.is_lost() && !guard.is_lost(), "this is what the rule is for");
+        assert!(!second.is_lost() && !guard.is_lost(), "without the rule both should hold the lock");
     }
 }
 
@@ -119,7 +119,7 @@ async fn on_servers_too_the_second_one_waits_with_the_rule() {
     }
 }
 
-/// What `INFO` reports if the system clock was set back by an hour after the server was started.
+/// What `INFO` reports if the system clock is set back by an hour after the server's start.
 const SET_BACK: (&str, &str) = ("uptime_in_seconds:", "uptime_in_seconds:-359");
 
 #[tokio::test]
@@ -143,7 +143,7 @@ async fn a_master_that_restarts_and_reports_a_negative_uptime_has_no_vote() {
     second.release().await.unwrap();
 }
 
-/// It was never restarted, and has the data of the master that it followed.
+/// The master was not restarted, and has the data of the master that it followed.
 #[tokio::test]
 async fn a_master_that_was_a_replica_for_a_while_has_no_vote() {
     was_a_replica_for_a_while(false).await;
@@ -180,8 +180,8 @@ async fn was_a_replica_for_a_while(connects_afterwards: bool) {
     second.release().await.unwrap();
 }
 
-/// A cluster is one of three masters. A replica that lacks a hold takes its master's place, and the master takes it back. To a client
-/// that sends nothing in between, its connection, the server's run and the slots look as before.
+/// A cluster is one of three masters. A replica that lacks a hold takes its master's place, and then the master takes it back. For a client
+/// that sends nothing in between, the connection, the server's run id and the slots look as before.
 #[tokio::test]
 async fn a_cluster_whose_master_was_a_replica_while_nobody_asked_has_no_vote() {
     let cluster = Cluster::start().await;
@@ -195,7 +195,7 @@ async fn a_cluster_whose_master_was_a_replica_while_nobody_asked_has_no_vote() {
     let (ours, theirs) = (connect(&our_ways).await, connect(&their_ways).await);
     let (master, replica) = (0, 3);
     let name = cluster.name_on(master, "stock").await;
-    // Both clients count the cluster's vote, since it is old enough.
+    // Both clients count the cluster's vote, since the cluster is old enough.
     let _cut = (cut(&our_ways[1..]), cut(&their_ways[..1]));
     for locks in [&ours, &theirs] {
         let other = cluster.name_on(master, "other").await;
@@ -205,7 +205,7 @@ async fn a_cluster_whose_master_was_a_replica_while_nobody_asked_has_no_vote() {
     cluster.node(replica).freeze();
     cluster.node(master).ask::<i64>(&["CLIENT", "KILL", "TYPE", "replica"]).await;
     let guard = soon("ours", ours.mutex(&name).lock().fixed_lease(3 * SECOND)).await.unwrap();
-    // The command arrives before the replica can ask for what it missed.
+    // The command arrives before the replica can ask for the writes that it missed.
     admin.write_all(b"CLUSTER FAILOVER TAKEOVER\r\n").unwrap();
     cluster.node(replica).thaw();
     let replication = async |node: usize| cluster.node(node).info("replication").await;
@@ -220,8 +220,8 @@ async fn a_cluster_whose_master_was_a_replica_while_nobody_asked_has_no_vote() {
     second.release().await.unwrap();
 }
 
-/// A replica takes its master's place and follows it back, and each has what the other had: nothing is discarded. Then the server that
-/// took the place is lost with its last grant.
+/// A replica takes its master's place and then follows it again. Each has the other's data, and no writes are discarded. Then the server
+/// that took the place is lost with its last grant.
 #[tokio::test]
 async fn a_cluster_whose_master_took_its_place_back_without_discarding_anything_has_no_vote() {
     let cluster = Cluster::start().await;
@@ -245,7 +245,7 @@ async fn a_cluster_whose_master_took_its_place_back_without_discarding_anything_
     eventually("it is a replica", async || replication(master).await["role"] == "slave").await;
     eventually("it follows", async || replication(master).await["master_link_status"] == "up").await;
     assert_ne!(partial().await, "0", "nothing was discarded");
-    // Our client gives the new master a vote again after a lease.
+    // Our client counts the new master's vote again after a lease.
     soon("a vote", ours.mutex(&other).lock()).await.unwrap().release().await.unwrap();
     let mut admin = TcpStream::connect(("127.0.0.1", cluster.node(master).port())).unwrap();
     cluster.node(master).freeze();
@@ -274,7 +274,7 @@ async fn a_majority_of_young_masters_has_no_vote_either() {
     assert!(error.to_string().contains("restart_delay"), "{error}");
     let error = stock.lock().await.unwrap_err();
     assert!(error.to_string().contains("3 of 3 masters"), "{error}");
-    // It counts from the restart, for a lease and the drift over it.
+    // The vote counts again after the restart, a lease, and the drift over that lease.
     let patient = builder(&stores).unavailable_after(Duration::MAX).connect().await.unwrap().mutex("stock");
     let guard = patient.lock().await.unwrap();
     let waited = begun.elapsed();
@@ -290,7 +290,7 @@ async fn one_master_is_trusted_by_default() {
     let guard = wary.lock().await.unwrap();
     stores[0].faults().restart_empty();
     trusting.lock().await.unwrap().release().await.unwrap();
-    // It has granted no other hold, so the hold can be repaired, and stays live.
+    // The restarted master has granted no other hold, so the hold can be repaired and stays live.
     until("the hold is back", || counts(&stores, &guard) == [Some(1)]).await;
     assert!(!guard.is_lost());
     let fixed = wary.lock().fixed_lease(31 * SECOND).await.unwrap_err();
@@ -308,7 +308,7 @@ async fn what_one_master_granted_while_the_others_had_no_vote_is_undone() {
     // This is much sooner than the end of the lease.
     tokio::time::sleep(5 * SECOND).await;
     assert!(is_free(&stores[2]), "{stores:?}");
-    // Waiters pause between attempts: otherwise paused time could not advance.
+    // Waiters pause between attempts. Otherwise paused time could not advance.
     let waiting = tokio::time::timeout(9 * SECOND, locks.mutex("stock").lock()).await;
     assert!(waiting.is_err(), "{waiting:?}");
 }

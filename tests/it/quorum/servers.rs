@@ -1,4 +1,4 @@
-//! Several real servers, of which some are killed, frozen, or come back empty.
+//! Several real servers, some of which are killed, frozen, or restarted empty.
 
 use nestlock::{Builder, ErrorKind};
 use tokio::time::Instant;
@@ -22,7 +22,7 @@ pub fn over(servers: &[Server]) -> Builder {
     over_urls(servers.iter().map(Server::url))
 }
 
-/// Returns options over masters some of which are behind a proxy.
+/// Returns options over masters, some of which are behind a proxy.
 pub(super) fn over_urls(urls: impl IntoIterator<Item = String>) -> Builder {
     quorum(urls).node_timeout(20 * SECOND)
 }
@@ -91,7 +91,7 @@ async fn a_frozen_minority_delays_nothing_and_is_put_right_later() {
     for _ in 0..20 {
         soon("a run", stock.run(async |_| {})).await.unwrap();
     }
-    // Each of them would have waited as long.
+    // If the runs waited for the frozen server, each of them would take that long.
     assert!(begun.elapsed() < 20 * SECOND);
     servers[1].thaw();
     eventually("all are free", async || are_free(&servers).await).await;
@@ -122,7 +122,7 @@ async fn the_remaining_lease_is_that_of_a_majority_in_any_order_of_the_answers()
         }
         slow.seen().await;
         if late == 2 {
-            // The answer of the third master would change nothing, so it isn't waited for.
+            // The answer of the third master would change nothing, so the request doesn't wait for it.
             assert!(soon("the answer", asked).await.unwrap().unwrap().unwrap() <= 20 * SECOND);
             slow.let_through().await;
         } else {
@@ -132,7 +132,7 @@ async fn the_remaining_lease_is_that_of_a_majority_in_any_order_of_the_answers()
         }
         others.iter().for_each(|other| other.forget());
     }
-    // Whether it is held is certain before that.
+    // Two answers are enough to know whether the lock is held.
     servers[0].freeze();
     assert!(soon("the answer", stock.is_locked()).await.unwrap());
     servers[0].thaw();
@@ -148,7 +148,7 @@ async fn a_minority_that_freezes_while_the_lock_is_held_is_no_matter_to_renewal_
         let guard = soon("the lock", stock.lock()).await.unwrap();
         let minority = &servers[masters / 2 + 1..];
         minority.iter().for_each(Server::freeze);
-        // A renewal comes every three seconds.
+        // The lease is renewed every three seconds.
         let first = guard.valid_until();
         eventually("two renewals", async || guard.valid_until() > first + 5 * SECOND).await;
         assert!(!guard.is_lost());
@@ -174,7 +174,7 @@ async fn masters_that_restart_with_their_data_one_after_the_other_keep_the_hold(
     for server in &servers {
         server.restart().await;
         assert_eq!(server.ask::<Vec<String>>(&["HKEYS", "stock"]).await, [guard.hold_id()]);
-        // Until both clients are connected to it again, it doesn't take part.
+        // The restarted master doesn't take part until both clients are connected to it again.
         let back = async || matches!(theirs.mutex("stock").try_lock().await, Ok(None));
         eventually("it is refused", back).await;
         eventually("it has a vote", async || ours.mutex("other").run(async |_| {}).await.is_ok()).await;
@@ -217,7 +217,7 @@ async fn a_repair_puts_nothing_beside_what_somebody_else_has() {
     let stock = over(&servers).connect().await.unwrap().mutex("stock");
     let guard = soon("a majority", stock.lock().owner(&nestlock::Owner::new())).await.unwrap();
     eventually("a repair was tried", async || {
-        // The acquire, and the repair, which first looks for its own field.
+        // The scripts are the acquire, and the repair, which first looks for its own field.
         servers[1].scripts_run().await >= 3
     })
     .await;
@@ -231,11 +231,12 @@ async fn server_fields(server: &Server) -> Vec<String> {
     server.ask(&["HKEYS", "stock"]).await
 }
 
-/// Each of several processes gets a message of a release from each master, and sends one acquire to each master.
+/// Each of several processes gets a message of the release from each master, and sends one acquire to each master.
 #[tokio::test]
 async fn one_release_makes_each_waiting_process_ask_each_master_once() {
     for masters in [3, 5] {
-        // One of each; one more if the release had not reached all masters when it asked. On a busy machine that may happen twice.
+        // Each process sends one acquire to each master. It sends one more if the release had not reached all masters when it asked. On a
+        // busy machine that may happen in two of the three rounds.
         let mut least = f64::MAX;
         for _ in 0..3 {
             least = least.min(asked_behind_a_release(masters).await);
@@ -288,7 +289,7 @@ async fn asked_behind_a_release(masters: usize) -> f64 {
     asked
 }
 
-/// Waits until nothing is asked any more.
+/// Waits until no process asks any more.
 async fn quiet(asked: &impl AsyncFn() -> u64) {
     let mut before = asked().await;
     let mut same = 0;
@@ -356,7 +357,7 @@ async fn connect_needs_a_majority_and_right_passwords() {
 #[tokio::test]
 async fn a_server_that_was_just_started_has_no_vote() {
     let servers = servers(3).await;
-    // Longer than it takes to start the servers.
+    // Longer than starting the servers takes.
     let builder =
         || over(&servers).restart_delay(9 * SECOND).lease(9 * SECOND).unavailable_after(60 * SECOND);
     let locks = builder().connect().await.unwrap();
@@ -364,7 +365,7 @@ async fn a_server_that_was_just_started_has_no_vote() {
     let error = stock.try_lock().await.unwrap_err();
     assert!(error.to_string().contains("restart_delay"), "{error}");
     let guard = soon("the lock, once they are old enough", stock.lock()).await.unwrap();
-    // It comes back without its data: the hold is repaired there, and until then it grants no other.
+    // The master restarts without its data. The hold is repaired there, and until then the master grants no other hold.
     servers[1].restart_empty().await;
     eventually("it has the hold", async || counts(&servers, "stock").await[1] == ["1"]).await;
     let theirs = builder().connect().await.unwrap().mutex("stock");
@@ -409,7 +410,7 @@ async fn a_master_that_may_evict_locks_is_warned_of() {
     servers[1].set("maxmemory-policy", "allkeys-lru").await;
     servers[2].ask::<String>(&["ACL", "SETUSER", "default", "-info"]).await;
     over(&servers).connect().await.unwrap();
-    // Each alone can be connected to as well.
+    // Each server can also be used alone.
     for server in &servers {
         builder(&server.url()).connect().await.unwrap();
     }
@@ -423,7 +424,7 @@ async fn a_master_that_may_evict_locks_is_warned_of() {
 #[tokio::test]
 async fn an_even_number_of_masters_is_warned_of() {
     log::capture();
-    // No other test has as many masters.
+    // No other test has this many masters.
     for masters in [13, 14] {
         locks(&stores(masters)).await.close().await.unwrap();
     }
@@ -468,7 +469,7 @@ async fn a_master_that_is_away_while_a_lock_is_forced_free_keeps_the_field_and_i
     }
     assert!(forced.seen_now().is_none());
     other.release().await.unwrap();
-    // It is alive after all, and finds out.
+    // The holder is alive after all, and its release reports the loss.
     assert_eq!(dead.release().await.unwrap_err().kind(), ErrorKind::Lost);
     eventually("all are free", async || are_free(&servers).await).await;
 }

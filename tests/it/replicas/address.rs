@@ -1,4 +1,4 @@
-//! One address that changes to another master: by DNS, a balancer, a virtual IP.
+//! One address that leads to another master after a while: by DNS, a load balancer, or a virtual IP.
 
 use nestlock::Locks;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::support::proxy::{Proxy, Which};
 use crate::support::{builder, soon};
 
-/// Checks that the lock is taken and released at that master by both connections: one takes it, the other releases it.
+/// Checks that the lock is taken and released at that master, by both connections: one sends the acquire, the other the release.
 async fn is_held_and_released_there(locks: &Locks, master: &Server) {
     let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
     assert_eq!(fields(master, "stock").await, [guard.hold_id()]);
@@ -26,7 +26,7 @@ async fn a_connection_for_acquires_that_comes_to_another_master_takes_the_other_
     let locks = connected(&proxy).await;
     is_held_and_released_there(&locks, &old).await;
     proxy.lead_to(&new);
-    // The connection for commands stays open, and leads to the old master.
+    // The connection for commands is still open, to the old master.
     let lost = proxy.on(|c| c.is("acquire")).times(1).lose_and_reset();
     is_held_and_released_there(&locks, &new).await;
     lost.done().await;
@@ -41,13 +41,13 @@ async fn an_address_that_leads_elsewhere_between_two_connections_is_found_out() 
     let held = proxy.on(|c| c.is("info")).times(1).hold_reply();
     proxy.reset(Which::Commands).await;
     held.done().await;
-    // The first of the two is at the old master.
+    // One of the two connections is now to the old master.
     proxy.lead_to(&new);
     held.let_through().await;
     is_held_and_released_there(&locks, &new).await;
 }
 
-/// Without the right to ask for it, the server's name is unknown.
+/// Without the right to `INFO`, the server's identity is unknown.
 #[tokio::test]
 async fn without_the_right_to_info_both_connections_go_together_all_the_same() {
     let ((old, _replicas), (new, _others)) = (master(1).await, master(1).await);
@@ -76,7 +76,7 @@ async fn a_grant_whose_connection_for_commands_is_replaced_while_replicas_are_wa
     let commands = proxy.on(|c| c.is("look")).times(1).lose_and_reset();
     let asking = tokio::spawn(locks.mutex("stock").try_lock());
     eventually("it is granted there", async || !fields(&master, "stock").await.is_empty()).await;
-    // The connection for commands ends.
+    // This ends the connection for commands.
     let _ = soon("a look", locks.mutex("stock").is_locked()).await;
     commands.done().await;
     replicas[0].thaw();

@@ -1,4 +1,4 @@
-//! What `connect` requires of a server whose replicas are waited for.
+//! What `connect` requires of a server if grants wait for its replicas.
 
 use nestlock::ErrorKind;
 

@@ -36,13 +36,13 @@ async fn with_too_few_replicas_a_grant_is_undone_and_asked_for_again() {
         let builder = builder(&master.url()).replicas(count, wait).unavailable_after(60 * SECOND);
         builder.lease(60 * SECOND).connect().await.unwrap().mutex("stock")
     };
-    // Enough for the working replica, even on a busy machine.
+    // Two seconds are enough for the working replica, even on a busy machine.
     let (one, both) = (connect(1, LONG).await, connect(2, 2 * SECOND).await);
     replicas[0].freeze();
     let error = soon("an answer", both.try_lock()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("1 of the 2 replicas"), "{error}");
-    // This is long before the end of the lease.
+    // The grant is undone long before the end of the lease.
     eventually("it is undone", async || master.keys().await.is_empty()).await;
     let guard = soon("the lock, with one replica", one.lock()).await.unwrap();
     assert!(soon("busy", both.try_lock()).await.unwrap().is_none());
@@ -106,7 +106,7 @@ async fn a_request_that_is_dropped_leaves_nothing() {
         let mut asking = pin!(stock.lock().owner(&Owner::new()));
         let mut context = Context::from_waker(Waker::noop());
         assert!(asking.as_mut().poll(&mut context).is_pending());
-        // Dropped before it is sent, while it is answered, or while replicas are waited for.
+        // The request is dropped before it is sent, before it is answered, or while it waits for replicas.
         let pause = std::time::Duration::from_micros(300 * (round % 10));
         let _ = tokio::time::timeout(pause, asking).await;
     }
@@ -124,7 +124,7 @@ async fn what_undoes_an_acquire_does_not_overtake_it() {
     soon("the acquire", held.seen()).await;
     let undone = proxy.on(|c| c.is("release") || c.is("settle")).watch();
     asking.abort();
-    // Enough time for a command over the other connection.
+    // This is enough time for a command over the other connection.
     for _ in 0..50 {
         assert!(!locks.mutex("stock").is_locked().await.unwrap());
     }

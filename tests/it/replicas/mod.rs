@@ -10,9 +10,9 @@ use std::time::Duration;
 use crate::support::server::Server;
 use crate::support::{SECOND, eventually};
 
-/// A time whose end no test is meant to reach.
+/// A time that is not meant to end within a test.
 const LONG: Duration = Duration::from_secs(25);
-/// A time whose end a test is meant to reach.
+/// A time that is meant to end within a test.
 const SHORT: Duration = Duration::from_millis(100);
 
 /// Starts a master with this many replicas in sync.
@@ -28,7 +28,7 @@ pub async fn master(replicas: usize) -> (Server, Vec<Server>) {
     (master, started)
 }
 
-/// Waits until this many replicas follow it.
+/// Waits until this many replicas are online.
 async fn follow(master: &Server, replicas: usize) {
     eventually("its replicas", async || {
         let info = master.info("replication").await;
@@ -37,7 +37,7 @@ async fn follow(master: &Server, replicas: usize) {
     .await;
 }
 
-/// Stops a replica while nothing is on its way to it.
+/// Disconnects a replica while no writes are on their way to it.
 async fn cut_off(master: &Server, replica: &Server) {
     replica.freeze();
     master.ask::<usize>(&["CLIENT", "KILL", "TYPE", "replica"]).await;

@@ -6,13 +6,13 @@ use super::*;
 use crate::support::{builder, soon};
 
 async fn promote(master: &Server, replica: &Server) {
-    // Before it continues: otherwise it would replicate what it lacks.
+    // The master is frozen before the replica continues. Otherwise the replica would receive what it lacks.
     master.freeze();
     replica.thaw();
     replica.ask::<String>(&["REPLICAOF", "NO", "ONE"]).await;
 }
 
-/// The limit that the guide describes: a single master guarantees nothing if it is replaced by a replica that lacks writes.
+/// This is the limit that the guide describes: a single master guarantees nothing if it is replaced by a replica that lacks writes.
 #[tokio::test]
 async fn without_an_acknowledgement_two_may_hold_a_lock() {
     let (old, replicas) = master(1).await;

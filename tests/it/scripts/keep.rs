@@ -1,8 +1,8 @@
-//! `keep.lua`: a hold ends, and its lock stays.
+//! `keep.lua`: a hold ends, and its lock is kept.
 
 use super::*;
 
-/// Checks that the TTL of the key is about this long.
+/// Checks that this is approximately the TTL of the key.
 async fn assert_left(wire: &mut Wire, lease: u64) {
     let left: u64 = wire.ask(&["PTTL", KEY]).await;
     assert!(left <= lease && left + 30_000 > lease, "{left} of {lease}");
@@ -26,7 +26,7 @@ async fn a_kept_lock_is_nobodys_and_lives_exactly_that_long() {
     }
 }
 
-/// Tries each command that may still be under way when its hold is kept, or that is sent for it later.
+/// Tries each command that may still be under way when its hold is kept, or that is sent for the hold later.
 #[tokio::test]
 async fn no_late_command_of_a_hold_changes_when_its_kept_lock_ends() {
     let server = Server::start().await;
@@ -41,7 +41,7 @@ async fn no_late_command_of_a_hold_changes_when_its_kept_lock_ends() {
     assert!(is_busy(&wire.acquire(OURS, 1, 9 * LEASE).await));
     assert_eq!(wire.release(OURS, 1).await, GONE);
     assert_eq!(wire.release(OURS, 0).await, GONE);
-    // A repeat, and a late one: by now its time is too long, or too short.
+    // First a repeat, then a late command: by now its time is too long, or too short.
     assert_eq!((wire.keep(OURS, 9 * LEASE).await, wire.keep(OURS, 1).await), (GONE, GONE));
     assert_eq!(wire.state().await, before);
 }
@@ -65,7 +65,7 @@ async fn what_another_has_is_not_kept() {
     }
 }
 
-/// Whatever was left to the field of the client's last such hold is over, or the client could not hold the lock again.
+/// By then the field kept for the client's last such hold is gone, since otherwise the client could not hold the lock again.
 #[tokio::test]
 async fn a_late_keep_of_an_earlier_hold_leaves_a_newer_one_alone() {
     let server = Server::start().await;
@@ -97,7 +97,7 @@ async fn a_keep_is_published_where_the_hold_was_there() {
     assert_eq!(wire.published().await, [0, 0]);
 }
 
-/// No part of it may be left undone: the lock would be kept for a lease, or be free.
+/// No step may be left undone. Otherwise the lock would be kept for a lease, or would be free.
 #[tokio::test]
 async fn a_full_server_keeps_a_lock_all_the_same() {
     let server = Server::start().await;

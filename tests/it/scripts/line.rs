@@ -1,4 +1,4 @@
-//! The line of a lock: who waits for it, in order, and which messages they get.
+//! The line of a lock: which fields wait for it, in which order, and which messages they get.
 
 use futures::StreamExt;
 use redis::RedisResult;
@@ -9,13 +9,14 @@ use crate::support::soon;
 
 const LINE: &str = "nestlock_line:{order:1}";
 const WAKES: &str = "nestlock_wake:";
-/// How long the lock is kept for a field that it is handed to, in ms; how long the line stays; what the channels of hints begin with.
+/// The arguments for the line: how many ms the lock is kept for a field that it is handed to, how many ms the line stays, and the prefix of
+/// the channels of hints.
 const TOLD: &str = "40000 90000 nestlock_wake:";
 
-/// Fields of three processes besides that of `OURS`.
+/// The fields of three processes besides that of `OURS`.
 const FIRST: &str = THEIRS;
 const SECOND: &str = "web@one:5be5fd9c-8a3d-4c17-9d0e-0d8f8f1c2b3a:7";
-/// Its process may not subscribe.
+/// The field of a process that may not subscribe, so it polls.
 const POLLS: &str = "7ce5fd9c-8a3d-4c17-9d0e-0d8f8f1c2b3a:-4";
 const THIRD: &str = "6ce5fd9c-8a3d-4c17-9d0e-0d8f8f1c2b3a:18446744073709551615";
 
@@ -38,12 +39,12 @@ impl Wire {
         self.try_wait(field, "enter").await.unwrap()
     }
 
-    /// Asks as a field that may be in the line.
+    /// Asks for a field that may already be in the line.
     async fn again(&mut self, field: &str) -> Value {
         self.try_wait(field, "again").await.unwrap()
     }
 
-    /// Ends a hold, or a request.
+    /// Ends a hold or a request.
     async fn leave(&mut self, field: &str) -> Value {
         self.run_with_line("release", &[field, "0", CHANNEL, TOLD]).await.unwrap()
     }
@@ -52,13 +53,13 @@ impl Wire {
         self.run_with_line("force", &[CHANNEL, TOLD]).await.unwrap()
     }
 
-    /// Returns the fields that wait, in order.
+    /// Returns the fields in the line, in order.
     async fn line(&mut self) -> Vec<String> {
         let members: Vec<String> = self.ask(&["ZRANGE", LINE, "0", "-1"]).await;
         members.iter().map(|member| member.strip_prefix(WAKES).unwrap().to_owned()).collect()
     }
 
-    /// Makes `OURS` hold the lock while these wait.
+    /// Makes `OURS` hold the lock while these fields wait in the line.
     async fn held_before(&mut self, waiting: &[&str]) {
         self.clear().await;
         assert_eq!(self.enter(OURS).await, DONE);
@@ -73,7 +74,7 @@ impl Wire {
     }
 }
 
-/// Returns the holder of a lock, from the answer to a field in the line.
+/// Returns the holder that the answer to a field in the line names: its field and its count.
 fn in_line(answer: &Value) -> (&str, &str) {
     let Value::Array(parts) = answer else { panic!("not busy: {answer:?}") };
     let [Value::Int(1..), Value::BulkString(field), Value::BulkString(count), Value::Int(1..)] = &parts[..]
@@ -83,7 +84,7 @@ fn in_line(answer: &Value) -> (&str, &str) {
     (str::from_utf8(field).unwrap(), str::from_utf8(count).unwrap())
 }
 
-/// The subscriptions of processes, and of those that wait for messages of releases.
+/// The subscriptions of processes, and of clients that wait for messages of releases.
 struct Ears {
     messages: redis::aio::PubSub,
 }
@@ -100,20 +101,20 @@ impl Ears {
         Ears { messages }
     }
 
-    /// Subscribes to the lock's own channel too, as a client that knows of lines.
+    /// Subscribes to the lock's own channel too, as a client that knows lines does.
     async fn and_releases(mut self) -> Ears {
         self.messages.subscribe([WAKES, CHANNEL].concat()).await.unwrap();
         self.messages.subscribe(CHANNEL).await.unwrap();
         self
     }
 
-    /// Subscribes to the lock's own channel too, as a client that knows no line.
+    /// Subscribes to the lock's own channel too, as a client that does not know lines does.
     async fn who_know_no_line(mut self) -> Ears {
         self.messages.subscribe(CHANNEL).await.unwrap();
         self
     }
 
-    /// Returns what was published since the last call: the text, and the channel if it isn't that of a process.
+    /// Returns what was published since the last call: each text, with its channel if that isn't the channel of a process.
     async fn heard(&mut self, wire: &mut Wire) -> Vec<String> {
         wire.ask::<i64>(&["PUBLISH", LAST, ""]).await;
         let (mut messages, mut heard) = (self.messages.on_message(), Vec::new());
@@ -140,12 +141,12 @@ async fn who_finds_the_lock_busy_stands_at_the_end_of_the_line_and_keeps_its_pla
         assert_eq!(in_line(&wire.try_wait(field, mode).await.unwrap()), (OURS, "1"));
     }
     assert_eq!(wire.line().await, [FIRST, SECOND, THIRD]);
-    // The last of them leaves; if it enters again, it is behind the others.
+    // The last field leaves the line. If it enters again, it stands at the end.
     assert_eq!(wire.leave(THIRD).await, GONE);
     wire.enter(THIRD).await;
     assert_eq!(wire.line().await, [FIRST, SECOND, THIRD]);
     assert_eq!(wire.state().await, before);
-    // The line stays for as long as any of them asked for.
+    // The line stays for the longest time that any of its fields asked for.
     assert!((1..=90_000).contains(&wire.ttl(LINE).await));
     wire.ask::<()>(&["PEXPIRE", LINE, "600000"]).await;
     wire.again(FIRST).await;
@@ -166,10 +167,10 @@ async fn an_end_hands_the_lock_to_the_first_and_the_next_one_learns_when_to_ask(
     assert!((1..=40_000).contains(&wire.ttl(KEY).await));
     assert_eq!(wire.line().await, [SECOND, THIRD]);
     assert_eq!(ears.heard(&mut wire).await, ["3 - order:1", "7 40000 order:1"]);
-    // A repeat: the lock isn't ours any more.
+    // A repeated end does nothing, since the lock isn't ours any more.
     assert_eq!(wire.leave(OURS).await, GONE);
     assert_eq!(in_line(&wire.again(SECOND).await), (FIRST, "0"));
-    // It enters, however often it asks.
+    // The field takes over the lock, and a repeat changes nothing.
     for _ in 0..2 {
         assert_eq!(wire.again(FIRST).await, DONE);
         assert_eq!(wire.fields().await, held(&[(FIRST, "1")]));
@@ -178,7 +179,7 @@ async fn an_end_hands_the_lock_to_the_first_and_the_next_one_learns_when_to_ask(
     assert_eq!(wire.leave(FIRST).await, ENDED);
     assert_eq!(wire.leave(SECOND).await, ENDED);
     assert_eq!(wire.fields().await, held(&[(THIRD, "0")]));
-    // The line is empty: those who wait for the lock's own messages get one.
+    // The line is empty, so clients that wait for the lock's own messages get one.
     assert_eq!(wire.leave(THIRD).await, Value::Int(-5));
     let heard = ears.heard(&mut wire).await;
     let third = "18446744073709551615";
@@ -189,7 +190,7 @@ async fn an_end_hands_the_lock_to_the_first_and_the_next_one_learns_when_to_ask(
     assert!(server.all_keys().await.is_empty());
 }
 
-/// Nobody can be notified that the lock was handed to it, so it asks by itself.
+/// The process that polls can't be notified that the lock was handed to it, so it asks by itself.
 #[tokio::test]
 async fn the_lock_is_handed_to_one_that_polls_and_the_next_one_asks_behind_it() {
     let server = Server::start().await;
@@ -199,19 +200,19 @@ async fn the_lock_is_handed_to_one_that_polls_and_the_next_one_asks_behind_it() 
     assert_eq!(wire.leave(OURS).await, ENDED);
     assert_eq!(wire.fields().await, held(&[(POLLS, "0")]));
     assert_eq!(wire.line().await, [FIRST, SECOND]);
-    // It finds out who has the lock, which is one that may not publish.
+    // The next field is told to ask at once: it then learns that the holder is a process that may not publish.
     assert_eq!(ears.heard(&mut wire).await, ["3 0 order:1"]);
     assert_eq!(in_line(&wire.again(FIRST).await), (POLLS, "0"));
     assert_eq!(wire.again(POLLS).await, DONE);
-    // One that polls need not be notified when to ask. It may be gone, so the next one is.
+    // A field that polls need not be notified when to ask. Its process may be gone, so the field after it is notified.
     wire.held_before(&[FIRST, POLLS, SECOND]).await;
     assert_eq!(wire.leave(OURS).await, ENDED);
     assert_eq!(ears.heard(&mut wire).await, ["3 - order:1", "7 40000 order:1"]);
     assert_eq!(wire.line().await, [POLLS, SECOND]);
 }
 
-/// Whoever may not subscribe may not publish either, as a rule. Those who are refused by its field ask by themselves, so the lock is handed to them
-/// without a message.
+/// A process that may not subscribe usually may not publish either. The processes that see such a field as the holder ask by themselves, so
+/// the lock is handed to them without a message.
 #[tokio::test]
 async fn one_that_may_not_publish_hands_the_lock_on_if_its_field_says_that_it_polls() {
     let server = Server::start().await;
@@ -227,8 +228,8 @@ async fn one_that_may_not_publish_hands_the_lock_on_if_its_field_says_that_it_po
     }
 }
 
-/// 1. One that polls holds the lock. 2. The first of the line, which asks by itself, leaves. 3. The next one learns when the lease ends, but
-/// no message tells it of the release.
+/// 1. A process that polls holds the lock. 2. The first of the line, which asks by itself, leaves. 3. The next one is told when the lease
+/// ends, but no message tells it of the release.
 #[tokio::test]
 async fn whoever_becomes_first_behind_a_holder_that_may_not_publish_begins_to_ask() {
     let server = Server::start().await;
@@ -240,14 +241,14 @@ async fn whoever_becomes_first_behind_a_holder_that_may_not_publish_begins_to_as
     }
     assert_eq!(wire.leave(FIRST).await, GONE);
     assert_eq!(ears.heard(&mut wire).await, ["7 0 order:1"]);
-    // One that polls finds the lock expired, and has it.
+    // A process that polls finds that the lock has expired, and takes it.
     wire.held_before(&[POLLS, SECOND]).await;
     wire.ask::<i64>(&["DEL", KEY]).await;
     assert_eq!(wire.again(POLLS).await, DONE);
     assert_eq!(ears.heard(&mut wire).await, ["7 0 order:1"]);
 }
 
-/// Otherwise the lock would be kept for a process that gets no message of it.
+/// Otherwise the lock would be kept for a process that gets no message about it.
 #[tokio::test]
 async fn a_forced_release_without_messages_frees_a_lock_whose_channel_looks_like_a_field_that_polls() {
     let server = Server::start().await;
@@ -268,7 +269,7 @@ async fn those_whose_process_is_gone_are_passed_over() {
     assert_eq!(wire.leave(OURS).await, ENDED);
     assert_eq!((wire.fields().await, wire.line().await), (held(&[(THIRD, "0")]), vec![]));
     assert_eq!(ears.heard(&mut wire).await, ["18446744073709551615 - order:1"]);
-    // Every process is gone.
+    // Now every process is gone.
     let mut ears = Ears::of(&server, &[]).await.and_releases().await;
     wire.held_before(&[FIRST, SECOND]).await;
     assert_eq!(wire.leave(OURS).await, Value::Int(-5));
@@ -281,13 +282,13 @@ async fn a_free_lock_goes_to_the_first_whoever_of_the_line_asks_again() {
     let server = Server::start().await;
     let mut wire = Wire::to(&server).await;
     let mut ears = Ears::of(&server, &[FIRST, SECOND, THIRD]).await.and_releases().await;
-    // The answer grants the lock to the first field itself.
+    // The first field is granted the lock in its own answer.
     wire.held_before(&[FIRST, SECOND]).await;
     wire.ask::<i64>(&["DEL", KEY]).await;
     assert_eq!(wire.again(FIRST).await, DONE);
     assert_eq!((wire.fields().await, wire.line().await), (held(&[(FIRST, "1")]), vec![SECOND.to_owned()]));
     assert_eq!(ears.heard(&mut wire).await, [format!("7 {LEASE} order:1")]);
-    // The answer doesn't grant it to another field, nor to one that has left the line.
+    // Another field is not granted the lock, and neither is one that has left the line: it is handed to the first.
     wire.held_before(&[FIRST, SECOND]).await;
     wire.ask::<i64>(&["DEL", KEY]).await;
     assert_eq!(in_line(&wire.again(SECOND).await), (FIRST, "0"));
@@ -298,7 +299,7 @@ async fn a_free_lock_goes_to_the_first_whoever_of_the_line_asks_again() {
     assert_eq!(in_line(&wire.again(THIRD).await), (FIRST, "0"));
     assert_eq!(wire.line().await, [THIRD]);
     assert_eq!(ears.heard(&mut wire).await, ["3 - order:1"]);
-    // Nobody is there, or nobody is left.
+    // The line is empty, or all its processes are gone.
     wire.clear().await;
     assert_eq!(wire.again(OURS).await, DONE);
     wire.ask::<i64>(&["DEL", KEY]).await;
@@ -336,18 +337,18 @@ async fn a_request_that_ends_leaves_the_line_and_the_first_learns_when_to_ask() 
     let [hint] = &heard[..] else { panic!("{heard:?}") };
     let wait: u64 = hint.strip_prefix("7 ").unwrap().strip_suffix(" order:1").unwrap().parse().unwrap();
     assert!((1..=LEASE).contains(&wait), "{hint}");
-    // It was not there, and it was alone.
+    // The first one is no longer in the line, and the second one is alone in it.
     assert_eq!(wire.leave(FIRST).await, GONE);
     assert_eq!(wire.leave(SECOND).await, GONE);
     assert_eq!(ears.heard(&mut wire).await, Vec::<String>::new());
     assert_eq!(server.all_keys().await, [KEY]);
-    // The lock has expired meanwhile: the next one that asks or leaves hands it on.
+    // The lock has expired: the next field that asks or leaves hands it on.
     wire.held_before(&[FIRST, SECOND]).await;
     wire.ask::<i64>(&["DEL", KEY]).await;
     assert_eq!(wire.leave(OURS).await, GONE);
     assert_eq!(wire.fields().await, held(&[(FIRST, "0")]));
     assert_eq!(ears.heard(&mut wire).await, ["3 - order:1", "7 40000 order:1"]);
-    // What was handed to it is no hold yet, and ends like one.
+    // A field that was handed the lock has no hold yet, but its end works as that of a hold.
     assert_eq!(wire.leave(FIRST).await, ENDED);
     assert_eq!(wire.fields().await, held(&[(SECOND, "0")]));
 }
@@ -375,7 +376,7 @@ async fn a_field_of_another_program_beside_ours_keeps_the_lock_from_the_line() {
     assert_eq!(wire.leave(OURS).await, Value::Int(-5));
     assert_eq!((wire.fields().await, wire.line().await), (held(&[(THIRD, "1")]), vec![FIRST.to_owned()]));
     assert_eq!(ears.heard(&mut wire).await, ["released: 0"]);
-    // A field waits in the line for a hold of Redisson's.
+    // A field can also wait in the line for a hold of Redisson's.
     wire.plant(THIRD, "2").await;
     assert_eq!(in_line(&wire.enter(OURS).await), (THIRD, "2"));
 }
@@ -389,7 +390,7 @@ async fn a_forced_release_hands_on_and_is_published() {
     assert_eq!(wire.force_on().await, DONE);
     assert_eq!((wire.fields().await, wire.line().await), (held(&[(FIRST, "0")]), vec![SECOND.to_owned()]));
     assert_eq!(ears.heard(&mut wire).await, ["3 - order:1", "7 40000 order:1", "released: 0"]);
-    // Also from one that has not entered yet.
+    // The lock is also taken from a field that was handed it and has not entered yet.
     assert_eq!(wire.force_on().await, DONE);
     assert_eq!((wire.fields().await, wire.line().await), (held(&[(SECOND, "0")]), vec![]));
     assert_eq!(wire.force_on().await, DONE);
@@ -423,7 +424,7 @@ async fn nobody_waits_in_line_for_what_is_no_lock() {
     assert_eq!(server.all_keys().await, [KEY]);
 }
 
-/// Another program uses its name, or has written into it.
+/// Another program uses the line's name, or has written into the line.
 #[tokio::test]
 async fn a_line_that_is_none_of_ours_is_left_alone_and_frees_the_lock() {
     let server = Server::start().await;
@@ -449,7 +450,7 @@ async fn a_line_that_is_none_of_ours_is_left_alone_and_frees_the_lock() {
     assert_eq!(ears.heard(&mut wire).await, ["3 - order:1"]);
 }
 
-/// The server runs nothing else meanwhile.
+/// The server runs nothing else during a script, so a script passes over a limited number of fields.
 #[tokio::test]
 async fn a_long_line_of_those_who_are_gone_is_passed_over_in_parts() {
     let server = Server::start().await;
@@ -470,7 +471,7 @@ async fn a_long_line_of_those_who_are_gone_is_passed_over_in_parts() {
             "force" => wire.force_on().await,
             _ => {
                 wire.ask::<i64>(&["DEL", KEY]).await;
-                // Wherever it is in the line.
+                // The field that asks may stand anywhere in the line.
                 wire.ask::<i64>(&["ZADD", LINE, "1000", &[WAKES, OURS].concat()]).await;
                 wire.again(OURS).await
             }
@@ -523,7 +524,7 @@ async fn a_right_that_is_missing_costs_the_line_and_not_the_lock() {
         ("-zpopmin", true, false, true),
         ("-publish", true, false, false),
         ("-hscan", false, true, true),
-        // No right that a lock without a line doesn't need.
+        // The line needs no right that a lock without a line doesn't need too.
         ("-exists", true, true, true),
     ] {
         let mut wire = admin.login(&server, &["allchannels", "+@all", right]).await;
@@ -531,7 +532,7 @@ async fn a_right_that_is_missing_costs_the_line_and_not_the_lock() {
         match wire.try_wait(THIRD, "enter").await {
             Ok(Value::Array(parts)) if right == "-hscan" => assert_eq!(parts.len(), 1, "{parts:?}"),
             Ok(answer) => assert!(enters && in_line(&answer) == (OURS, "1"), "{right}"),
-            // Once, since it asks without the line from then on.
+            // This refusal comes only once, since the process then asks without the line.
             Err(error) => {
                 assert!(!enters && error.to_string().contains("nothing written"), "{right}: {error}")
             }
@@ -547,7 +548,7 @@ async fn a_right_that_is_missing_costs_the_line_and_not_the_lock() {
             assert!(admin.ttl(KEY).await > 0, "{right}");
         } else {
             assert_eq!(admin.look().await, FREE, "{right}");
-            // Those after it stay.
+            // The fields after the first stay in the line.
             assert!(admin.line().await.contains(&SECOND.to_owned()), "{right}");
             assert_eq!(answer, Value::Int(-4 - i64::from(publishes)), "{right}");
             assert_eq!(heard == ["released: 0"], publishes, "{right}: {heard:?}");
@@ -573,7 +574,7 @@ async fn without_the_right_to_expire_the_lock_is_handed_to_nobody_and_is_free() 
         admin.held_before(&[FIRST]).await;
         assert_eq!(wire.leave(OURS).await, ENDED, "{right}");
         assert_eq!(admin.look().await, FREE, "{right}");
-        // A line doesn't stay for ever either.
+        // A line must not stay for ever either.
         admin.held_before(&[]).await;
         let answer = wire.enter(FIRST).await;
         assert_eq!(admin.ttl(LINE).await < 0, right == "-pexpire", "{right}: {answer:?}");
@@ -606,7 +607,7 @@ async fn whom_a_lock_is_handed_to_gets_a_token_of_its_own() {
     assert_eq!(in_line(&take(&mut wire, SECOND, "enter").await.unwrap()), (OURS, "1"));
     assert_eq!(wire.line().await, [FIRST, SECOND]);
     assert_eq!(wire.leave(OURS).await, ENDED);
-    // With the line, or without it by one that has left it.
+    // One field asks with the line. The other has left the line, and asks without it.
     for (field, mode, expected) in [(FIRST, "again", "6"), (SECOND, "", "7")] {
         for _ in 0..2 {
             assert_eq!(take(&mut wire, field, mode).await.unwrap(), token(expected));
@@ -615,7 +616,7 @@ async fn whom_a_lock_is_handed_to_gets_a_token_of_its_own() {
         assert_eq!(wire.leave(field).await, ENDED);
     }
     ears.heard(&mut wire).await;
-    // An answer grants it to the first.
+    // Now an answer hands the lock to the first field.
     assert_eq!(take(&mut wire, OURS, "enter").await.unwrap(), token("8"));
     take(&mut wire, FIRST, "enter").await.unwrap();
     take(&mut wire, SECOND, "enter").await.unwrap();
@@ -626,7 +627,7 @@ async fn whom_a_lock_is_handed_to_gets_a_token_of_its_own() {
     assert_eq!(ears.heard(&mut wire).await, ["3 - order:1", "7 40000 order:1"]);
 }
 
-/// Returns for how long the lock is left to clients that know no line, by the answer to the end of a hold.
+/// Returns the time for which the lock is left to clients that do not know lines, from the answer to the end of a hold.
 fn left_for(answer: &Value) -> i64 {
     let Value::Array(parts) = answer else { panic!("not left to them: {answer:?}") };
     let [Value::Int(time @ (1 | 25))] = parts[..] else { panic!("{answer:?}") };
@@ -639,31 +640,31 @@ async fn those_who_know_no_line_have_their_turns_among_those_who_wait_in_it() {
     let mut wire = Wire::to(&server).await;
     let ears = Ears::of(&server, &[OURS, FIRST, SECOND, THIRD]).await;
     let mut ears = ears.who_know_no_line().await;
-    // With three in the line the first one does not give way. With two in it, the second one does.
+    // While three fields are in the line, the first one does not give way. When two are left, the second one gives way.
     wire.held_before(&[FIRST, SECOND, THIRD]).await;
     assert_eq!(wire.leave(OURS).await, ENDED);
     assert_eq!(wire.again(FIRST).await, DONE);
     ears.heard(&mut wire).await;
     let time = left_for(&wire.leave(FIRST).await);
     assert_eq!((wire.look().await, wire.line().await), (FREE, vec![SECOND.to_owned(), THIRD.to_owned()]));
-    // The first is told to ask behind those clients, and the second in case the first is gone.
+    // The first field is told to ask after those clients. The second is told when to ask in case the first is gone.
     let third = "18446744073709551615";
     let told = [format!("7 {time} order:1"), format!("{third} 40000 order:1")];
     let heard = ears.heard(&mut wire).await;
     assert_eq!(heard, [&["released: 00".to_owned()][..], &told].concat());
-    // It gives way once, whoever had the lock meanwhile. A process that enters then is behind all of them.
+    // The first field gives way only once, whichever client held the lock in between. A process that enters then stands at the end.
     assert_eq!(wire.enter(OURS).await, DONE);
     assert_eq!(in_line(&wire.again(SECOND).await), (OURS, "1"));
     wire.enter(FIRST).await;
     assert_eq!(wire.line().await, [SECOND, THIRD, FIRST]);
     assert_eq!(wire.leave(OURS).await, ENDED);
     assert_eq!(wire.fields().await, held(&[(SECOND, "0")]));
-    // If none of those clients came, the first is granted the lock by the answer.
+    // If none of those clients has come, the first field is granted the lock in its answer.
     wire.held_before(&[FIRST]).await;
     left_for(&wire.leave(OURS).await);
     assert_eq!(wire.again(FIRST).await, DONE);
     assert_eq!((wire.fields().await, wire.line().await), (held(&[(FIRST, "1")]), vec![]));
-    // A process that is gone does not keep the next one waiting.
+    // A field whose process is gone does not keep the next one waiting.
     drop(ears);
     let mut ears = Ears::of(&server, &[SECOND]).await.who_know_no_line().await;
     wire.held_before(&[FIRST, THIRD, SECOND]).await;
@@ -681,7 +682,7 @@ async fn where_nobody_waits_in_the_line_the_lock_is_theirs_who_know_none() {
     wire.held_before(&[]).await;
     left_for(&wire.leave(OURS).await);
     assert_eq!(ears.heard(&mut wire).await, ["released: 0"]);
-    // A release that ends nothing leaves nothing to anybody.
+    // A release that ends nothing leaves the lock to nobody.
     assert_eq!(wire.leave(OURS).await, GONE);
     wire.held_before(&[FIRST]).await;
     wire.ask::<i64>(&["DEL", KEY]).await;
@@ -689,7 +690,7 @@ async fn where_nobody_waits_in_the_line_the_lock_is_theirs_who_know_none() {
     assert_eq!(ears.heard(&mut wire).await, Vec::<String>::new());
 }
 
-/// Clients that know no line stay unnoticed.
+/// Without this right, clients that do not know lines are not noticed.
 #[tokio::test]
 async fn without_the_right_to_count_who_is_subscribed_the_lock_is_handed_on() {
     let server = Server::start().await;
@@ -706,8 +707,8 @@ async fn without_the_right_to_count_who_is_subscribed_the_lock_is_handed_on() {
     }
 }
 
-/// 1. A hold is gone, and a late acquire of its field enters the line. 2. The lock is handed to that field, after others had it. What is sent
-/// for the hold must not find it, or its loss would never be reported.
+/// 1. A hold is gone, and a late acquire of its field enters the line. 2. After others had the lock, it is handed to that field. Commands
+/// that were sent for the lost hold must not find it. Otherwise the loss would never be reported.
 #[tokio::test]
 async fn what_the_lock_is_handed_to_is_found_by_its_acquire_and_its_end_alone() {
     let server = Server::start().await;

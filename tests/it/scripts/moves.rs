@@ -1,4 +1,4 @@
-//! `move.lua`: a hold goes on under another field.
+//! `move.lua`: a hold continues under another field.
 
 use super::*;
 
@@ -30,7 +30,7 @@ async fn a_moved_hold_is_the_new_fields_and_no_shorter() {
     assert!(wire.end().await > 0);
 }
 
-/// 1. It runs, and its answer is lost. 2. It is sent again. Late commands of the former field follow.
+/// 1. The move runs, and its answer is lost. 2. The move is sent again. After that come late commands of the former field.
 #[tokio::test]
 async fn a_move_that_runs_twice_is_answered_twice_and_another_one_is_refused() {
     let server = Server::start().await;
@@ -48,7 +48,7 @@ async fn a_move_that_runs_twice_is_answered_twice_and_another_one_is_refused() {
     assert_eq!(wire.release(OURS, 0).await, GONE);
     assert_eq!(wire.fields().await, before);
     assert!(wire.ask::<i64>(&["PTTL", KEY]).await <= LEASE as i64);
-    // A move of a hold that was re-entered meanwhile.
+    // The hold was re-entered before this move arrives.
     wire.acquire(THEIRS, 2, LEASE).await;
     assert_eq!(wire.moves(THEIRS, OURS, LEASE).await, DONE);
     assert_eq!(wire.fields().await, held(&[(THEIRS, "2")]));

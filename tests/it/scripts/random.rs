@@ -1,4 +1,4 @@
-//! Random sequences of scripts against a model of the rules.
+//! Random sequences of scripts, compared with a model of the rules.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -7,7 +7,7 @@ use super::*;
 
 const FIELDS: [&str; 3] = [OURS, THEIRS, "web@one:5be5fd9c-8a3d-4c17-9d0e-0d8f8f1c2b3a:7"];
 
-/// The state of the lock by the rules: the only holder and its count.
+/// The state of the lock according to the rules: its holder, if any, and the count.
 type Model = Option<(usize, u32)>;
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Step {
         }
     }
 
-    /// Returns the state after it, and its answer; `None` is busy.
+    /// Returns the state after this step, and its answer; `None` means busy.
     fn by_the_rules(&self, before: Model) -> (Model, Option<Value>) {
         let mine = |field| before.filter(|&(holder, _)| holder == field).map(|(_, count)| count);
         match *self {
@@ -72,7 +72,7 @@ impl Step {
         }
     }
 
-    /// Returns how long the hold must last from then on at least, if it was granted that.
+    /// Returns the lease that the hold has at least after this step, if the step was granted.
     fn lease(&self) -> Option<u64> {
         match *self {
             Step::Acquire(.., lease) | Step::Renew(_, lease) | Step::Settle(_, _, lease) => Some(lease),

@@ -1,11 +1,11 @@
-//! The rules, one execution each.
+//! The rules, with one execution each.
 
 use futures::StreamExt;
 
 use super::*;
 use crate::support::soon;
 
-/// Commands that make keys of every other type.
+/// Commands that make a key of each other type.
 const OTHERS: [(&str, &[&str]); 4] = [
     ("list", &["RPUSH", KEY, "x"]),
     ("set", &["SADD", KEY, "x"]),
@@ -26,7 +26,7 @@ async fn a_taken_lock_lies_on_the_wire_as_redisson_writes_it() {
 
     wire.acquire(OURS, 2, 30_000).await;
     assert_eq!(wire.fields().await, held(&[(OURS, "2")]));
-    // Redisson goes on counting with HINCRBY.
+    // Redisson increments the same count with HINCRBY.
     assert_eq!(wire.ask::<i64>(&["HINCRBY", KEY, OURS, "1"]).await, 3);
 
     wire.release(OURS, 0).await;
@@ -51,7 +51,7 @@ async fn each_way_to_free_a_lock_publishes_a_zero_once_and_nothing_else_publishe
         wire.settle(OURS, 3, LEASE).await;
         wire.look().await;
         assert_eq!(wire.published().await, [0, 0]);
-        // The waiter is counted.
+        // The answer to the release tells that somebody is subscribed.
         let ended = if way == "release" { Value::Int(-5) } else { DONE };
         for answer in [ended, if way == "force" { FREE } else { GONE }] {
             let reply = match way {
@@ -88,7 +88,7 @@ async fn an_acquire_that_runs_twice_is_granted_twice_and_counts_once() {
         assert_eq!(wire.acquire(OURS, count, LEASE).await, DONE);
         assert_eq!(wire.fields().await, held(&[(OURS, &count.to_string())]));
     }
-    // A late repeat of an earlier one lowers nothing.
+    // A late repeat of an earlier acquire does not lower the count.
     assert_eq!(wire.acquire(OURS, 1, LEASE).await, DONE);
     assert_eq!(wire.fields().await, held(&[(OURS, "3")]));
 }
@@ -128,7 +128,7 @@ async fn who_holds_a_lock_is_answered_to_who_asks_and_changes_nothing() {
     assert_eq!(whose(&wire.who().await.unwrap()), (THEIRS, "2"));
     assert!(is_busy(&wire.acquire(OURS, 1, 2 * LEASE).await));
     assert_eq!(wire.state().await, before);
-    // Holds of Redisson, with a thread of any number, and one with a label.
+    // Two holds of Redisson, one of them with a random thread number, and one hold with a label.
     let (random, labelled) = (THEIRS.replace(":3", ":-9223372036854775808"), format!("web@one:{THEIRS}"));
     for (field, count) in [(THEIRS, "3"), (&random, "1"), (&labelled, "9223372036854775807")] {
         wire.plant(field, count).await;
@@ -136,12 +136,12 @@ async fn who_holds_a_lock_is_answered_to_who_asks_and_changes_nothing() {
         assert_eq!(whose(&wire.look_naming().await), (field, count));
         assert_eq!(whose(&wire.who().await.unwrap()), (field, count));
     }
-    // Two holds beside each other, which another program made.
+    // Another program made two holds side by side.
     wire.ask::<()>(&["HSET", KEY, THEIRS, "1"]).await;
     assert_eq!(wire.force().await, DONE);
 }
 
-/// Each of these has a TTL: a session, a cart, a cache entry, counters.
+/// These hashes have a TTL like a lock: a session, a cart, a cache entry, counters.
 #[tokio::test]
 async fn a_hash_that_is_no_lock_is_nobodys_and_is_not_freed() {
     let server = Server::start().await;
@@ -164,10 +164,10 @@ async fn a_hash_that_is_no_lock_is_nobodys_and_is_not_freed() {
         (&[THEIRS, "-1"], "fields"),
         (&[THEIRS, &many], "fields"),
         (&[THEIRS, &long], "fields"),
-        // All fields are checked, not only the first.
+        // The script checks all fields, not only the first.
         (&[THEIRS, "1", "user", "bob"], "fields"),
         (&[THEIRS, "1", "mode", "dark"], "fields"),
-        // As Redisson writes them.
+        // These are the fields that Redisson writes.
         (&["mode", "read", THEIRS, "1"], "rwlock"),
         (&["mode", "write", &reader, "1"], "rwlock"),
         (&[THEIRS, "1", "mode", "write", &reader, "1"], "rwlock"),
@@ -205,7 +205,7 @@ async fn a_key_that_is_no_lock_of_this_kind_is_nobodys() {
     }
 }
 
-/// A large hash under a lock's name is no lock, and a look at all of it would hold up the server.
+/// A large hash is no lock, even under a lock's name, and reading all of it would block the server.
 #[tokio::test]
 async fn of_a_large_hash_a_part_is_read() {
     let server = Server::start().await;
@@ -231,7 +231,7 @@ async fn what_comes_late_to_a_lock_that_is_gone_creates_nothing() {
     let server = Server::start().await;
     let mut wire = Wire::to(&server).await;
     wire.acquire(OURS, 1, LEASE).await;
-    // The release ends a hold at any count. If it counted down by one, the late re-entry would leave a ghost.
+    // The release ends a hold at any count. If it only counted down by one, the late re-entry would leave a hold without a holder.
     wire.acquire(OURS, 2, LEASE).await;
     assert_eq!(wire.release(OURS, 0).await, ENDED);
     for answer in [
@@ -256,7 +256,7 @@ async fn a_nested_release_that_runs_twice_lowers_once() {
     wire.acquire(OURS, 1, LEASE).await;
     wire.acquire(OURS, 2, LEASE).await;
     let end = wire.end().await;
-    // If each counted down by one, the second would free the lock under a live guard.
+    // If each release counted down by one, the second would free the lock under a live guard.
     for _ in 0..2 {
         assert_eq!(wire.release(OURS, 1).await, DONE);
         assert_eq!(wire.fields().await, held(&[(OURS, "1")]));
@@ -272,13 +272,13 @@ async fn a_late_nested_release_leaves_the_ttl_of_a_later_re_entry_alone() {
     let mut wire = Wire::to(&server).await;
     wire.acquire(OURS, 1, 100_000).await;
     wire.acquire(OURS, 2, 100_000).await;
-    // 1. The inner hold's release gets no answer. 2. It is settled. 3. A longer re-entry is granted. 4. It runs after all.
+    // 1. The inner hold's release gets no answer. 2. It is settled. 3. A longer re-entry is granted. 4. The release runs after all.
     assert_eq!(wire.settle(OURS, 1, 100_000).await, DONE);
     assert_eq!(wire.acquire(OURS, 2, 600_000).await, DONE);
     let end = wire.end().await;
     assert_eq!(wire.release(OURS, 1).await, DONE);
     assert_eq!(wire.end().await, end);
-    // A late renewal under an extended hold.
+    // A late renewal comes after the hold was extended.
     assert!(is_longer(&wire.renew(OURS, 100_000).await));
     assert_eq!(wire.end().await, end);
     // The next command of the hold corrects the count.
@@ -330,12 +330,12 @@ async fn a_renewal_is_answered_a_longer_ttl_and_when_the_key_ends() {
         assert_eq!(parts[1], Value::Int(ends));
     }
     assert_eq!(wire.end().await, end);
-    // The counter can't be raised, which is the answer then.
+    // Now the counter can't be raised, and the answer reports that instead.
     wire.ask::<()>(&["DEL", tokens::COUNTER]).await;
     wire.ask::<()>(&["RPUSH", tokens::COUNTER, "v"]).await;
     let deferred = wire.fenced("renew", "raise", &[OURS, "1000", "7", ""]).await.unwrap();
     assert!(matches!(deferred, Value::BulkString(_)), "{deferred:?}");
-    // Where the user may not ask for it, or the server does not know.
+    // The user may lack the right to ask for the time, or the server may not know the command.
     wire.ask::<()>(&["DEL", tokens::COUNTER]).await;
     wire.ask::<()>(&["ACL", "SETUSER", "default", "-pexpiretime"]).await;
     assert_eq!(renewals(&mut wire).await, [DONE, DONE, DONE]);
@@ -344,7 +344,7 @@ async fn a_renewal_is_answered_a_longer_ttl_and_when_the_key_ends() {
     assert_eq!(wire.end().await, end);
 }
 
-/// Whatever runs late, or again, names the end of no key any more.
+/// A command that runs late or again names an end that the key no longer has.
 #[tokio::test]
 async fn a_ttl_is_shortened_once_and_only_of_a_key_that_ends_as_it_was_found() {
     let server = Server::start().await;
@@ -356,7 +356,7 @@ async fn a_ttl_is_shortened_once_and_only_of_a_key_that_ends_as_it_was_found() {
         let ends: i64 = wire.ask(&["PEXPIRETIME", KEY]).await;
         let ends = ends.to_string();
         let end = wire.end().await;
-        // A lease that the key's TTL explains, so that but for the last argument nothing would be written.
+        // The key's TTL already covers this lease, so nothing would be written without the last argument.
         let asked = (2 * LEASE).to_string();
         let answer = match changed_by {
             "renew" => wire.run("renew", &[OURS, &asked, "moves"]).await,
@@ -377,7 +377,7 @@ async fn a_ttl_is_shortened_once_and_only_of_a_key_that_ends_as_it_was_found() {
         assert!(left <= if changed_by == "nothing" { LEASE } else { 2 * long + 1 } && left > LEASE / 2);
         wire.clear().await;
     }
-    // Nothing is done to another's, nor to what is no lock.
+    // The command changes neither another client's hold nor a key that is no lock.
     wire.plant(THEIRS, "1").await;
     let (end, ends): (_, i64) = (wire.end().await, wire.ask(&["PEXPIRETIME", KEY]).await);
     assert_eq!(wire.run("shorten", &[OURS, "1", &ends.to_string()]).await.unwrap(), GONE);
@@ -494,7 +494,7 @@ async fn a_string_with_a_ttl_is_another_programs_lock_and_never_touched() {
     }
     assert_eq!(wire.force().await, status("string"));
     assert_eq!(wire.state().await, before);
-    // And the other program sees ours as taken.
+    // The other program in turn sees our key as taken.
     wire.clear().await;
     wire.acquire(OURS, 1, LEASE).await;
     let set: Option<String> = wire.ask(&["SET", KEY, "x", "NX", "PX", "1000"]).await;

@@ -24,7 +24,7 @@ impl Wire {
             .await
     }
 
-    /// Runs an acquire whose token is at least `least`, on a counter that is kept for that time.
+    /// Runs an acquire whose token is at least `least`. The counter is kept for the time `stays`.
     pub(super) async fn try_take(
         &mut self,
         field: &str,
@@ -39,7 +39,7 @@ impl Wire {
         self.try_take(field, "1", least, DAY).await.unwrap()
     }
 
-    /// Runs the commands for the counter only, as while the lock is on another node.
+    /// Runs only the commands for the counter, as is done while the lock is on another node.
     async fn count(&mut self, ask: &str, least: &str) -> Value {
         redis::Script::new(&count_body())
             .key(COUNTER)
@@ -59,7 +59,7 @@ impl Wire {
         self.try_raise(field, token, DAY).await.unwrap()
     }
 
-    /// Runs a settle of a hold with this token; `create`: a repair.
+    /// Runs a settle of a hold with this token. With `create` it is a repair.
     async fn mend(&mut self, field: &str, count: &str, create: &str, token: &str, stays: &str) -> Value {
         let args = [field, count, CHANNEL, "PUBLISH", &LEASE.to_string(), create, token, stays];
         self.fenced("settle", "raise", &args).await.unwrap()
@@ -73,7 +73,7 @@ impl Wire {
         self.ask(&["GET", COUNTER]).await
     }
 
-    /// Returns what is left of the counter's time, in seconds; -1: for ever.
+    /// Returns the counter's remaining time in seconds; -1 means for ever.
     async fn stays(&mut self) -> i64 {
         self.ask(&["TTL", COUNTER]).await
     }
@@ -98,9 +98,9 @@ fn number(answer: Value) -> u64 {
     redis::from_redis_value(answer).unwrap()
 }
 
-/// Returns why a raise was put off.
+/// Returns why the raise was deferred.
 fn deferred(answer: Value) -> String {
-    let Value::BulkString(why) = answer else { panic!("not put off: {answer:?}") };
+    let Value::BulkString(why) = answer else { panic!("not deferred: {answer:?}") };
     String::from_utf8(why).unwrap()
 }
 
@@ -115,7 +115,7 @@ async fn a_token_is_the_counter_plus_one_or_the_least_that_is_asked_for() {
         (Some("5"), "9", "9"),
         (Some("8"), "9", "9"),
         (Some("9"), "9", "10"),
-        // By length, then text: neither "10" < "9" nor 2^53 = 2^53 + 1.
+        // Numbers are compared by length, then as text: neither "10" < "9" nor 2^53 = 2^53 + 1.
         (Some("10"), "9", "11"),
         (Some("99"), "9", "100"),
         (Some("9007199254740992"), "9007199254740993", "9007199254740993"),
@@ -142,7 +142,7 @@ async fn without_a_least_it_is_the_servers_time_or_more() {
     let server = Server::start().await;
     let mut wire = Wire::to(&server).await;
     let (mut before, mut begun) = (0, false);
-    // Waits until a second has begun, in which its microseconds are short numbers.
+    // Waits until a second has just begun: then its microseconds are short numbers.
     while !begun {
         let from = wire.time().await;
         let given = number(wire.take(OURS, "").await);
@@ -152,7 +152,7 @@ async fn without_a_least_it_is_the_servers_time_or_more() {
         before = given;
         wire.release(OURS, 0).await;
     }
-    // A clock behind the counter changes nothing.
+    // A clock that is behind the counter changes nothing.
     let ahead = before + 3_600_000_000;
     wire.count_from(&ahead.to_string()).await;
     assert_eq!(number(wire.take(OURS, "").await), ahead + 1);
@@ -164,7 +164,7 @@ async fn a_repeated_acquire_of_the_holder_returns_the_same_token() {
     let mut wire = Wire::to(&server).await;
     wire.count_from("41").await;
     assert_eq!(wire.take(OURS, "7").await, token("42"));
-    // A repeat, a late one with a higher least, and a re-entry.
+    // These are a repeat, a late repeat with a higher least, and a re-entry.
     assert_eq!(wire.take(OURS, "7").await, token("42"));
     assert_eq!(wire.take(OURS, "1700000000000000").await, token("42"));
     assert_eq!(wire.try_take(OURS, "2", "1700000000000000", DAY).await.unwrap(), token("42"));
@@ -215,12 +215,13 @@ async fn what_deals_with_no_token_leaves_the_counter_alone() {
 async fn what_comes_late_lets_no_token_fall() {
     let server = Server::start().await;
     let mut wire = Wire::to(&server).await;
-    // 1. An acquire gets no answer. 2. It is settled to its end. 3. It runs after all: a ghost, whose token is burnt.
+    // 1. An acquire gets no answer. 2. It is settled to its end. 3. It runs after all: its hold has no holder, and its token is not used
+    // again.
     assert_eq!(wire.settle(OURS, 0, LEASE).await, GONE);
     assert_eq!(wire.take(OURS, "7").await, token("7"));
     wire.force().await;
     assert_eq!(wire.take(THEIRS, "3").await, token("8"));
-    // The raise of a holder that is gone arrives under the next one.
+    // The raise of a holder that is gone arrives under the next holder.
     assert_eq!(wire.raise(OURS, "70").await, GONE);
     assert_eq!(wire.fields().await, held(&[(THEIRS, "1")]));
     wire.release(THEIRS, 0).await;
@@ -234,7 +235,7 @@ async fn a_counter_alone_counts_as_it_does_beside_its_lock() {
     let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
     let status = |text: &str| Value::SimpleString(text.to_owned());
     assert_eq!(wire.count("look", "").await, bulk("0"));
-    assert!(server.keys().await.is_empty(), "looking has written");
+    assert!(server.keys().await.is_empty(), "a look wrote something");
     assert_eq!(wire.count("next", "5").await, bulk("5"));
     assert_eq!(wire.count("next", "5").await, bulk("6"));
     assert_eq!(wire.count("next", "90").await, bulk("90"));
@@ -248,7 +249,7 @@ async fn a_counter_alone_counts_as_it_does_beside_its_lock() {
         String::from_utf8(token).unwrap().parse::<u64>().unwrap() > 1_600_000_000_000_000,
         "not the time"
     );
-    // Redisson's counter has no TTL, and gets none.
+    // Redisson's counter has no TTL, and gets none here.
     wire.ask::<()>(&["SET", COUNTER, "3"]).await;
     assert_eq!(wire.count("next", "").await.clone(), bulk(&wire.ask::<String>(&["GET", COUNTER]).await));
     assert_eq!(wire.ask::<i64>(&["PTTL", COUNTER]).await, -1);

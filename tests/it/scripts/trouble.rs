@@ -1,4 +1,4 @@
-//! The scripts when the server refuses something, or a key is just ending.
+//! What the scripts do when the server refuses a command, or when a key is just ending.
 
 use super::*;
 use crate::support::soon;
@@ -13,15 +13,15 @@ impl Wire {
     }
 }
 
-/// Returns the text of a refusal: on some versions, what fails inside a script has lost its code.
+/// Returns the text of a refusal: on some versions, an error inside a script has no code of its own.
 fn refusal(answer: RedisResult<Value>) -> String {
     answer.expect_err("refused").to_string()
 }
 
-/// Distinguishes an error of a script from a refusal before its start, after which it certainly did not run.
+/// Distinguishes an error inside a script from a refusal before the script's start. After such a refusal the script certainly did not run.
 const MARK: &str = " script: ";
 
-/// Whether a right is missing: versions before 7.0 say so by the code, later ones by the text.
+/// Returns whether a right is missing: versions before 7.0 report that by the code, later ones by the text.
 fn is_denied(answer: RedisResult<Value>) -> bool {
     let text = refusal(answer);
     assert!(text.contains(MARK) && text.contains("user_script"), "{text}");
@@ -68,7 +68,7 @@ async fn without_the_right_to_sharded_channels_a_release_publishes_on_the_plain_
     }
 }
 
-/// If the first write is refused, the script has written nothing and reports that; if a later one is, it doesn't.
+/// If the first write is refused, the script has written nothing and reports that. If a later write is refused, it doesn't.
 #[tokio::test]
 async fn only_the_refusal_of_a_first_write_is_marked_as_one_before_any_write() {
     let server = Server::start().await;
@@ -80,7 +80,8 @@ async fn only_the_refusal_of_a_first_write_is_marked_as_one_before_any_write() {
         assert_eq!(is_marked(wire.try_take(OURS, "1", "5", tokens::DAY).await), marked, "{rights:?}");
         assert_eq!(admin.look().await, FREE);
     }
-    // A renewal writes nothing else. A settle raises the lease before it writes the count, and its client would gain nothing from the mark.
+    // A renewal has only this one write. A settle raises the lease before it writes the count, and its client would gain nothing from the
+    // mark.
     let mut wire = admin.login(&server, &["allchannels", "+@all", "-pexpire"]).await;
     assert_eq!(admin.acquire(OURS, 1, LEASE).await, DONE);
     assert!(
@@ -100,7 +101,7 @@ async fn only_the_refusal_of_a_first_write_is_marked_as_one_before_any_write() {
         }
         server.set(option, 0).await;
         assert_eq!(admin.look().await, FREE);
-        // A re-entry and a move, which change a hold that exists.
+        // A re-entry and a move are refused too: they change a hold that exists.
         assert_eq!(admin.acquire(OURS, 1, LEASE).await, DONE);
         let before = admin.state().await;
         server.set(option, 1).await;
@@ -177,14 +178,14 @@ async fn the_rights_that_the_scripts_need_are_these() {
     assert_eq!(wire.release(OURS, 0).await, ENDED);
     let log: Vec<Value> = admin.ask(&["ACL", "LOG"]).await;
     assert_eq!(log, []);
-    // Another one, to see who holds it.
+    // The lock is taken again, to ask for its holder.
     wire.acquire(OURS, 1, LEASE).await;
     for answer in [wire.acquire_naming(THEIRS, LEASE).await, wire.look_naming().await] {
         let Value::Array(parts) = answer else { panic!("no list") };
         assert!(matches!(parts[..], [Value::Int(1..)]), "the TTL alone: {parts:?}");
     }
     assert!(is_denied(wire.who().await));
-    // What can't be looked at is not deleted.
+    // A key that the user may not read is not deleted.
     assert!(is_denied(wire.run("force", &[CHANNEL]).await));
     assert!(is_busy(&wire.look().await));
     admin.ask::<()>(&["ACL", "SETUSER", "worker", "+hscan"]).await;
@@ -205,13 +206,13 @@ async fn a_full_server_refuses_grants_and_still_takes_releases() {
 
     let text = refusal(wire.try_acquire(OURS, 3, 2 * LEASE).await);
     assert!(text.contains("OOM"), "{text}");
-    let Value::BulkString(why) = wire.release(OURS, 1).await else { panic!("not put off") };
+    let Value::BulkString(why) = wire.release(OURS, 1).await else { panic!("not deferred") };
     assert!(why.starts_with(b"OOM"), "{why:?}");
-    let Value::BulkString(why) = wire.settle(OURS, 1, LEASE / 2).await else { panic!("not put off") };
+    let Value::BulkString(why) = wire.settle(OURS, 1, LEASE / 2).await else { panic!("not deferred") };
     assert!(why.starts_with(b"OOM"), "{why:?}");
     assert_eq!(wire.state().await, before, "what was refused changed nothing");
 
-    assert_eq!(wire.release(OURS, 2).await, DONE, "it is that low");
+    assert_eq!(wire.release(OURS, 2).await, DONE, "the count is already lower");
     assert_eq!(wire.renew(OURS, 2 * LEASE).await, DONE);
     assert!(wire.end().await > before.1);
     assert!(is_busy(&wire.acquire(THEIRS, 1, LEASE).await));
@@ -222,7 +223,7 @@ async fn a_full_server_refuses_grants_and_still_takes_releases() {
     assert_eq!(wire.look().await, FREE);
 }
 
-/// Its client counts on that lease even if the count is put off: otherwise others would get the lock beside its guard.
+/// The client counts on that lease even if the count is deferred: otherwise others would get the lock while its guard is valid.
 #[tokio::test]
 async fn on_a_full_server_a_settle_raises_the_lease_whatever_becomes_of_the_count() {
     let server = Server::with(&["--maxmemory-policy", "noeviction"]).await;
@@ -259,7 +260,7 @@ async fn a_read_only_replica_refuses_and_changes_nothing() {
     let mut wire = Wire::to(&server).await;
     wire.acquire(OURS, 1, LEASE).await;
     wire.acquire(OURS, 2, LEASE).await;
-    // Nothing listens at port 1, so it stays a replica with its data.
+    // No server listens at port 1, so this one stays a replica with its data.
     wire.ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
     let before = wire.state().await;
     for answer in [
@@ -273,8 +274,8 @@ async fn a_read_only_replica_refuses_and_changes_nothing() {
         let text = refusal(answer);
         assert!(text.contains("READONLY") || text.contains("read only replica"), "{text}");
     }
-    // As far as the client knows the hold is live, so an inner release is deferred and doesn't fail.
-    let Value::BulkString(why) = wire.release(OURS, 1).await else { panic!("not put off") };
+    // As far as the client knows, the hold is live. So an inner release is deferred and doesn't fail.
+    let Value::BulkString(why) = wire.release(OURS, 1).await else { panic!("not deferred") };
     assert!(why.starts_with(b"READONLY"), "{why:?}");
     assert!(is_busy(&wire.look().await));
     assert_eq!(wire.state().await, before);
@@ -297,7 +298,7 @@ async fn a_key_in_its_last_millisecond_is_held_and_not_free() {
                 let answers: Vec<i64> = pipe.query_async(&mut wire.redis).await.unwrap();
                 let held = answers.iter().take_while(|&&answer| answer >= 0).count();
                 assert!(answers[..held].iter().all(|ttl| (0..=1).contains(ttl)), "{answers:?}");
-                // Afterwards it is free, or was taken.
+                // After its end the lock is free, or this acquire took it.
                 assert!(answers.get(held).is_none_or(|&answer| answer == -3 || answer == -1), "{answers:?}");
                 if answers[..held].contains(&0) {
                     break;

@@ -1,4 +1,4 @@
-//! A master that is monitored again, by `SENTINEL REMOVE` and `SENTINEL MONITOR`: its configuration epoch is 0 again.
+//! A master that is monitored again, after `SENTINEL REMOVE` and `SENTINEL MONITOR`: its configuration epoch starts from 0 again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::support::sentinel::{Group, NAME, is_master};
 use crate::support::server::Server;
 use crate::support::{eventually, options, soon};
 
-/// A failover replaces it in an epoch that is less than the one that the client saw before.
+/// A failover replaces the master, in an epoch that is less than the one that the client saw before.
 #[tokio::test]
 async fn a_master_that_is_monitored_again_is_left_before_there_is_a_new_one() {
     let group = Group::start().await;
@@ -38,7 +38,8 @@ async fn a_master_that_is_monitored_again_is_left_before_there_is_a_new_one() {
     }
     assert!(!is_deserted(old).await, "nothing has changed for it");
 
-    // A frozen replica can't be promoted: the failover stops there. The sentinels may find out too soon; then it doesn't begin.
+    // A frozen replica can't be promoted, so the failover stops there. If the sentinels notice the freeze too soon, the failover doesn't
+    // begin.
     let mut left = false;
     for _ in 0..10 {
         replicas.iter().for_each(|replica| replica.freeze());
@@ -62,19 +63,19 @@ async fn a_master_that_is_monitored_again_is_left_before_there_is_a_new_one() {
         group.settled().await;
     }
     assert!(left);
-    assert_eq!(group.master().await.port(), old.port(), "there is no other yet");
+    assert_eq!(group.master().await.port(), old.port(), "there is another master already");
     replicas.iter().for_each(|replica| replica.thaw());
     let new = group.failed_over(old).await;
     soon("a run", locks.mutex("other").run(async |_| {})).await.unwrap();
     assert!(!guard.is_lost());
     soon("the release", guard.release()).await.unwrap();
     assert!(new.keys().await.is_empty());
-    // What is written there is lost.
+    // The old master is still a master, but what is written there is lost.
     assert!(is_master(old).await);
     assert_eq!(fields(old).await.len(), 1);
 }
 
-/// The leader of the failover answers first, so its report counts alone, with an epoch that is less than the one that the client saw
+/// The leader of the failover answers first. So its report counts alone, with an epoch that is less than the one that the client saw
 /// before. What is granted at the old master after the promotion is lost.
 ///
 /// A busy machine may notice a failover too late, so of several failovers two in a row have to lose nothing, or three in all.
@@ -90,13 +91,13 @@ async fn no_grant_is_lost_in_a_failover_whose_leader_is_the_first_to_report_it()
     let mut old = &group.servers[0];
     let mut lost = Vec::new();
     for _ in 0..10 {
-        // In a greater epoch than the one with which the sentinels begin again.
+        // This failover makes the epoch greater than the one with which the sentinels begin again.
         group.fail_over().await;
         old = group.failed_over(old).await;
         group.settled().await;
         soon("a run", locks.mutex("before").run(async |_| {})).await.unwrap();
         group.monitor_again(old).await;
-        // It looks again, and has the new epochs of all sentinels, not their earlier ones.
+        // The client queries again, so it has the new epochs of all sentinels, not their earlier ones.
         for (way, slow) in ways.iter().zip(&slow) {
             while slow.done_now().is_some() {}
             way.reset(Which::Subscribers).await;
@@ -105,7 +106,7 @@ async fn no_grant_is_lost_in_a_failover_whose_leader_is_the_first_to_report_it()
         }
         group.sentinels[0].new_lines();
 
-        // This client doesn't use the sentinels, and shows that grants are lost.
+        // This client doesn't use the sentinels. Its lost grants show that grants are lost at all.
         let control = options(old.url()).lease(60 * SECOND).connect().await.unwrap();
         let stop = Arc::<AtomicBool>::default();
         let ours = tokio::spawn(keep_locking(locks.clone(), "ours", stop.clone()));
@@ -119,7 +120,8 @@ async fn no_grant_is_lost_in_a_failover_whose_leader_is_the_first_to_report_it()
         let kept = new.keys().await;
         let is_lost = |guard: &&Guard| !kept.contains(&guard.name().to_owned());
         let count = |guards: &[Guard]| guards.iter().filter(is_lost).count();
-        // An old message, about another master in a greater epoch, may reach a sentinel late. Then this is no failover on demand.
+        // An old message about another master in a greater epoch may reach a sentinel late. Then the failover was not the one that this
+        // test asked for.
         if !group.sentinels[0].new_lines().iter().any(|line| line.contains("+config-update-from")) {
             lost.push((count(&ours), count(&theirs)));
         }
@@ -134,7 +136,7 @@ async fn no_grant_is_lost_in_a_failover_whose_leader_is_the_first_to_report_it()
     panic!("of the client and of the control were lost: {lost:?}");
 }
 
-/// Takes one lock after the other, and keeps them.
+/// Takes one lock after another, and keeps them.
 async fn keep_locking(locks: Locks, prefix: &str, stop: Arc<AtomicBool>) -> Vec<Guard> {
     let (mut guards, mut pace) = (Vec::new(), tokio::time::interval(Duration::from_millis(5)));
     for number in 0.. {

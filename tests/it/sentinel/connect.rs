@@ -1,4 +1,4 @@
-//! How the master is found.
+//! How the client finds the master.
 
 use nestlock::{ErrorKind, Locks, Master};
 use tokio::time::Instant;
@@ -29,7 +29,7 @@ async fn some_sentinels_may_be_dead_or_frozen() {
     group.sentinels[0].freeze();
     let begun = Instant::now();
     let frozen = soon("one frozen", group.builder().node_timeout(20 * SECOND).connect()).await.unwrap();
-    // A sentinel that does not answer is not waited for.
+    // The client does not wait for a sentinel that does not answer.
     assert!(begun.elapsed() < 20 * SECOND);
     soon("a run", frozen.mutex("stock").run(async |_| {})).await.unwrap();
     group.sentinels[0].thaw();
@@ -83,7 +83,7 @@ async fn options_that_cannot_work_are_rejected() {
 async fn nobody_there_is_unavailable() {
     let urls = [free_port(), free_port()].map(|port| format!("redis://127.0.0.1:{port}"));
     let alone = Locks::builder(nestlock::Master::sentinel(urls, NAME));
-    // The second connection, for acquires, follows the connection for commands.
+    // With replicas there is a second connection, for acquires, which follows the connection for commands.
     for builder in [alone.clone(), alone.replicas(1, SECOND / 10)] {
         let error = soon("an answer", builder.connect()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -100,7 +100,7 @@ const SECRET: &str = "h1dden-sent1nel";
 async fn credentials_and_database_of_the_first_url_are_the_masters() {
     let setup = Setup { password: Some(SECRET), ..Setup::default() };
     let group = Group::with(setup).await;
-    // The sentinels have no password, so they are asked without one. Only the first URL has to name it.
+    // The sentinels have no password, so the client asks them without one. It is enough if the first URL names the password.
     let mut urls = group.urls("", "");
     urls[0] = group.urls(&format!(":{SECRET}@"), "/2").swap_remove(0);
     let builder = options(nestlock::Master::sentinel(&urls, NAME));

@@ -1,4 +1,4 @@
-//! Another server becomes the master.
+//! Failovers: another server becomes the master.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ async fn a_hold_survives_a_failover_on_demand() {
     group.fail_over().await;
     let new = group.failed_over(old).await;
     eventually("nobody is left with the old master", async || is_deserted(old).await).await;
-    // It still takes writes: a hold that was taken there would be worth nothing.
+    // The old master still accepts writes, but a hold that was taken there would be lost.
     assert!(is_master(old).await);
     assert_eq!(fields(new).await, [guard.hold_id()]);
     eventually("the waiter listens there", async || !new.channels().await.is_empty()).await;
@@ -78,7 +78,7 @@ async fn sentinels_that_were_set_up_again_are_followed_although_their_epochs_res
     let locks =
         options(nestlock::Master::sentinel(group.urls("locker:secret@", ""), NAME)).lease(60 * SECOND);
     let locks = locks.unavailable_after(60 * SECOND).connect().await.unwrap();
-    // So the client has seen a greater epoch than theirs will be.
+    // After these failovers the client has seen a greater epoch than the new configuration will reach.
     let mut master = &group.servers[0];
     for _ in 0..2 {
         group.fail_over().await;
@@ -96,7 +96,7 @@ async fn sentinels_that_were_set_up_again_are_followed_although_their_epochs_res
     group.fail_over().await;
     let new = group.failed_over(master).await;
     eventually("nobody is left with the old master", async || is_deserted(master).await).await;
-    // What is written there would be lost.
+    // The old master is still a master, but what is written there would be lost.
     assert!(is_master(master).await);
     soon("the release", guard.release()).await.unwrap();
     assert!(new.keys().await.is_empty());
@@ -133,7 +133,7 @@ async fn a_hold_survives_the_masters_death() {
     assert!(new.keys().await.is_empty());
 }
 
-/// Waits until the replicas have the hold. What a failover finds on no replica is lost with the old master.
+/// Waits until the replicas have the hold. A failover loses a hold that no replica has.
 pub(super) async fn replicated(group: &Group, guard: &Guard) {
     for replica in &group.servers[1..] {
         eventually("the replica has it", async || fields(replica).await == [guard.hold_id()]).await;
@@ -145,7 +145,7 @@ async fn a_failover_that_lost_the_hold_is_reported() {
     let group = Group::start().await;
     let locks = group.builder().lease(3600 * SECOND).connect().await.unwrap();
     let (old, replicas) = (&group.servers[0], &group.servers[1..]);
-    // They are stopped and their connections ended: nothing about the lock is on its way to them.
+    // The replicas are frozen and disconnected, so no writes of the lock reach them.
     replicas.iter().for_each(Server::freeze);
     old.ask::<usize>(&["CLIENT", "KILL", "TYPE", "replica"]).await;
     let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
@@ -171,7 +171,7 @@ async fn an_old_master_that_wakes_up_is_not_gone_back_to() {
     old.freeze();
     let new = group.failed_over(old).await;
     old.thaw();
-    // Another client, which only has the reports of the sentinels.
+    // This client knows the master only from the sentinels' reports.
     assert!(soon("an answer", theirs.mutex("stock").try_lock()).await.unwrap().is_none());
     let other = soon("another", theirs.mutex("other").lock()).await.unwrap();
     assert!(is_master(old).await);
@@ -217,14 +217,14 @@ async fn the_old_master_is_left_before_there_is_a_new_one() {
     is_left_before_there_is_a_new_one(|builder| builder).await;
 }
 
-/// With replicas to wait for there are two connections to the master. Grants that continued over one of them would be lost, although the
+/// If grants wait for replicas, there are two connections to the master. Grants that continued over one of them would be lost, although the
 /// replica that is not promoted acknowledged them.
 #[tokio::test]
 async fn with_replicas_too_the_old_master_is_left_before_there_is_a_new_one() {
     is_left_before_there_is_a_new_one(|builder| builder.replicas(1, 20 * SECOND)).await;
 }
 
-/// The leader of a failover may be a second late, while the other sentinels don't know about the failover and name the old master.
+/// The leader of a failover may be a second late. Meanwhile the other sentinels don't know about the failover, and name the old master.
 #[tokio::test]
 async fn the_old_master_is_not_gone_back_to_while_the_leader_of_a_failover_is_silent() {
     does_not_go_back(|builder| builder).await;
@@ -246,12 +246,12 @@ async fn does_not_go_back(options_of: fn(nestlock::Builder) -> nestlock::Builder
     replicated(&group, &guard).await;
     leave(&group, old).await;
     leader.freeze();
-    // One of them is promoted, and only the leader notices.
+    // One of the replicas is promoted, and only the leader notices that.
     group.servers[1..].iter().for_each(Server::thaw);
     let other = &group.sentinels[1];
     let (looks, ours) = (other.connections().await, Cell::new(0));
     eventually("looks at the others, which name the old master", async || {
-        assert!(is_deserted(old).await, "it reports itself as a master, and most sentinels name it");
+        assert!(is_deserted(old).await, "the client went back to a master that most sentinels name");
         ours.set(ours.get() + 1);
         other.connections().await - looks - ours.get() > 2
     })
@@ -275,7 +275,7 @@ async fn is_left_before_there_is_a_new_one(options_of: fn(nestlock::Builder) -> 
     let (old, replicas) = (&group.servers[0], &group.servers[1..]);
     replicated(&group, &guard).await;
     leave(&group, old).await;
-    assert_eq!(group.master().await.port(), old.port(), "there is no other yet");
+    assert_eq!(group.master().await.port(), old.port(), "there is another master already");
     let error = soon("an answer", locks.mutex("other").try_lock()).await.unwrap_err();
     assert!(error.to_string().contains("a failover of the master"), "{error}");
     replicas.iter().for_each(Server::thaw);
@@ -283,11 +283,11 @@ async fn is_left_before_there_is_a_new_one(options_of: fn(nestlock::Builder) -> 
     soon("a release", guard.release()).await.unwrap();
 }
 
-/// Begins a failover that the first sentinel leads, and returns once it has chosen a replica and the client has left. The replicas are
-/// frozen then, since a frozen replica can't be promoted.
+/// Begins a failover that the first sentinel leads. Returns once that sentinel has chosen a replica and the client has left. The replicas
+/// are then frozen, since a frozen replica can't be promoted.
 async fn leave(group: &Group, old: &Server) {
     let (replicas, leader) = (&group.servers[1..], &group.sentinels[0]);
-    // The sentinels may find out too soon that they are frozen; then no failover begins, or it is given up.
+    // If the sentinels notice too soon that the replicas are frozen, no failover begins, or it is given up.
     for _ in 0..10 {
         leader.new_lines();
         replicas.iter().for_each(Server::freeze);

@@ -1,4 +1,4 @@
-//! A master that sentinels monitor: the crate connects to it, and follows it through failovers.
+//! A master that sentinels monitor: the client connects to it, and follows failovers.
 
 mod anew;
 mod connect;

@@ -11,7 +11,7 @@ async fn the_connection_for_acquires_follows_a_failover_too() {
     let locks = group.builder().replicas(1, 3 * SECOND).lease(60 * SECOND).connect().await.unwrap();
     let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
     let old = &group.servers[0];
-    // One of them must have it, and the other may be promoted.
+    // One of the replicas must have the hold, but the other one may be promoted. So this waits for both.
     replicated(&group, &guard).await;
     group.fail_over().await;
     let new = group.failed_over(old).await;

@@ -1,4 +1,4 @@
-//! Records the spans of a test whose runtime has one thread, and the events in them.
+//! Records the spans, and the events in them, of a test whose runtime has one thread.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use tracing_core::span::Current;
 
 use crate::support::log::Fields;
 
-/// A span, as it was last seen.
+/// The last known state of a span.
 #[derive(Clone, Debug, Default)]
 pub struct Span {
     pub name: String,
@@ -22,7 +22,7 @@ pub struct Span {
     metadata: Option<&'static Metadata<'static>>,
 }
 
-/// An event and the span that it happened in.
+/// An event, and the index of the span that it happened in.
 #[derive(Clone, Debug)]
 pub struct Event {
     pub level: Level,
@@ -30,7 +30,7 @@ pub struct Event {
     pub span: Option<usize>,
 }
 
-/// What was recorded.
+/// The recorded spans and events.
 #[derive(Clone)]
 pub struct Spans {
     most: LevelFilter,
@@ -41,11 +41,11 @@ pub struct Spans {
 struct State {
     spans: Vec<Span>,
     events: Vec<Event>,
-    /// The indices of the spans that are entered.
+    /// The indices of the spans that are entered now.
     entered: Vec<usize>,
 }
 
-/// Records the spans and events of this thread up to that level, until the guard is dropped.
+/// Records the spans and events of this thread up to the level `most`, until the guard is dropped.
 pub fn record(most: LevelFilter) -> (Spans, DefaultGuard) {
     let spans = Spans { most, state: Arc::default() };
     let guard = tracing::subscriber::set_default(spans.clone());
@@ -53,7 +53,7 @@ pub fn record(most: LevelFilter) -> (Spans, DefaultGuard) {
 }
 
 impl Spans {
-    /// Returns the spans of that name, in the order in which they began.
+    /// Returns the spans with this name, in the order in which they began.
     pub fn named(&self, name: &str) -> Vec<Span> {
         self.state.lock().unwrap().spans.iter().filter(|span| span.name == name).cloned().collect()
     }
@@ -66,7 +66,7 @@ impl Spans {
         self.state.lock().unwrap().events.clone()
     }
 
-    /// Returns the name of the span with that index.
+    /// Returns the name of the span with this index.
     pub fn name(&self, at: Option<usize>) -> Option<String> {
         at.map(|at| self.state.lock().unwrap().spans[at].name.clone())
     }

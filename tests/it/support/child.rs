@@ -9,11 +9,11 @@ use std::sync::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::{mpsc, watch};
 
-/// Runs the command given as its arguments and kills it when its own standard input ends. That end comes however the test's process dies,
-/// SIGKILL included, so nothing is ever left behind. Until then its input goes to the command through a fifo. The command begins when the
-/// keeper opens the fifo, after the line with its number, and so prints nothing before that line. The keeper opens the fifo for both
-/// directions: opened for writing only, it would block for ever if the command ended before it read. The kernel sends SIGHUP to a group
-/// that is left alone with a stopped process in it: the keeper of a frozen child must survive that signal.
+/// Runs the command given as its arguments, and kills it when the keeper's standard input ends. That input ends however the test's process
+/// dies, even by SIGKILL, so no process is ever left behind. Until then the input goes to the command through a fifo. The command begins
+/// when the keeper opens the fifo, after the line with its number, so it prints nothing before that line. The keeper opens the fifo for
+/// both directions: opened for writing only, it would block for ever if the command ended before it read. The kernel sends SIGHUP to a
+/// process group without a parent if a process in it is stopped: the keeper of a frozen child must survive that signal.
 const KEEPER: &str = r#"
 trap '' HUP
 rm -f "$0/stdin" "$0/ended" && mkfifo "$0/stdin" || exit 125
@@ -30,7 +30,7 @@ status=$?
 exit $status
 "#;
 
-/// A child process under a keeper. Dropping it kills it and waits until it is gone.
+/// A child process under a keeper. A drop kills the child, and waits until it is gone.
 pub struct Child {
     dir: PathBuf,
     keeper: std::process::Child,
@@ -41,7 +41,7 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts `program` in `dir`, which must be used by nothing else.
+    /// Starts `program` in `dir`, which nothing else may use.
     pub fn start(
         dir: &Path,
         program: &Path,
@@ -59,7 +59,7 @@ impl Child {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(stderr)
-            // Ctrl-C must reach only the test: the keeper would die of it before its child does.
+            // Ctrl-C must reach only the test. Otherwise the keeper would die before its child does.
             .process_group(0)
             .spawn()?;
         let mut output = BufReader::new(keeper.stdout.take().unwrap());
@@ -70,7 +70,7 @@ impl Child {
         let (sender, lines) = mpsc::unbounded_channel();
         let (end, ended) = watch::channel(false);
         std::thread::spawn(move || {
-            // Only the child has the other end, so that ends when the child does.
+            // Only the child has the other end, so the output ends when the child does.
             for line in output.split(b'\n').map_while(Result::ok) {
                 let _ = sender.send(String::from_utf8_lossy(&line).trim_end().to_owned());
             }
@@ -85,28 +85,28 @@ impl Child {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// SIGSTOP: it does nothing, its connections stay open, and the kernel continues to receive for it.
+    /// Sends SIGSTOP: the child does nothing, its connections stay open, and the kernel still receives for it.
     pub fn freeze(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// SIGINT, as by ^C.
+    /// Sends SIGINT, as ^C does.
     pub fn interrupt(&self) {
         self.signal(Signal::INT);
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub fn thaw(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// SIGKILL; the process is gone when this returns.
+    /// Sends SIGKILL. The child is gone when this returns.
     pub fn kill(&mut self) -> ExitStatus {
         if let Some(status) = *self.status.lock().unwrap() {
             return status;
         }
         self.signal(Signal::KILL);
-        // Otherwise the keeper takes the test for dead, and cleans up after it.
+        // Without this file the keeper would assume that the test is dead, and would clean up after it.
         let _ = std::fs::File::create(self.dir.join("ended"));
         drop(self.keeper.stdin.take());
         let status = self.keeper.wait().expect("the keeper is our own child");
@@ -114,7 +114,7 @@ impl Child {
         status
     }
 
-    /// Waits for its exit. The status is the shell's: 137 stands for SIGKILL.
+    /// Waits until the child exits. The status is the shell's: 137 stands for SIGKILL.
     pub async fn wait(&mut self) -> ExitStatus {
         let _ = self.ended.wait_for(|ended| *ended).await;
         self.kill()
@@ -124,12 +124,12 @@ impl Child {
         *self.ended.borrow()
     }
 
-    /// Returns the next line of its output; `None` after the last.
+    /// Returns the next line of the child's output, `None` after the last one.
     pub async fn line(&self) -> Option<String> {
         self.lines.lock().await.recv().await
     }
 
-    /// Returns the lines that are there already.
+    /// Returns the lines that the child has written so far.
     pub fn lines_so_far(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if let Ok(mut queue) = self.lines.try_lock() {
@@ -140,14 +140,14 @@ impl Child {
         lines
     }
 
-    /// Writes one line to its standard input.
+    /// Writes one line to the child's standard input.
     pub fn say(&mut self, line: &str) -> std::io::Result<()> {
         let stdin = self.keeper.stdin.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
         writeln!(stdin, "{line}")
     }
 
     fn signal(&self, signal: Signal) {
-        // A child that has ended gives its number back: another process may have it by now.
+        // The number of a child that has ended is free again: another process may have it by now.
         if !self.has_ended() {
             let _ = kill_process(self.pid, signal);
         }
@@ -160,7 +160,7 @@ impl Drop for Child {
     }
 }
 
-/// Whether a process with that number exists and is not a zombie.
+/// Returns whether a process with this number exists and is not a zombie.
 pub fn is_running(pid: i32) -> bool {
     let there = Command::new("ps").args(["-o", "stat=", "-p", &pid.to_string()]).output().unwrap();
     let stat = String::from_utf8_lossy(&there.stdout).trim().to_owned();

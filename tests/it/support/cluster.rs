@@ -1,4 +1,4 @@
-//! A Redis Cluster of the test's own: three masters, and a replica of each.
+//! A Redis Cluster for one test: three masters, each with a replica.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use super::{eventually, log};
 
 const MASTERS: usize = 3;
 
-/// Six servers. The first three begin as masters, and `n + 3` as the replica of `n`.
+/// Six servers. The first three begin as masters, and server `n + 3` as the replica of `n`.
 pub struct Cluster {
     nodes: Vec<Server>,
-    /// The ports at which the nodes talk among themselves.
+    /// The ports that the nodes use among themselves.
     buses: Vec<String>,
 }
 
@@ -32,13 +32,13 @@ impl Cluster {
         Cluster::with(Duration::from_secs(2), &[]).await
     }
 
-    /// Returns one cluster for all tests that leave it as it is. Each uses its own lock names.
+    /// Returns one cluster for all tests that do not change it. Each uses its own lock names.
     pub async fn shared() -> &'static Cluster {
         static SHARED: OnceCell<Cluster> = OnceCell::const_new();
         SHARED.get_or_init(Cluster::start).await
     }
 
-    /// Starts a cluster over TLS, also between the nodes.
+    /// Starts a cluster that uses TLS, between the nodes too.
     pub async fn over_tls(certificates: &Certificates, args: &[&str]) -> Cluster {
         let all = ["--tls-cluster", "yes", "--tls-replication", "yes"].iter().chain(args);
         Cluster::among(Duration::from_secs(60), &all.copied().collect::<Vec<_>>(), Some(certificates)).await
@@ -57,7 +57,7 @@ impl Cluster {
             let mut all = vec!["--cluster-enabled", "yes", "--cluster-port", &bus];
             all.extend(["--cluster-node-timeout", &timeout, "--cluster-replica-validity-factor", "0"]);
             all.extend(["--cluster-allow-replica-migration", "no", "--repl-diskless-sync-delay", "0"]);
-            // No node reports a replica before its master has sent it something.
+            // A node does not report a replica before the replica's master has sent it something.
             all.extend(["--repl-ping-replica-period", "1"]);
             all.extend(args);
             let node = match certificates {
@@ -68,7 +68,7 @@ impl Cluster {
         });
         let (nodes, buses) = join_all(starting).await.into_iter().unzip();
         let cluster = Cluster { nodes, buses };
-        // Nodes ping each other twice in a timeout, and learn of each other through that.
+        // Nodes ping each other twice within a timeout, and pings tell them about the other nodes.
         cluster.set("cluster-replica-no-failover", "yes").await;
         cluster.set("cluster-node-timeout", "1000").await;
         cluster.form().await;
@@ -77,7 +77,7 @@ impl Cluster {
         cluster
     }
 
-    /// Starts a cluster with a proxy before each node. The other nodes and the clients know the node by the proxy's port.
+    /// Starts a cluster with a proxy in front of each node. The other nodes and the clients know the node by the proxy's port.
     pub async fn behind_proxies(timeout: Duration, args: &[&str]) -> (Cluster, Vec<Proxy>) {
         let mut cluster = Cluster::with(timeout, args).await;
         let mut proxies = Vec::new();
@@ -128,7 +128,7 @@ impl Cluster {
         self.whole().await;
     }
 
-    /// Waits until all nodes are there and agree, and the replicas have what their masters have.
+    /// Waits until all nodes exist and agree, and the replicas have what their masters have.
     pub async fn whole(&self) {
         for node in &self.nodes {
             eventually("a node that knows the whole cluster", async || {
@@ -167,14 +167,14 @@ impl Cluster {
         self.nodes[0].ask(&["CLUSTER", "KEYSLOT", key]).await
     }
 
-    /// Returns which node serves this key, as `witness` sees it.
+    /// Returns the node that serves this key in the view of the node `witness`.
     pub async fn owner_seen_by(&self, witness: usize, key: &str) -> usize {
         let node = &self.nodes[witness];
         let slot: u16 = node.ask(&["CLUSTER", "KEYSLOT", key]).await;
         let shards = shards(node).await;
         let (_, _, ports) =
             shards.iter().find(|(first, last, _)| (first..=last).contains(&&slot)).expect("it is served");
-        // A client without TLS gets the ports without TLS, by which the nodes don't know each other.
+        // A client without TLS gets the ports without TLS, but the nodes know each other by their other ports.
         self.nodes.iter().position(|node| [node.known_port(), node.port()].contains(&ports[0])).unwrap()
     }
 
@@ -182,7 +182,7 @@ impl Cluster {
         self.owner_seen_by(0, key).await
     }
 
-    /// Returns a lock name that this node serves.
+    /// Returns a lock name whose slot this node serves.
     pub async fn name_on(&self, at: usize, name: &str) -> String {
         for number in 0.. {
             let name = format!("{name}-{number}");
@@ -223,7 +223,7 @@ impl Cluster {
             .await;
     }
 
-    /// Begins to move the slot of a key: from now on, keys that don't exist yet are made on the other node.
+    /// Begins to move the slot of this key: from now on, keys that don't exist yet are made on the other node.
     pub async fn begin_move(&self, key: &str, from: usize, to: usize) {
         let slot = self.slot(key).await.to_string();
         let (source, target) = (self.id(from).await, self.id(to).await);
@@ -231,19 +231,19 @@ impl Cluster {
         self.nodes[from].ask::<()>(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target]).await;
     }
 
-    /// Moves one key of a slot that is moving.
+    /// Moves one key of a slot that is being moved.
     pub async fn move_key(&self, key: &str, from: usize, to: usize) {
         let port = self.nodes[to].port().to_string();
         let done: String = self.nodes[from].ask(&["MIGRATE", "127.0.0.1", &port, key, "0", "10000"]).await;
-        assert_eq!(done, "OK", "{key} was not there");
+        assert_eq!(done, "OK", "{key} does not exist");
     }
 
-    /// Notifies these nodes that the slot of this key has moved. What a node still has of it is moved before, such as the line of a lock:
-    /// a waiter may have entered it a moment ago.
+    /// Notifies these nodes that the slot of this key has moved. Keys that a node still has are moved first: for example, a waiter may have
+    /// entered the lock's line a moment ago.
     pub async fn end_move(&self, key: &str, to: usize, notified: &[usize]) {
         let (slot, target) = (self.slot(key).await.to_string(), self.id(to).await);
         for at in (0..MASTERS).filter(|at| *at != to) {
-            // Behind a failover it may be a replica: it has the keys of its master, and moves none.
+            // After a failover this node may be a replica. Then it has the keys of its master, and moves none.
             if self.nodes[at].info("replication").await["role"] != "master" {
                 continue;
             }
@@ -257,7 +257,7 @@ impl Cluster {
         }
     }
 
-    /// Makes this replica take its master's place, which the master gives up.
+    /// Makes this replica replace its master, which becomes its replica.
     pub async fn fail_over(&self, replica: usize) {
         self.nodes[replica].ask::<()>(&["CLUSTER", "FAILOVER"]).await;
         self.promoted(replica).await;
@@ -266,8 +266,8 @@ impl Cluster {
             .await;
     }
 
-    /// Makes this master known by that port from now on, which is a proxy's before it. Its replica is killed, since it would follow it
-    /// there.
+    /// Makes the other nodes know this master by this port from now on, which is the port of a proxy in front of it. The master's replica
+    /// is killed, since it would follow the master to this port.
     pub async fn announce(&self, at: usize, port: u16) {
         self.nodes[at + MASTERS].kill();
         self.nodes[at].set("cluster-announce-port", port).await;
@@ -279,7 +279,7 @@ impl Cluster {
         }
     }
 
-    /// Makes all others forget this master and its replica, and gives its slots to another master. It continues as before.
+    /// Makes all other nodes forget this master and its replica, and gives its slots to another master. The forgotten master keeps running.
     pub async fn expel(&self, at: usize, heir: usize) {
         let gone = [at, at + MASTERS];
         let left: Vec<&Server> =
@@ -301,8 +301,8 @@ impl Cluster {
         }
     }
 
-    /// Makes this master, which has no key, leave for another cluster and serve the slot of this key there. It is not restarted, so its
-    /// clients' connections stay open. Its slots here go to `heir`, and its replica leaves as well.
+    /// Makes this master, which has no key, join another cluster and serve the slot of this key there. It is not restarted, so its clients'
+    /// connections stay open. Its slots here go to `heir`, and its replica leaves too.
     pub async fn defect(&self, at: usize, heir: usize, to: &Cluster, key: &str) {
         for leaver in [at + MASTERS, at] {
             self.nodes[leaver].ask::<()>(&["CLUSTER", "RESET", "SOFT"]).await;
@@ -329,7 +329,7 @@ impl Cluster {
         .await;
     }
 
-    /// Kills this node, and gives its address to an empty one that belongs to another cluster.
+    /// Kills this node, and gives its address to an empty node that belongs to another cluster.
     pub async fn lose_address(&self, at: usize, to: &Cluster) {
         let node = &self.nodes[at];
         node.restart_as_new_node().await;
@@ -350,14 +350,14 @@ impl Cluster {
     }
 }
 
-/// Returns the first and the last slot that this master begins with.
+/// Returns the first and the last slot of this master in a new cluster.
 fn share(at: usize) -> (String, String) {
     let share = 16_384 / MASTERS;
     let last = if at + 1 == MASTERS { 16_383 } else { (at + 1) * share - 1 };
     ((at * share).to_string(), last.to_string())
 }
 
-/// Returns ranges of slots with the ports of the nodes that have them, the master first.
+/// Returns ranges of slots with the ports of the nodes that serve them, the master first.
 async fn shards(node: &Server) -> Vec<(u16, u16, Vec<u16>)> {
     let ranges: Vec<Vec<Value>> = node.ask(&["CLUSTER", "SLOTS"]).await;
     let port = |node: Value| redis::from_redis_value::<Vec<Value>>(node).unwrap().swap_remove(1);

@@ -1,6 +1,6 @@
 //! Records what the crate logs with `tracing`.
 //!
-//! Tests run side by side in one process, so one subscriber takes the events of all of them. A test finds its own events by a lock name
+//! Tests run side by side in one process, so one subscriber records the events of all of them. A test finds its own events by a lock name
 //! that no other test uses.
 
 use std::collections::BTreeMap;
@@ -19,12 +19,12 @@ pub struct Event {
     pub level: Level,
     pub target: String,
     pub message: String,
-    /// The other fields, by name.
+    /// The other fields of the event, by name.
     pub fields: BTreeMap<String, String>,
 }
 
 impl Event {
-    /// Whether the text is in its message or in one of its fields.
+    /// Returns whether the text is in the message or in one of the fields.
     pub fn mentions(&self, text: &str) -> bool {
         self.message.contains(text) || self.fields.values().any(|value| value.contains(text))
     }
@@ -33,7 +33,7 @@ impl Event {
 static EVENTS: LazyLock<Mutex<Vec<Event>>> = LazyLock::new(Default::default);
 static NEWS: LazyLock<watch::Sender<()>> = LazyLock::new(|| watch::channel(()).0);
 
-/// Records events from now on. Servers and proxies call it; a test over `in_memory` has to call it first.
+/// Records events from now on. Servers and proxies call this; a test over `in_memory` has to call it first.
 pub fn capture() {
     static ONCE: OnceLock<()> = OnceLock::new();
     ONCE.get_or_init(|| tracing::subscriber::set_global_default(Capture).expect("the only subscriber"));

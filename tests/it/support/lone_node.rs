@@ -1,4 +1,4 @@
-//! Clusters of one node that are started in advance: a cluster refuses all commands in its first two seconds.
+//! Clusters of one node that are started in advance, since a cluster refuses all commands in its first two seconds.
 
 use std::sync::LazyLock;
 
@@ -9,18 +9,18 @@ use tokio::sync::{Mutex, mpsc};
 use super::eventually;
 use super::server::Server;
 
-/// Returns how many are started at a time: one under `cargo nextest`, which runs each test in a process of its own.
+/// Returns how many clusters are started at a time. It is one under `cargo nextest`, which runs each test in its own process.
 fn makers() -> usize {
     if std::env::var_os("NEXTEST").is_some() { 1 } else { 6 }
 }
 
-/// Returns a cluster that has all slots on one node, and nothing in them.
+/// Returns a cluster that has all slots on one node, and no keys.
 pub async fn lone_node() -> Server {
     static MADE: LazyLock<Mutex<mpsc::Receiver<Server>>> = LazyLock::new(|| Mutex::new(made()));
     MADE.lock().await.recv().await.expect("a node was made")
 }
 
-/// Starts clusters on a thread of its own, since the runtime of a test ends with the test.
+/// Starts clusters on a thread of their own, since the runtime of a test ends with the test.
 fn made() -> mpsc::Receiver<Server> {
     let (give, made) = mpsc::channel(1);
     std::thread::spawn(move || {
@@ -38,7 +38,7 @@ async fn make(give: &mpsc::Sender<Server>) {
             node.ask::<String>(&["CLUSTER", "INFO"]).await.contains("cluster_state:ok")
         })
         .await;
-        // The commands run above belong to no test.
+        // The commands above must not count for any test.
         node.reset_commands_run().await;
         if give.send(node).await.is_err() {
             return;

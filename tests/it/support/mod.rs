@@ -1,7 +1,8 @@
 //! What the tests of this binary build on: real servers, a bad network, other processes, the log. `tests/torture/` uses it too.
 //!
-//! A test that needs only a lock belongs to `contract/`, which runs over each kind of [`home`]. Any other is in `tests/it/<situation>.rs`
-//! with a `mod` line in `main.rs`. Tests run side by side: each has a server of its own, and lock names of its own if it reads the log.
+//! A test that needs only a lock belongs to `contract/`, which runs over each kind of [`home`]. Any other test is in
+//! `tests/it/<situation>.rs`, with a `mod` line in `main.rs`. Tests run side by side: each has its own server, and its own lock names if it
+//! reads the log.
 //!
 //! ```ignore
 //! let server = Server::start().await;              // or Server::with(&["--maxmemory", "2mb"]), Server::tls()
@@ -13,10 +14,10 @@
 //! let hold = proxy.on(|c| c.is("release") && c.names("name")).times(1).hold();
 //! let release = hold.seen().await;                 // a Command: script, keys(), argv(), args, connection
 //! proxy.reset(Which::All).await;                   // the client gives up; also close(), half_open(), refuse()
-//! assert_eq!(hold.let_through().await, [":1\r\n"]);         // and yet it runs, now
+//! assert_eq!(hold.let_through().await, [":1\r\n"]);         // the held command runs now
 //!
 //! let lost = proxy.on(|c| c.is("acquire")).times(1).drop_reply();
-//! lost.done().await;                               // it has run, and its reply is gone
+//! lost.done().await;                               // the command has run, and its reply is lost
 //!
 //! let mut worker = Worker::start("holder", &[("url", &server.url())]);     // in workers.rs, a process of its own
 //! worker.expect("holding").await; worker.freeze(); worker.kill();
@@ -32,14 +33,14 @@
 //! `times(n)` and `skip(n)`. A fault ends when its [`Fault`](proxy::Fault) is dropped, so bind it to a name. Held commands hold back
 //! everything that follows on their connection, as TCP does.
 //!
-//! **On time**: no fixed sleeps. Await an event (`seen`, `done`, `line`, `recorded`), wrap other waits in [`soon`], and poll with
-//! [`eventually`] only for what no event reports. Both fail after [`PATIENCE`], which no test is meant to reach. A busy machine stands
-//! still for seconds: a hold that has to be renewed in a test has a lease of six seconds or more, what is measured against a TTL is
-//! measured from before the command, and a node timeout that answers have to meet is a second or more.
+//! **On time**: do not sleep for a fixed time. Await an event (`seen`, `done`, `line`, `recorded`), wrap other waits in [`soon`], and poll
+//! with [`eventually`] only for what no event reports. Both fail after [`PATIENCE`], which no test is meant to reach. A busy machine may
+//! pause for seconds. So a hold that a test expects to be renewed has a lease of six seconds or more; a time that is compared with a TTL is
+//! measured from before the command; and a node timeout within which answers must arrive is a second or more.
 //!
-//! **On the scripts**: servers start with them loaded. The first run of each over a connection is an `EVAL`, and each later one an
-//! `EVALSHA`. After `SCRIPT FLUSH`, over the same connection, an `EVALSHA` is seen, which is answered with NOSCRIPT, and then the `EVAL`
-//! after it; a dropped or late reply is kept for the one that runs. A held `EVALSHA` is let through as it is.
+//! **On the scripts**: servers start with the scripts loaded. The first run of each script over a connection is an `EVAL`, and each later
+//! one an `EVALSHA`. After `SCRIPT FLUSH`, the same connection shows an `EVALSHA`, which is answered with NOSCRIPT, and then the `EVAL`. A
+//! dropped or late reply then applies to the command that runs. A held `EVALSHA` is let through unchanged.
 
 // A complete set of helpers, although not every one is used yet.
 #![allow(dead_code, unused_imports)]
@@ -67,9 +68,9 @@ use nestlock::Fenced;
 
 pub use child::is_running;
 
-/// Returns the options that a test starts from: those of its server, or of a proxy before it.
+/// Returns the options that a test starts from: those of its server, or of a proxy in front of it.
 ///
-/// With [`home`] this is the only place where a test's `Locks` comes from. A test that waits for a node timeout sets a shorter one.
+/// Every `Locks` of a test comes from here or from [`home`]. A test that waits for a node timeout sets a shorter one.
 pub fn builder(url: &str) -> nestlock::Builder {
     options(url)
 }
@@ -79,34 +80,34 @@ pub fn options(master: impl Into<nestlock::Master>) -> nestlock::Builder {
     nestlock::Locks::builder(master).node_timeout(NODE_TIMEOUT)
 }
 
-/// Returns the options that a test starts from, over several masters, which are trusted although they have just been started.
+/// Returns the options that a test starts from, over several masters. The masters are trusted although they have just been started.
 pub fn quorum(masters: impl IntoIterator<Item = impl Into<nestlock::Master>>) -> nestlock::Builder {
     nestlock::Locks::quorum(masters).node_timeout(NODE_TIMEOUT).restart_delay(Duration::ZERO)
 }
 
-/// Returns a `Locks` over this server, or this proxy.
+/// Returns a `Locks` over this server or proxy.
 pub async fn locks(url: &str) -> nestlock::Locks {
     builder(url).connect().await.expect("the test's server takes connections")
 }
 
-/// So much longer than the default that a busy machine doesn't look like a dead server.
+/// Longer than the default, so that a busy machine doesn't look like a dead server.
 const NODE_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub const SECOND: Duration = Duration::from_secs(1);
 
-/// For a request that is to give up soon, but not before the server of a busy machine has answered.
+/// The limit of a request that has to give up soon, but not before the server of a busy machine has answered.
 pub const SOON_OVER: Duration = SECOND;
 
-/// So long that whatever waits for its end doesn't come within a test.
+/// So long that nothing that waits for its end happens within a test.
 pub const HOUR: Duration = Duration::from_secs(3600);
 
-/// Returns what is left of a lease after the drift.
+/// Returns the part of a lease that is left after the drift.
 pub fn less_drift(lease: Duration) -> Duration {
     lease - lease / 100 - Duration::from_millis(2)
 }
 
-/// Returns options with which no timer wakes a waiter: neither the poll interval nor the pause of a waiter without messages. Whatever it
-/// gets, it gets because of an event.
+/// Returns options with which no timer wakes a waiter: neither the poll interval nor the pause of a waiter without messages. So only an
+/// event can give it the lock.
 pub fn without_timers(builder: nestlock::Builder) -> nestlock::Builder {
     builder.poll_interval(Duration::MAX).retry_delay(HOUR..=HOUR)
 }
@@ -114,11 +115,11 @@ pub fn without_timers(builder: nestlock::Builder) -> nestlock::Builder {
 /// The field of another program's hold, as Redisson writes it.
 pub const STRANGER: &str = "0f3c9a44-77e0-4e0c-8d1f-2b6d7c1f5a90:1";
 
-/// How long a test waits for what must come. It is far more than a busy machine needs, and more than the node timeout of a
+/// How long a test waits for something that must happen. It is far more than a busy machine needs, and more than the node timeout of a
 /// [`Cluster`](cluster::Cluster), after which its nodes connect to each other again.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Awaits what must come, or fails the test with the name `what`.
+/// Awaits a future that must become ready. Otherwise it fails the test with the name `what`.
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, future).await {
         Ok(value) => value,
@@ -126,7 +127,7 @@ pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Looks again and again until it is so, or fails the test with the name `what`.
+/// Checks again and again until `is_so` returns true. Otherwise it fails the test with the name `what`.
 pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     soon(what, async {
         while !is_so().await {
@@ -136,12 +137,12 @@ pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     .await;
 }
 
-/// Returns a request of a stranger that is in its line already.
+/// Returns a request of another owner that is already in its line.
 pub fn enlisted(mutex: &nestlock::Mutex) -> nestlock::futures::Request<nestlock::Guard> {
     polled(mutex.lock().owner(&nestlock::Owner::new()))
 }
 
-/// Returns a request of a stranger for a token that is in its line already.
+/// Returns a request of another owner for a token that is already in its line.
 pub fn enlisted_fenced(
     mutex: &nestlock::Mutex<Fenced>,
 ) -> nestlock::futures::Request<nestlock::Guard<Fenced>> {
@@ -162,7 +163,7 @@ fn polled<F: Future + Unpin>(mut request: F) -> F {
     request
 }
 
-/// Polls a request until its head sleeps, and then no more.
+/// Polls a request until it sleeps as the head, and then not any more.
 pub async fn parked(
     request: &mut nestlock::futures::Request<nestlock::Guard>,
     asleep: impl Future<Output = ()>,
@@ -173,7 +174,7 @@ pub async fn parked(
     }
 }
 
-/// Takes a hold of `stock` that its renewals check every two seconds, long before it would be over without them.
+/// Takes a hold of `stock` whose renewals check it every two seconds, long before its lease would be over.
 pub async fn watched(builder: nestlock::Builder) -> (nestlock::Locks, nestlock::Guard) {
     let locks = builder.lease(6 * SECOND).connect().await.unwrap();
     let guard = locks.mutex("stock").lock().await.unwrap();

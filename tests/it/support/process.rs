@@ -1,4 +1,4 @@
-//! A part of a test that runs as an operating system process of its own.
+//! A part of a test that runs as its own operating system process.
 //!
 //! The parts are in `tests/it/workers.rs`, each as an ignored test; the test binary runs itself with the one that is needed. Both sides
 //! exchange lines.
@@ -14,12 +14,12 @@ use tokio::sync::{Mutex, mpsc};
 use super::child::Child;
 use super::soon;
 
-/// Marks the lines that are meant for the test in the output of the test harness.
+/// Marks the lines in the test harness's output that are meant for the test.
 const MARK: &str = "@nestlock@ ";
 /// Set only in a worker's environment.
 const WORKER: &str = "NESTLOCK_WORKER";
 
-/// A worker as the test sees it. Dropping it kills it.
+/// A worker as the test sees it. A drop kills it.
 pub struct Worker {
     child: Child,
     name: String,
@@ -27,12 +27,12 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Runs `workers::<name>` with these parameters, which it reads with [`param`].
+    /// Runs `workers::<name>` with these parameters, which the worker reads with [`param`].
     pub fn start(name: &str, params: &[(&str, &str)]) -> Worker {
         Worker::with_env(name, params, &[])
     }
 
-    /// Runs a worker with environment variables for libraries, such as `SSL_CERT_FILE`.
+    /// Runs a worker, with environment variables for libraries, such as `SSL_CERT_FILE`.
     pub fn with_env(name: &str, params: &[(&str, &str)], env: &[(&str, &str)]) -> Worker {
         let dir = tempfile::Builder::new().prefix("nestlock-worker-").tempdir().unwrap();
         let mut all: BTreeMap<String, String> =
@@ -47,12 +47,12 @@ impl Worker {
         Worker { child, name: name.to_owned(), _dir: dir }
     }
 
-    /// Returns the next line of its output. A worker that has ended fails the test.
+    /// Returns the next line of the worker's output. Fails the test if the worker has ended.
     pub async fn line(&self) -> String {
         self.next_line().await.unwrap_or_else(|| panic!("the worker {} ended without output", self.name))
     }
 
-    /// Returns the next line of its output; `None` once it has ended.
+    /// Returns the next line of the worker's output, `None` once it has ended.
     pub async fn next_line(&self) -> Option<String> {
         soon("a line of the worker", async {
             loop {
@@ -65,12 +65,12 @@ impl Worker {
         .await
     }
 
-    /// Waits for exactly this line.
+    /// Waits for the next line, which must be this one.
     pub async fn expect(&self, line: &str) {
         assert_eq!(self.line().await, line, "from the worker {}", self.name);
     }
 
-    /// Writes a line for the worker, which gets it from [`next_command`].
+    /// Writes a line to the worker, which reads it with [`next_command`].
     pub fn say(&mut self, line: &str) {
         self.child.say(line).expect("the worker listens");
     }
@@ -79,34 +79,34 @@ impl Worker {
         self.child.pid()
     }
 
-    /// SIGSTOP.
+    /// Sends SIGSTOP.
     pub fn freeze(&self) {
         self.child.freeze();
     }
 
-    /// SIGINT.
+    /// Sends SIGINT.
     pub fn interrupt(&self) {
         self.child.interrupt();
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub fn thaw(&self) {
         self.child.thaw();
     }
 
-    /// SIGKILL; the worker is gone when this returns.
+    /// Sends SIGKILL. The worker is gone when this returns.
     pub fn kill(&mut self) -> ExitStatus {
         self.child.kill()
     }
 
-    /// Waits for its exit. A killed worker has the code 137.
+    /// Waits until the worker exits. A killed worker has the code 137.
     pub async fn wait(mut self) -> ExitStatus {
         soon("the worker's end", self.child.wait()).await
     }
 }
 
-/// In a worker: whether it was started as one. A worker begins with `if !process::is_worker() { return; }`, since `cargo test --
-/// --include-ignored` runs it too.
+/// In a worker: returns whether this process was started as one. A worker begins with `if !process::is_worker() { return; }`, since `cargo
+/// test -- --include-ignored` runs it too.
 pub fn is_worker() -> bool {
     std::env::var_os(WORKER).is_some()
 }
@@ -125,7 +125,7 @@ pub fn report(line: &str) {
 
 /// In a worker: returns the next line that the test wrote. Cancel safe.
 pub async fn next_command() -> Option<String> {
-    // On a thread of its own, since a read that is left behind must not keep the worker's runtime from ending.
+    // The reads are on their own thread, since an unfinished read must not keep the worker's runtime from ending.
     static LINES: LazyLock<Mutex<mpsc::UnboundedReceiver<String>>> = LazyLock::new(|| {
         let (said, lines) = mpsc::unbounded_channel();
         std::thread::spawn(move || {

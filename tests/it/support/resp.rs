@@ -5,7 +5,7 @@ use super::scripts;
 /// A command as a matcher sees it.
 #[derive(Clone, Debug)]
 pub struct Command {
-    /// In capitals: `EVALSHA`, `SUBSCRIBE`, …
+    /// The name in capitals: `EVALSHA`, `SUBSCRIBE`, …
     pub name: String,
     /// Which of the lock's scripts an `EVALSHA` or `EVAL` runs: `acquire`, `release`, …
     pub script: Option<&'static str>,
@@ -16,13 +16,13 @@ pub struct Command {
 }
 
 impl Command {
-    /// Whether it runs this script, or is this command. A renewal of several holds counts as `renew`.
+    /// Returns whether the command runs this script, or has this name. A renewal of several holds counts as `renew`.
     pub fn is(&self, name: &str) -> bool {
         let is_renewal = name == "renew" && self.script == Some("renew_all");
         is_renewal || self.script == Some(name) || self.name.eq_ignore_ascii_case(name)
     }
 
-    /// Whether this is one of its arguments: a lock's key, a hold's field, a channel.
+    /// Returns whether this is one of the arguments: a lock's key, a hold's field, a channel.
     pub fn names(&self, argument: &str) -> bool {
         self.args.iter().any(|arg| arg == argument)
     }
@@ -54,7 +54,7 @@ impl Command {
         matches!(&*self.name, "AUTH" | "HELLO" | "SELECT")
     }
 
-    /// Returns how many replies it has; a subscription has one for each channel.
+    /// Returns how many replies the command has; a subscription has one for each channel.
     pub(super) fn replies(&self) -> usize {
         if self.changes_subscriptions() { self.args.len().max(1) } else { 1 }
     }
@@ -75,11 +75,11 @@ pub(super) fn frame_len(bytes: &[u8]) -> Option<usize> {
         at += line;
         missing -= 1;
         match head[0] {
-            // The nulls `$-1` and `*-1` consist of their first line only.
+            // A null, `$-1` or `*-1`, has only its first line.
             b'$' | b'=' | b'!' if head[1] != b'-' => at += count + 2,
             b'*' | b'~' | b'>' => missing += count,
             b'%' => missing += 2 * count,
-            // Attributes precede the reply that they belong to.
+            // Attributes come before the reply that they belong to.
             b'|' => missing += 2 * count + 1,
             _ => {}
         }
@@ -94,7 +94,7 @@ fn line_len(bytes: &[u8]) -> Option<usize> {
     bytes.iter().position(|byte| *byte == b'\n').map(|end| end + 1)
 }
 
-/// Returns the words of a frame that has no arrays but the outermost.
+/// Returns the words of a frame in which only the outermost level is an array.
 fn words(frame: &[u8]) -> Vec<String> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let Some(mut at) = line_len(frame) else { return Vec::new() };
@@ -114,7 +114,7 @@ fn words(frame: &[u8]) -> Vec<String> {
     words
 }
 
-/// Returns the frame of one string with a text replaced by another.
+/// Returns a frame of one string, with a text replaced by another one.
 pub(super) fn replaced(frame: &[u8], text: &str, by: &str) -> Vec<u8> {
     let Some(start) = line_len(frame).filter(|_| matches!(frame[0], b'$' | b'=')) else {
         return frame.to_vec();
@@ -124,18 +124,18 @@ pub(super) fn replaced(frame: &[u8], text: &str, by: &str) -> Vec<u8> {
     format!("{}{}\r\n{body}\r\n", char::from(frame[0]), body.len()).into_bytes()
 }
 
-/// What a frame from the server is.
+/// The kind of a frame from the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The answer to the command whose turn it is.
+    /// The answer to the oldest command without one.
     Reply,
     /// The answer to a change of subscriptions.
     Confirmation,
-    /// A message that nobody asked for.
+    /// A message that answers no command.
     Push,
 }
 
-/// Returns the kind of a frame. `subscribed`: the connection has asked for messages, so arrays may be pushes.
+/// Returns the kind of a frame. `subscribed`: the connection has subscribed, so arrays may be messages.
 pub(super) fn kind(frame: &[u8], subscribed: bool) -> Kind {
     if frame[0] != b'>' && !(frame[0] == b'*' && subscribed) {
         return Kind::Reply;

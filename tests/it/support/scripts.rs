@@ -1,9 +1,9 @@
-//! The lock's scripts, read from where they are kept.
+//! The lock's scripts, read from their folder.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// One script: files of `lua/`, maybe with what acts on fencing tokens around them.
+/// One script: a file of `lua/`, with the files for fencing tokens around it if it has any.
 pub struct Script {
     /// The name of its own file: `acquire`, `release`, …
     pub name: &'static str,
@@ -12,7 +12,7 @@ pub struct Script {
     pub sha: String,
 }
 
-/// Files that are put around others and are no scripts of their own: see `src/wire/script.rs`.
+/// Files that are put around others and are no scripts themselves: see `src/wire/script.rs`.
 const PARTS: [&str; 9] = ["serve", "hold", "fields", "enter", "whose", "fence", "token", "raise", "count"];
 
 /// Returns all scripts; none if the directory does not exist.
@@ -47,7 +47,7 @@ pub fn fenced_body(name: &str, around: &str) -> String {
     format!("local function plain()\n{keys}{}end\n{}{}", plain_body(name), file("fence"), file(around))
 }
 
-/// Returns the body of a script of the lock alone.
+/// Returns the body of a script that acts only on the lock.
 pub fn plain_body(name: &str) -> String {
     match name {
         "release" => file("serve") + &file("hold") + &file(name),
@@ -59,12 +59,12 @@ pub fn plain_body(name: &str) -> String {
     }
 }
 
-/// Returns the body of the script that acts on a fencing counter alone.
+/// Returns the body of the script that acts only on a fencing counter.
 pub fn count_body() -> String {
     format!("{}{}", file("fence"), file("count"))
 }
 
-/// Returns the directory of the scripts: beside this package, or beside the package in whose folder this one is.
+/// Returns the directory of the scripts: in this package's folder, or in that of the package that contains this one.
 fn dir() -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let beside = package.ancestors().map(|folder| folder.join("lua"));
@@ -80,7 +80,7 @@ fn script(name: &'static str, body: String) -> Script {
     Script { name, body, sha }
 }
 
-/// Returns which script an `EVALSHA` or `EVAL` runs.
+/// Returns the script that an `EVALSHA` or `EVAL` runs.
 pub fn named_by(command: &str, argument: &str) -> Option<&'static str> {
     let found = match command {
         "EVALSHA" | "EVALSHA_RO" => all().iter().find(|script| script.sha.eq_ignore_ascii_case(argument)),

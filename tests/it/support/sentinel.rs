@@ -1,4 +1,4 @@
-//! A master with replicas, and sentinels that watch it.
+//! A master with replicas, and the sentinels that monitor it.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ use super::{PATIENCE, eventually};
 /// The name by which the sentinels know the master.
 pub const NAME: &str = "stockroom";
 
-/// One sentinel, which ends with this value.
+/// One sentinel. A drop ends it.
 pub struct Sentinel {
     child: Mutex<Option<Child>>,
     dir: TempDir,
@@ -42,11 +42,11 @@ pub struct Setup<'a> {
     pub password: Option<&'a str>,
     /// The password of the sentinels.
     pub sentinel_password: Option<&'a str>,
-    /// Another user of master, replicas and sentinels, as the words of a rule: `["bob", "on", ">secret", "~*", "&*", "+@all"]`.
+    /// Another user of the master, the replicas and the sentinels, as the words of a rule: `["bob", "on", ">secret", "~*", "&*", "+@all"]`.
     pub user: &'a [&'a str],
-    /// The certificates of all: clients connect to sentinels and servers over TLS, and these to each other.
+    /// The certificates of all: clients connect to sentinels and servers over TLS, and so do these among themselves.
     pub tls: Option<&'a Certificates>,
-    /// An old master that is alive is not demoted, which takes ten seconds outside tests.
+    /// Whether a live old master is not demoted. Outside tests the demotion takes ten seconds.
     pub silent: bool,
 }
 
@@ -67,7 +67,7 @@ impl Group {
         group
     }
 
-    /// Starts a group with a proxy before each server. The other servers, the sentinels and the clients know the server by the proxy's
+    /// Starts a group with a proxy in front of each server. The other servers, the sentinels and the clients know the server by the proxy's
     /// port.
     pub async fn behind_proxies(setup: Setup<'_>) -> (Group, Vec<Proxy>) {
         let (mut servers, mut proxies) = (Vec::new(), Vec::<Proxy>::new());
@@ -94,15 +94,15 @@ impl Group {
         group
     }
 
-    /// From now on, an old master that is alive is not demoted.
+    /// Keeps a live old master from being demoted, from now on.
     pub async fn be_silent(&self) {
-        // It is demoted four of these periods after it was seen.
+        // An old master is demoted four of these periods after the sentinels have seen it.
         for sentinel in &self.sentinels {
             sentinel.try_ask::<()>(&["SENTINEL", "DEBUG", "publish-period", "3600000"]).await.unwrap();
         }
     }
 
-    /// Waits until no message of a sentinel that has left is on its way.
+    /// Waits until no message of a sentinel that has left can arrive any more.
     ///
     /// Such a message may reach new sentinels and teach them the old epoch: over a server that has not run it yet, or over a replica that
     /// is behind its master.
@@ -122,7 +122,7 @@ impl Group {
         }
     }
 
-    /// Starts all sentinels with a new configuration, in which epochs restart.
+    /// Restarts all sentinels with a new configuration, in which epochs restart.
     pub async fn set_up_again(&self, master: &Server) {
         self.be_silent().await;
         self.sentinels.iter().for_each(Sentinel::kill);
@@ -134,7 +134,7 @@ impl Group {
         self.settled().await;
     }
 
-    /// Makes all sentinels forget this master and monitor it again: its configuration epoch is 0 again, and they keep running.
+    /// Makes all sentinels forget this master and monitor it again. They keep running, and its configuration epoch starts from 0 again.
     pub async fn monitor_again(&self, master: &Server) {
         let port = master.port().to_string();
         let each = async |command: &[&str]| {
@@ -142,7 +142,7 @@ impl Group {
                 sentinel.try_ask::<()>(command).await.unwrap();
             }
         };
-        // All forget it first: a sentinel that still knew the old epoch would teach it to the others.
+        // All sentinels forget the master first: a sentinel that still knew the old epoch would teach it to the others.
         each(&["SENTINEL", "REMOVE", NAME]).await;
         self.is_published(master).await;
         each(&["SENTINEL", "MONITOR", NAME, "127.0.0.1", &port, "2"]).await;
@@ -173,7 +173,7 @@ impl Group {
         .await;
     }
 
-    /// Returns the sentinels' addresses, each with these credentials and this database: `:password@`, `/2`.
+    /// Returns the addresses of the sentinels, each with these credentials and this database: `:password@`, `/2`.
     pub fn urls(&self, credentials: &str, database: &str) -> Vec<String> {
         self.sentinels
             .iter()
@@ -197,7 +197,7 @@ impl Group {
         self.builder().connect().await.unwrap()
     }
 
-    /// Returns the server that most sentinels take for the master.
+    /// Returns the server that most sentinels name as the master.
     pub async fn master(&self) -> &Server {
         let mut votes = HashMap::<u16, usize>::new();
         for sentinel in &self.sentinels {
@@ -209,9 +209,10 @@ impl Group {
         self.servers.iter().find(|server| server.known_port() == port).expect("one of the servers")
     }
 
-    /// Waits until most sentinels take another server for the master, and it reports that it is one. Returns it.
+    /// Waits until most sentinels name another server as the master, and that server reports that it is one. Returns that server.
     ///
-    /// On a busy machine the sentinels may give up a failover, and go apart: those that still name the old master are asked again.
+    /// On a busy machine the sentinels may give up a failover and then disagree: those that still name the old master are asked for a
+    /// failover again.
     pub async fn failed_over(&self, old: &Server) -> &Server {
         let mut asked = Instant::now();
         eventually("another master", async || {
@@ -233,7 +234,7 @@ impl Group {
         self.master().await
     }
 
-    /// Fails over on demand, and again if that is aborted. The old master is not demoted before the failover is complete.
+    /// Fails over on demand, and again if the failover is aborted. The old master is not demoted before the failover is complete.
     pub async fn fail_over(&self) {
         let (first, old) = (&self.sentinels[0], self.master().await.known_port());
         let has_begun = async || {
@@ -271,7 +272,7 @@ async fn server(master: Option<&Server>, setup: Setup<'_>) -> Server {
 }
 
 impl Sentinel {
-    /// Checks that it knows everything; if not, returns what it reports.
+    /// Checks that the sentinel knows everything; if not, returns what it reports.
     async fn is_settled(&self) -> Result<(), String> {
         let master = self.master().await.map_err(|error| error.to_string())?;
         let is = |name: &str, value: &str| master.get(name).is_some_and(|reported| reported == value);
@@ -350,7 +351,7 @@ impl Sentinel {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         *self.child.lock().unwrap() = Some(child);
-        // These options are meant for tests, and older servers don't know all of them.
+        // These options are for tests, and older servers don't know all of them.
         for (name, value) in HURRY {
             let _ = self.try_ask::<()>(&["SENTINEL", "DEBUG", name, &value.to_string()]).await;
         }
@@ -365,27 +366,27 @@ impl Sentinel {
         self.tls_port.expect("start it with `tls`")
     }
 
-    /// SIGSTOP.
+    /// Sends SIGSTOP.
     pub fn freeze(&self) {
         self.child.lock().unwrap().as_ref().expect("the sentinel was killed").freeze();
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub fn thaw(&self) {
         self.child.lock().unwrap().as_ref().expect("the sentinel was killed").thaw();
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub fn kill(&self) {
         *self.child.lock().unwrap() = None;
     }
 
-    /// Returns what it has logged since the last call.
+    /// Returns what the sentinel has logged since the last call.
     pub fn new_lines(&self) -> Vec<String> {
         self.child.lock().unwrap().as_ref().expect("the sentinel was killed").lines_so_far()
     }
 
-    /// Returns how many connections it has accepted so far. Asking takes one.
+    /// Returns how many connections the sentinel has accepted so far. This call makes one too.
     pub async fn connections(&self) -> usize {
         let info: String = self.try_ask(&["INFO", "stats"]).await.unwrap();
         let count = info.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
@@ -396,7 +397,7 @@ impl Sentinel {
         self.try_ask(&["SENTINEL", "MASTER", NAME]).await
     }
 
-    /// Returns the port that it names for the master, if it answers.
+    /// Returns the port that the sentinel names for the master, `None` if it does not answer.
     async fn names(&self) -> Option<u16> {
         let named = self.try_ask::<(String, u16)>(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]).await;
         named.ok().map(|(_, port)| port)
@@ -411,7 +412,7 @@ impl Sentinel {
     }
 }
 
-/// The periods that keep a test waiting, in milliseconds.
+/// The periods of a sentinel that would keep a test waiting, in milliseconds.
 const HURRY: [(&str, u32); 6] = [
     ("publish-period", 200),
     ("info-period", 200),

@@ -17,7 +17,7 @@ use super::child::Child;
 use super::tls::Certificates;
 use super::{PATIENCE, log, scripts, tls};
 
-/// The name that distinguishes the connections of the tests themselves from those under test.
+/// Distinguishes the tests' own connections from those under test.
 const ADMIN: &str = "nestlock-test-admin";
 
 /// Returns the program that tests start as their servers.
@@ -25,7 +25,7 @@ pub fn program() -> String {
     std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".into())
 }
 
-/// Whether servers have what came with this version of Redis. Valkey began with 7.2.
+/// Returns whether the servers have what came with this version of Redis. Valkey began with 7.2.
 pub fn is_at_least(major: u32, minor: u32) -> bool {
     static VERSION: LazyLock<(u32, u32)> = LazyLock::new(|| {
         let output = std::process::Command::new(program()).arg("--version").output().unwrap();
@@ -37,25 +37,25 @@ pub fn is_at_least(major: u32, minor: u32) -> bool {
     (major, minor) <= *VERSION
 }
 
-/// Grants the right that a connection needs to name its library; not all servers know the rule for it.
+/// Grants the right that a connection needs to set the name of its library; not all servers know the rule for it.
 pub async fn allow_its_name(server: &Server, user: &str) {
     if is_at_least(7, 2) {
         server.ask::<()>(&["ACL", "SETUSER", user, "+client|setinfo"]).await;
     }
 }
 
-/// A `redis-server` on 127.0.0.1 that ends with this value, however the test ends.
+/// A `redis-server` on 127.0.0.1. A drop ends it, however the test ends.
 ///
-/// It starts with the lock's scripts loaded and its command counts at zero, so that faults hit the commands and not the loading of
-/// scripts; `SCRIPT FLUSH` brings that case back.
+/// It starts with the lock's scripts loaded and its command counts at zero, so that faults hit the commands and not the loading of scripts;
+/// `SCRIPT FLUSH` unloads them.
 pub struct Server {
-    // Declared before its directory, and so dropped before it.
+    // This is declared before its directory, so it is dropped before it.
     child: Mutex<Option<Child>>,
     dir: TempDir,
     port: u16,
     tls_port: Option<u16>,
     args: Vec<String>,
-    /// The port by which others of its group know it.
+    /// The port that others of its group use for it.
     known_port: Option<u16>,
 }
 
@@ -70,7 +70,7 @@ impl Server {
         Server::launch(args, None).await
     }
 
-    /// Starts a server with a TLS port beside the plain one. Its certificate is for `localhost`, signed by [`ca_file`](Server::ca_file).
+    /// Starts a server with a TLS port and a plain one. Its certificate is for `localhost`, signed by [`ca_file`](Server::ca_file).
     pub async fn tls() -> Server {
         Server::launch(&[], Some(&Certificates::new())).await
     }
@@ -80,7 +80,7 @@ impl Server {
         Server::launch(args, Some(&Certificates::new())).await
     }
 
-    /// Starts one of several servers that trust each other, since all have these certificates. The others know it by its TLS port.
+    /// Starts one of several servers that trust each other, since all have these certificates. The others use its TLS port.
     pub async fn tls_among(certificates: &Certificates, args: &[&str]) -> Server {
         let mut server = Server::launch(args, Some(certificates)).await;
         server.known_port = server.tls_port;
@@ -97,7 +97,7 @@ impl Server {
         let mut server =
             Server { dir, port: 0, tls_port: None, args, known_port: None, child: Mutex::new(None) };
         let mut trouble = String::new();
-        // Another process may take a port between our look and the server's: then the next port is tried.
+        // Another process may take a port after this look and before the server does: then the next port is tried.
         for _ in 0..20 {
             server.port = free_port();
             server.tls_port = certificates.map(|_| free_port());
@@ -110,7 +110,7 @@ impl Server {
         panic!("redis-server found no free port:\n{trouble}");
     }
 
-    /// `redis://127.0.0.1:port`
+    /// Returns `redis://127.0.0.1:port`.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
@@ -119,13 +119,13 @@ impl Server {
         self.port
     }
 
-    /// Returns the port by which others of its group know it, and name it to clients.
+    /// Returns the port that others of its group use for it, and name to clients.
     pub fn known_port(&self) -> u16 {
         self.known_port.unwrap_or(self.port)
     }
 
-    /// Makes others of its group know it by this port, which is a proxy's before it, from now on and after a restart. The option is
-    /// `replica-announce-port` or `cluster-announce-port`.
+    /// Makes others of its group use this port for it, which is that of a proxy in front of it, from now on and after a restart. The option
+    /// is `replica-announce-port` or `cluster-announce-port`.
     pub async fn announce(&mut self, option: &str, port: u16) {
         self.set(option, port).await;
         self.args.extend([format!("--{option}"), port.to_string()]);
@@ -141,7 +141,7 @@ impl Server {
         self.tls_port.expect("start it by Server::tls()")
     }
 
-    /// Returns its certificate, its key, and the certificate of its authority, by the options that name them.
+    /// Returns the server's certificate, its key, and the certificate of its authority, each with the name of its option.
     pub fn tls_files(&self) -> [(&'static str, PathBuf); 3] {
         tls::options(self.dir.path())
     }
@@ -151,17 +151,17 @@ impl Server {
         [if trusted { tls::CLIENT } else { tls::STRANGER }, tls::KEY].map(|file| self.dir.path().join(file))
     }
 
-    /// Returns the certificate of the authority that signed the server's: a subprocess takes it as `SSL_CERT_FILE`.
+    /// Returns the certificate of the authority that signed the server's certificate: a subprocess takes it as `SSL_CERT_FILE`.
     pub fn ca_file(&self) -> PathBuf {
         self.dir.path().join(tls::CA)
     }
 
-    /// Restarts it with a certificate that has expired, or with its first one.
+    /// Restarts the server with a certificate that has expired, or with its first one.
     pub async fn restart_expired(&self, expired: bool) {
         self.restart_as(if expired { tls::EXPIRED } else { tls::FRESH }).await;
     }
 
-    /// Restarts it with a certificate for another name.
+    /// Restarts the server with a certificate for another name.
     pub async fn restart_as_another(&self) {
         self.restart_as(tls::ANOTHER).await;
     }
@@ -186,13 +186,13 @@ impl Server {
         self.child.lock().unwrap().as_ref().expect("the server was killed").pid()
     }
 
-    /// SIGKILL. Connections break, new ones are refused.
+    /// Sends SIGKILL. Connections break, and new ones are refused.
     pub fn kill(&self) {
         *self.child.lock().unwrap() = None;
     }
 
-    /// Kills it if it runs, and starts it on the same port with the same options and files. Its data are there again if it was started
-    /// with `--appendonly yes --appendfsync always`.
+    /// Kills the server if it runs, and starts it again on the same port with the same options and files. It keeps its data if it was
+    /// started with `--appendonly yes --appendfsync always`.
     pub async fn restart(&self) {
         self.kill();
         let patience = Instant::now() + PATIENCE;
@@ -202,7 +202,7 @@ impl Server {
         }
     }
 
-    /// Restarts it without any data.
+    /// Restarts the server without any data.
     pub async fn restart_empty(&self) {
         self.kill();
         let _ = std::fs::remove_dir_all(self.dir.path().join("appendonlydir"));
@@ -217,12 +217,12 @@ impl Server {
         self.restart_empty().await;
     }
 
-    /// SIGSTOP: no answers, but connections stay open, and the kernel even accepts new ones.
+    /// Sends SIGSTOP: the server answers nothing, but its connections stay open, and the kernel even accepts new ones.
     pub fn freeze(&self) {
         self.child.lock().unwrap().as_ref().expect("the server was killed").freeze();
     }
 
-    /// SIGCONT: whatever arrived meanwhile is run now.
+    /// Sends SIGCONT: the commands that have arrived run now.
     pub fn thaw(&self) {
         self.child.lock().unwrap().as_ref().expect("the server was killed").thaw();
     }
@@ -280,7 +280,7 @@ impl Server {
         }
     }
 
-    /// Returns a connection for the test's own looks. Get a new one after the server closed it.
+    /// Returns a connection for the test's own commands. After the server has closed it, get a new one.
     pub async fn admin(&self) -> MultiplexedConnection {
         self.try_admin().await.expect("the server answers")
     }
@@ -296,12 +296,12 @@ impl Server {
         Ok(admin)
     }
 
-    /// Runs one command of the test's own, such as `server.ask::<String>(&["HGET", "name", "field"]).await`.
+    /// Runs one of the test's own commands, such as `server.ask::<String>(&["HGET", "name", "field"]).await`.
     pub async fn ask<T: redis::FromRedisValue>(&self, command: &[&str]) -> T {
         self.try_ask(command).await.unwrap_or_else(|error| panic!("{command:?}: {error}"))
     }
 
-    /// Runs one command of the test's own, and returns its error.
+    /// Runs one of the test's own commands. Returns its error if it fails.
     pub async fn try_ask<T: redis::FromRedisValue>(&self, command: &[&str]) -> RedisResult<T> {
         let mut admin = self.try_admin().await?;
         let mut cmd = redis::cmd(command[0]);
@@ -319,8 +319,8 @@ impl Server {
         Ok(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
 
-    /// Returns how often each command ran since the start or [`reset_commands_run`](Server::reset_commands_run), including those inside
-    /// scripts and the test's own (`info`, `client|setname`).
+    /// Returns how often each command ran since the start or [`reset_commands_run`](Server::reset_commands_run). That includes commands
+    /// inside scripts and the test's own (`info`, `client|setname`).
     pub async fn commands_run(&self) -> HashMap<String, u64> {
         let stats = self.info("commandstats").await;
         let calls = stats.iter().filter_map(|(name, value)| {
@@ -330,7 +330,7 @@ impl Server {
         calls.collect()
     }
 
-    /// Returns how often a script ran, or was refused because it was unknown.
+    /// Returns how often a script ran, or was refused because the server did not know it.
     pub async fn scripts_run(&self) -> u64 {
         let run = self.commands_run().await;
         ["evalsha", "eval"].iter().filter_map(|command| run.get(*command)).sum()
@@ -340,7 +340,7 @@ impl Server {
         self.ask::<()>(&["CONFIG", "RESETSTAT"]).await;
     }
 
-    /// Returns the channels of releases that somebody subscribes to, sorted. The channels of hints are left out: they stay once a process
+    /// Returns the channels of releases that have a subscriber, sorted. The channels of hints are left out, since they stay once a process
     /// has waited.
     pub async fn channels(&self) -> Vec<String> {
         let mut channels = self.all_channels().await;
@@ -348,7 +348,7 @@ impl Server {
         channels
     }
 
-    /// Returns the channels that somebody subscribes to, plain and sharded ones, sorted.
+    /// Returns the channels that have a subscriber, plain and sharded ones, sorted.
     pub async fn all_channels(&self) -> Vec<String> {
         let mut channels: Vec<String> = self.ask(&["PUBSUB", "CHANNELS"]).await;
         channels.extend(self.sharded_channels().await);
@@ -356,24 +356,24 @@ impl Server {
         channels
     }
 
-    /// Returns the sharded channels that somebody subscribes to.
+    /// Returns the sharded channels that have a subscriber.
     pub async fn sharded_channels(&self) -> Vec<String> {
         self.try_ask(&["PUBSUB", "SHARDCHANNELS"]).await.unwrap_or_default()
     }
 
-    /// Returns how many connections there are besides the test's own.
+    /// Returns how many connections there are in addition to the test's own.
     pub async fn clients(&self) -> usize {
         self.client_ids().await.len()
     }
 
-    /// Returns the ids of these connections, for `CLIENT KILL ID`.
+    /// Returns the ids of the connections that `clients` counts, for `CLIENT KILL ID`.
     pub async fn client_ids(&self) -> HashSet<u64> {
         let list: String = self.ask(&["CLIENT", "LIST"]).await;
         let others = list.lines().filter(|line| !line.contains(&format!(" name={ADMIN} ")));
         others.filter_map(|line| line.strip_prefix("id=")?.split(' ').next()?.parse().ok()).collect()
     }
 
-    /// Returns all keys but those of lines, sorted.
+    /// Returns all keys except those of lines, sorted.
     pub async fn keys(&self) -> Vec<String> {
         let mut keys = self.all_keys().await;
         keys.retain(|key| !key.contains("nestlock_line:"));
@@ -387,13 +387,14 @@ impl Server {
         keys
     }
 
-    /// `CONFIG SET`
+    /// Runs `CONFIG SET`.
     pub async fn set(&self, option: &str, value: impl Display) {
         self.ask::<()>(&["CONFIG", "SET", option, &value.to_string()]).await;
     }
 }
 
-/// Returns a client for the tests' own looks at this port. The password is passed as it is: in a URL some characters would be encoded.
+/// Returns a client for the tests' own connections to this port. The password is passed unchanged, since a URL would have to encode some
+/// characters.
 pub(super) fn client(port: u16, password: Option<&str>) -> RedisResult<redis::Client> {
     let settings = RedisConnectionInfo::default();
     let settings = match password {
@@ -403,8 +404,8 @@ pub(super) fn client(port: u16, password: Option<&str>) -> RedisResult<redis::Cl
     redis::Client::open(("127.0.0.1", port).into_connection_info()?.set_redis_settings(settings))
 }
 
-/// Returns a port that nobody listens on. It is below the ports that systems give to outgoing connections: one of these could otherwise
-/// take the port while its server is down.
+/// Returns a port that nobody listens on. It is below the ports that systems give to outgoing connections: an outgoing connection could
+/// otherwise take the port while its server is down.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = (std::process::id().wrapping_mul(97) % 11_000) as u16;

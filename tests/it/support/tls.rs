@@ -12,18 +12,18 @@ pub const CA: &str = "ca.pem";
 pub const CERT: &str = "server.pem";
 pub const KEY: &str = "server.key";
 
-/// A certificate for the same key that expired long ago.
+/// A certificate for the same key that has expired long ago.
 pub const EXPIRED: &str = "expired.pem";
 /// A copy of the certificate that has not expired.
 pub const FRESH: &str = "fresh.pem";
 
-/// A certificate for the same key and another name.
+/// A certificate for the same key, but for another name.
 pub const ANOTHER: &str = "another.pem";
-/// A client's certificate for the same key, and one of an authority that nobody trusts.
+/// Two client certificates for the same key: one of the test's authority, and one of an authority that nobody trusts.
 pub const CLIENT: &str = "client.pem";
 pub const STRANGER: &str = "stranger.pem";
 
-/// An authority's certificate and those that it has signed, in a directory of their own.
+/// An authority's certificate and those that it has signed, in their own directory.
 pub struct Certificates(TempDir);
 
 impl Certificates {
@@ -41,7 +41,7 @@ impl Certificates {
         }
     }
 
-    /// Returns a server's certificate, its key, and the certificate of its authority, by the options that name them.
+    /// Returns the server's certificate, its key, and the certificate of its authority, each with the name of its option.
     pub fn options(&self) -> [(&'static str, PathBuf); 3] {
         options(self.0.path())
     }
@@ -51,12 +51,12 @@ impl Certificates {
         std::fs::read(self.0.path().join(CA)).unwrap()
     }
 
-    /// Returns the certificate of a server, and its key, in PEM.
+    /// Returns a server's certificate and its key, in PEM.
     pub fn server(&self) -> [Vec<u8>; 2] {
         self.read([CERT, KEY])
     }
 
-    /// Returns the certificate of a client, and its key, in PEM.
+    /// Returns a client's certificate and its key, in PEM.
     pub fn client(&self) -> [Vec<u8>; 2] {
         self.read([CLIENT, KEY])
     }
@@ -71,7 +71,7 @@ pub(super) fn options(dir: &Path) -> [(&'static str, PathBuf); 3] {
         .map(|(option, file)| (option, dir.join(file)))
 }
 
-/// Writes an authority's certificate, and certificates for `localhost` signed by it, with their key.
+/// Writes an authority's certificate, and the certificates for `localhost` that it has signed, with their key.
 fn write_certificates(dir: &Path) {
     let (authority, unknown) = (authority("nestlock test authority"), authority("another authority"));
     let key = KeyPair::generate().unwrap();

@@ -1,11 +1,11 @@
-//! One address that changes to another server while a waiter is connected: by DNS, a balancer, a virtual IP.
+//! One address that leads to another server while a waiter is connected: by DNS, a load balancer, or a virtual IP.
 
 use super::*;
 use crate::support::proxy::{Proxy, Which};
 use crate::support::soon;
 
-/// 1. The server does not answer for a moment, and the address is given to another one. 2. The connection for commands is replaced, and
-/// leads to the new server. 3. The one for messages is quiet, and stays open to the old server, which is alive again.
+/// 1. The server does not answer for a moment, and its address is given to another server. 2. The connection for commands is replaced, and
+/// leads to the new server. 3. The connection for messages is quiet, and stays open to the old server, which is alive again.
 #[tokio::test]
 async fn a_waiter_listens_at_the_server_that_its_commands_go_to() {
     let (old, new) = (Server::start().await, Server::start().await);

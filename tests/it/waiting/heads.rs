@@ -12,7 +12,7 @@ use crate::support::{STRANGER, builder, enlisted, eventually, parked, soon};
 #[tokio::test]
 async fn a_waiter_that_replaced_a_head_asks_again_when_the_head_is_back_and_gone() {
     let server = Server::start().await;
-    // The head asks again after the poll interval; each of the two sleeps behind the other in turn.
+    // The head asks again after the poll interval, so the two requests take turns as the head.
     let cap = Duration::from_millis(150);
     let locks = builder(&server.url()).poll_interval(cap).connect().await.unwrap();
     let stock = locks.mutex("stock");
@@ -22,16 +22,16 @@ async fn a_waiter_that_replaced_a_head_asks_again_when_the_head_is_back_and_gone
     parked(&mut head, asleep(&server, 0)).await;
     let before = scripts_run(&server).await;
     let second = tokio::spawn(enlisted(&stock));
-    // It is passed over, and the second one asks in its place.
+    // The head is passed over, and the second request asks in its place.
     eventually("the second's attempt", async || scripts_run(&server).await > before).await;
-    // It is back for as long as the second one's own timer needs, then gone.
+    // The first request is polled again for some intervals of the second one's timer, and is then dropped.
     let again = scripts_run(&server).await;
     tokio::select! {
         _ = &mut head => panic!("somebody else holds it"),
         () = eventually("some attempts", async || scripts_run(&server).await > again + 4) => {}
     }
     drop(head);
-    // The holder is gone without a message, as after a crash.
+    // The holder disappears without a message, as after a crash.
     server.ask::<()>(&["DEL", "stock"]).await;
     drop(soon("the second", second).await.unwrap().unwrap());
 }
@@ -42,7 +42,7 @@ async fn a_child_that_waits_as_a_stranger_enters_what_its_parent_gets() {
     let locks = without_timers(&server.url()).connect().await.unwrap();
     let foreign = foreign_guard(&server, "stock").await;
     let stock = locks.mutex("stock");
-    // 1. A stranger waits, and behind it a child of this task.
+    // 1. A stranger waits, and after it a child of this task.
     let stranger = tokio::spawn(enlisted(&stock));
     asleep(&server, 1).await;
     let child = tokio::spawn(Owner::current().child().scope(stock.lock()));
@@ -50,7 +50,7 @@ async fn a_child_that_waits_as_a_stranger_enters_what_its_parent_gets() {
     // 2. The lock becomes free without a message, and this task gets it with one attempt.
     server.ask::<()>(&["DEL", "stock"]).await;
     let guard = stock.try_lock().await.unwrap().expect("it is free");
-    // 3. It awaits its child, which is the head now.
+    // 3. This task awaits its child, which is the head now.
     let nested = soon("the child", child).await.unwrap().unwrap();
     assert_eq!(nested.depth(), 2);
     assert!(!stranger.is_finished());
@@ -83,7 +83,7 @@ async fn a_sibling_that_sleeps_at_the_head_enters_what_is_handed_up() {
     let sibling = tokio::spawn(Owner::current().child().scope(stock.lock()));
     asleep(&server, 1).await;
     server.ask::<()>(&["DEL", "stock"]).await;
-    // While the first child holds the lock, the second is a stranger; later both are children of the holder.
+    // While the first child holds the lock, the second one is a stranger. Later both are children of the holder.
     let guard = scope(stock.try_lock()).await.unwrap().expect("it is free");
     assert_eq!(guard.owner(), Owner::current());
     assert_eq!(soon("the sibling", sibling).await.unwrap().unwrap().depth(), 2);

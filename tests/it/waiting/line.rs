@@ -16,21 +16,22 @@ async fn only_the_head_of_fifty_talks_to_the_server() {
     let stock = locks.mutex("stock");
     let tasks: Vec<_> = (0..50).map(|_| tokio::spawn(enlisted(&stock))).collect();
     asleep(&server, 1).await;
-    // The foreign guard's own script, the head's first, and its second after it had subscribed; on a busy machine a few more, since
-    // messages of releases reached it late, or it did not run for long and was passed over. There is time for more.
+    // These are the script of the foreign guard, the head's first attempt, and its second one after it has subscribed. On a busy machine
+    // there are a few more, because messages of releases reached the head late, or because it did not run for long and was passed over. The
+    // loop gives more scripts time to appear.
     for _ in 0..20 {
         assert!((3..=8).contains(&scripts_run(&server).await));
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert_eq!(server.channels().await.len(), 1);
-    // Two for commands, one of them the foreign holder's, and one for messages.
+    // Two connections are for commands, one of them the foreign holder's, and one is for messages.
     assert_eq!(server.clients().await, 3);
     let before = scripts_run(&server).await + 1;
     foreign.release().await.unwrap();
     for task in tasks {
         soon("its turn", task).await.unwrap().unwrap().release().await.unwrap();
     }
-    // Each hand-off in this process is one acquire and one release; the message that comes back costs nothing.
+    // Each hand-off in this process takes one acquire and one release. The message that comes back costs nothing.
     let handed = scripts_run(&server).await - before;
     assert!((100..=110).contains(&handed), "{handed} scripts for fifty hand-offs");
 }
@@ -85,7 +86,7 @@ async fn the_next_in_line_goes_on_where_an_asking_head_is_dropped() {
     let hold = proxy.on(|c| c.is("acquire")).times(1).hold_reply();
     let head = tokio::spawn(enlisted(&stock));
     let second = tokio::spawn(enlisted(&stock));
-    // It has been granted, and nobody here knows.
+    // The lock has been granted, but this process doesn't know that yet.
     hold.done().await;
     assert_eq!(server.keys().await, ["stock"]);
     head.abort();
@@ -102,7 +103,7 @@ async fn a_local_release_wakes_the_local_head_without_a_message() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
     let locks = without_timers(&proxy.url()).connect().await.unwrap();
-    // No message ever comes: not even the subscription is confirmed.
+    // No message ever arrives, not even the confirmation of the subscription.
     let hold = proxy.on(|c| c.is("subscribe")).hold_reply();
     let stock = locks.mutex("stock");
     let foreign = foreign_guard(&server, "stock").await;

@@ -1,4 +1,4 @@
-//! Waiters, what wakes them, and the commands that they send.
+//! What waiters do: what wakes them, and which commands they send.
 
 mod address;
 mod heads;
@@ -27,7 +27,7 @@ async fn scripts_run(server: &Server) -> u64 {
     server.scripts_run().await
 }
 
-/// Waits until a head has subscribed and asked again: its second attempt for this guard's lock.
+/// Waits until a head has subscribed and asked again: that is its second attempt for this guard's lock.
 async fn asleep(server: &Server, before: u64) {
     eventually("a head that sleeps", async || {
         !server.channels().await.is_empty() && scripts_run(server).await >= before + 2

@@ -36,9 +36,9 @@ async fn a_lock_gives_up_when_the_server_was_away_too_long() {
     assert!(begun.elapsed() >= limit, "{:?}", begun.elapsed());
     assert!(std::error::Error::source(&error).is_some(), "{error:?}");
     assert_eq!(soon("the other's end", behind).await.unwrap().unwrap_err().kind(), ErrorKind::Unavailable);
-    // The time starts again with each request, and with each outage.
+    // The time of `unavailable_after` starts again with each request, and with each outage.
     server.restart().await;
-    // Its connections may take longer than that on a busy machine.
+    // On a busy machine the new connections may take longer than that time.
     eventually("the lock", async || stock.lock().await.is_ok()).await;
 }
 

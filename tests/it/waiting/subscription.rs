@@ -1,4 +1,4 @@
-//! Messages of releases, and waiters without them.
+//! Messages of releases, and waiters that get none.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::support::proxy::{Proxy, Which};
 use crate::support::server::Server;
 use crate::support::{builder, enlisted, log, soon};
 
-/// Starts a server, a network before it, a `Locks` on that network in which no timer wakes a waiter, and another process that holds
+/// Starts a server, a proxy in front of it, a `Locks` over that proxy in which no timer wakes a waiter, and another process that holds
 /// `stock`.
 async fn held_behind_a_proxy() -> (Server, Proxy, Locks, Guard) {
     let server = Server::start().await;
@@ -24,7 +24,7 @@ async fn a_release_before_the_confirmation_is_not_missed() {
     let (_server, proxy, locks, foreign) = held_behind_a_proxy().await;
     let (attempts, hold) = (proxy.on(|c| c.is("acquire")).watch(), proxy.on(|c| c.is("subscribe")).hold());
     let waiting = tokio::spawn(locks.mutex("stock").lock());
-    // 1. It was refused. 2. Its subscription is sent. 3. The lock becomes free. 4. The subscription is confirmed.
+    // 1. The waiter's acquire is refused. 2. Its subscription is sent. 3. The lock becomes free. 4. The subscription is confirmed.
     attempts.seen().await;
     hold.seen().await;
     foreign.release().await.unwrap();
@@ -47,7 +47,7 @@ async fn a_release_while_the_confirmation_is_on_its_way_back_is_not_missed() {
 #[tokio::test]
 async fn a_message_while_the_head_asks_is_not_missed() {
     let (_server, proxy, locks, foreign) = held_behind_a_proxy().await;
-    // The attempt after the confirmation: its answer is "busy", and the message overtakes that answer.
+    // This is the attempt after the confirmation: its answer is "busy", and the message overtakes that answer.
     let hold = proxy.on(|c| c.is("acquire")).skip(1).times(1).hold_reply();
     let waiting = tokio::spawn(locks.mutex("stock").lock());
     hold.done().await;
@@ -61,7 +61,7 @@ async fn a_lost_subscription_wakes_the_head() {
     let (server, proxy, locks, foreign) = held_behind_a_proxy().await;
     let waiting = tokio::spawn(locks.mutex("stock").lock());
     asleep(&server, 1).await;
-    // The message is lost on the way, and no new subscription succeeds whose confirmation would wake the head.
+    // The message is lost on the way. No new subscription succeeds either, whose confirmation would wake the head.
     let half_open = proxy.half_open(Which::Subscribers);
     foreign.release().await.unwrap();
     let _refusing = proxy.refuse().await;
@@ -105,7 +105,7 @@ async fn where_subscribing_is_refused_the_head_polls() {
     assert!(!event.mentions("secret"), "{event:?}");
     foreign.release().await.unwrap();
     let guard = soon("the lock", waiting).await.unwrap().unwrap();
-    // Its own release can't be published either, and still counts.
+    // Its own release can't be published either, but it still counts.
     guard.release().await.unwrap();
     assert!(server.keys().await.is_empty());
 }
@@ -141,7 +141,7 @@ async fn the_poll_cap_finds_what_a_half_open_subscription_does_not_report() {
     for _ in 0..3 {
         attempts.seen().await;
     }
-    // Otherwise the silence of the connection was noticed, many poll intervals later.
+    // If the client had noticed the silent connection, the attempts would have come only many poll intervals later.
     let address = proxy.url().replace("redis://", "");
     let noticed = log::find(|e| e.mentions(&address) && e.mentions("subscriber connection"));
     assert!(noticed.is_none(), "{noticed:?}");
@@ -159,7 +159,7 @@ async fn a_waiter_is_notified_again_after_its_subscription_was_lost() {
     confirmed.seen().await;
     asleep(&server, 1).await;
     proxy.reset(Which::Subscribers).await;
-    // The loss wakes it, and so does the new confirmation.
+    // The loss wakes the waiter, and so does the new confirmation.
     confirmed.seen().await;
     for _ in 0..4 {
         attempts.seen().await;

@@ -1,4 +1,4 @@
-//! Wakes that somebody else must not use up.
+//! Wakes that the wrong waiter must not use up.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::support::{PATIENCE, STRANGER, builder, eventually, soon};
 
 const FOREVER: Duration = Duration::MAX;
 
-/// Makes somebody else hold the lock.
+/// Makes another program hold the lock.
 async fn stranger(server: &Server, name: &str) {
     server.ask::<()>(&["HSET", name, STRANGER, "1"]).await;
     server.ask::<()>(&["PEXPIRE", name, "600000"]).await;
@@ -34,7 +34,7 @@ async fn two_names_of_one_channel_are_both_notified_of_their_releases() {
     eventually("the subscription", async || !server.channels().await.is_empty()).await;
     server.reset_commands_run().await;
     let braced = waiter("{x}");
-    // Its second try is the one after its subscription was confirmed.
+    // The second try comes after the subscription is confirmed.
     eventually("two tries", async || server.scripts_run().await >= 2).await;
     free(&server, "{x}", "redisson_lock__channel:{x}").await;
     soon("the braced one", braced).await.unwrap();
@@ -55,15 +55,15 @@ async fn a_message_that_a_dropped_head_got_is_the_next_ones() {
     let (a, b) = (Owner::new(), Owner::new());
     let mut first = stock.lock().owner(&a);
     tokio::select! { _ = &mut first => panic!("it is held"), () = tries(2) => {} }
-    // The first is asleep. It is woken and not polled: the second is head, asks, and sleeps too.
+    // The first request sleeps. It is woken and not polled, so the second one is the head: it asks, and sleeps too.
     let mutex = stock.clone();
     let second = tokio::spawn(async move { mutex.lock().owner(&b).await.unwrap().release().await.unwrap() });
     server.ask::<()>(&["PUBLISH", "redisson_lock__channel:{stock}", "0"]).await;
     tries(3).await;
-    // The first is head again, asks, and sleeps.
+    // The first request is the head again, asks, and sleeps.
     tokio::select! { _ = &mut first => panic!("it is held"), () = tries(4) => {} }
     free(&server, "stock", "redisson_lock__channel:{stock}").await;
-    // It is woken, and is dropped without having looked.
+    // The first request is woken, and is dropped before it has asked again.
     let woken = async || !server.keys().await.is_empty();
     for _ in 0..20 {
         if woken().await {
@@ -90,12 +90,12 @@ async fn a_server_that_is_slow_is_asked_by_the_head_alone() {
             tokio::spawn(async move { stock.lock().await.map(drop) })
         })
         .collect();
-    // Far longer than a head may stay away.
+    // This is much longer than a head may stay unpolled.
     tokio::time::sleep(Duration::from_secs(1)).await;
     server.thaw();
     eventually("the subscription", async || !server.channels().await.is_empty()).await;
     let asked = async || server.scripts_run().await;
-    // Once before the subscription, and once after it; a busy machine may pass over a head that it does not let run.
+    // The head asks once before the subscription, and once after it. On a busy machine a head may be passed over if it does not run.
     eventually("the second try", async || asked().await >= 2).await;
     let asked = asked().await;
     assert!(asked < 5, "{asked}");

@@ -9,8 +9,8 @@ use crate::support::proxy::{Proxy, Which};
 use crate::support::server::Server;
 use crate::support::{SECOND, builder, eventually, locks, soon};
 
-/// 1. An outer fixed lease. 2. An inner hold. 3. Its release(1) gets no answer, and is settled. 4. A re-entry for 60 s is granted. 5. The
-/// late release runs. If it set a TTL, a stranger would get in under a guard that is valid for 60 s.
+/// 1. An outer hold has a fixed lease. 2. An inner level is taken. 3. Its `release(1)` gets no answer, and is settled. 4. A re-entry for 60
+/// s is granted. 5. The late release runs. If it set a TTL, a stranger would get the lock under a guard that is valid for 60 s.
 #[tokio::test]
 async fn a_late_nested_release_does_not_shorten_a_longer_reentry() {
     let server = Server::start().await;
@@ -31,7 +31,7 @@ async fn a_late_nested_release_does_not_shorten_a_longer_reentry() {
     assert_eq!(late.let_through().await, [":-1\r\n"]);
     assert!(ttl(&server, "stock").await > 50_000);
     assert!(strangers.mutex("stock").try_lock().await.unwrap().is_none());
-    // The count may be off by one now; the next command corrects it.
+    // The count may be off by one now, and the next command corrects it.
     let third = stock.lock().await.unwrap();
     assert_eq!(count(&server, "stock", outer.hold_id()).await.as_deref(), Some("3"));
     third.release().await.unwrap();
@@ -41,7 +41,7 @@ async fn a_late_nested_release_does_not_shorten_a_longer_reentry() {
     assert!(server.keys().await.is_empty());
 }
 
-/// With one field for both holds the old release would end the newer one: that takes 15 steps, and no random test finds them.
+/// If both holds had the same field, the old release would end the newer hold. That takes 15 steps, so no random test finds it.
 #[tokio::test]
 async fn a_late_release_of_an_earlier_hold_leaves_the_newer_one_alone() {
     let server = Server::start().await;
@@ -63,7 +63,8 @@ async fn a_late_release_of_an_earlier_hold_leaves_the_newer_one_alone() {
     assert!(server.keys().await.is_empty());
 }
 
-/// The network may hold it back for any time: then a field is set that has no guard. A second end removes it, or its lease does.
+/// The network may hold back the acquire for any time. Then it sets a field that has no guard. A second end removes the field, or its lease
+/// does.
 #[tokio::test]
 async fn an_acquire_that_runs_after_its_end_blocks_others_until_it_is_ended_again() {
     let server = Server::start().await;
@@ -117,7 +118,8 @@ async fn the_last_release_ends_the_hold_whatever_its_count() {
     let proxy = Proxy::to(&server).await;
     let stock = locks(&proxy.url()).await.mutex("stock");
     let outer = stock.lock().await.unwrap();
-    // It has run, and the count is 2: nobody here knows. A release that counted down by one would leave it at 1 for ever.
+    // The acquire has run and the count is 2, but this process doesn't know that. A release that counted down by one would leave the count
+    // at 1 for ever.
     let lost = proxy.on(|c| c.is("acquire")).times(1).drop_reply_and_reset();
     let settles = proxy.on(|c| c.is("settle")).lose_and_reset();
     stock.try_lock().await.unwrap_err();
@@ -138,7 +140,7 @@ async fn a_late_renewal_does_not_cut_an_extended_lease() {
     late.seen().await;
     proxy.reset(Which::Commands).await;
     soon("the extension", guard.extend(60 * SECOND)).await.unwrap();
-    // It finds the longer TTL. A server before Redis 7 can't say when the key ends.
+    // The renewal finds the longer TTL. A server before Redis 7 can't report when the key ends.
     let found = late.let_through().await;
     assert!(found[0].starts_with("*2\r\n:") || found[0] == ":-1\r\n", "{found:?}");
     assert!(ttl(&server, "stock").await > 50_000);

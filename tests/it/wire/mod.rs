@@ -12,12 +12,12 @@ pub async fn fields(server: &Server, name: &str) -> Vec<(String, String)> {
     flat.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
 }
 
-/// Returns the count of a field; `None` if it is not there.
+/// Returns the count of a field, `None` if the field does not exist.
 pub async fn count(server: &Server, name: &str, field: &str) -> Option<String> {
     server.ask(&["HGET", name, field]).await
 }
 
-/// Returns the rest of a lock's lease in ms.
+/// Returns the remaining lease of a lock, in ms.
 pub async fn ttl(server: &Server, name: &str) -> i64 {
     server.ask(&["PTTL", name]).await
 }

@@ -21,7 +21,7 @@ async fn a_request_goes_behind_the_release_of_the_guard_that_was_dropped_before_
     release.seen().await;
     assert!(acquire.seen_now().is_none());
     assert_eq!(release.let_through().await, [":-4\r\n"]);
-    assert!(soon("the answer", asking).await.unwrap().is_some(), "it did not meet its own past");
+    assert!(soon("the answer", asking).await.unwrap().is_some(), "it met its own earlier hold");
 }
 
 #[tokio::test]
@@ -44,7 +44,7 @@ async fn guards_dropped_together_are_released_by_one_command_or_two() {
     locks.close().await.unwrap();
     assert!(server.keys().await.is_empty());
     let counts: Vec<_> = std::iter::from_fn(|| releases.seen_now()).map(|c| c.argv()[1].clone()).collect();
-    assert!(counts.len() <= 4, "two for each batch at the most: {counts:?}");
+    assert!(counts.len() <= 4, "more than two for each batch: {counts:?}");
     assert_eq!(counts.last().map(String::as_str), Some("0"));
 }
 
@@ -56,7 +56,7 @@ async fn several_names_are_asked_for_and_released_in_one_round_trip() {
     let first = proxy.on(|c| c.is("acquire")).times(1).hold_reply();
     let others = proxy.on(|c| c.is("acquire")).skip(1).watch();
     let request = tokio::spawn(several.lock());
-    // No answer has arrived.
+    // No answer has arrived yet.
     assert_eq!(first.seen().await.keys()[0], "a");
     for name in ["b", "c", "d"] {
         assert_eq!(others.seen().await.keys()[0], name);
@@ -75,7 +75,7 @@ async fn several_names_are_asked_for_and_released_in_one_round_trip() {
     soon("the release", release).await.unwrap().unwrap();
 }
 
-/// Two could pass each other on the wire.
+/// Two commands could overtake each other on the wire.
 #[tokio::test]
 async fn one_command_of_a_hold_is_under_way_at_a_time() {
     let server = Server::start().await;
@@ -107,7 +107,7 @@ async fn one_command_of_a_hold_is_under_way_at_a_time() {
     assert!(server.keys().await.is_empty());
 }
 
-/// An orphan would be renewed for ever. The renewals of another lock measure the time.
+/// Otherwise a hold without a guard would be renewed for ever. The renewals of another lock measure the time.
 #[tokio::test]
 async fn a_hold_that_was_left_is_renewed_no_more_also_while_its_release_fails() {
     let server = Server::start().await;

@@ -1,4 +1,4 @@
-//! Commands that ran and whose answers were lost, or came too late.
+//! Commands that ran but whose answers were lost or came too late.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn a_grant_whose_answer_was_lost_is_settled_and_asked_for_under_a_fresh_fi
     let mut asked_for = vec![asked.seen().await.argv()[0].clone()];
     while let Some(command) = asked.seen_now() {
         let field = command.argv()[0].clone();
-        assert!(!asked_for.contains(&field), "an acquire of unknown outcome is not sent again");
+        assert!(!asked_for.contains(&field), "an acquire of unknown outcome was sent again");
         asked_for.push(field);
     }
     assert!(server.keys().await.is_empty());
@@ -50,7 +50,7 @@ async fn a_reentry_whose_answer_was_lost_counts_once_however_often_it_is_asked_f
     assert!(server.keys().await.is_empty());
 }
 
-/// If the repeat counted down by one, it would free the lock under the outer guard.
+/// The repeated release must not count down by one: that would free the lock under the outer guard.
 #[tokio::test]
 async fn a_nested_release_whose_answer_was_lost_counts_down_once() {
     let server = Server::start().await;
@@ -68,7 +68,7 @@ async fn a_nested_release_whose_answer_was_lost_counts_down_once() {
     assert!(server.keys().await.is_empty());
 }
 
-/// The lease is 30 s: if it is free sooner, the settle freed it.
+/// The lease is longer than the test waits: if the lock becomes free, the settle has freed it.
 #[tokio::test]
 async fn a_try_lock_whose_answer_was_lost_leaves_nothing_behind() {
     let server = Server::start().await;
@@ -98,7 +98,7 @@ async fn a_repeated_last_release_that_finds_nothing_is_done_before_the_deadline(
     first.let_through().await;
     soon("the release", releasing).await.unwrap();
     assert_eq!(lost.done().await.argv()[1], "0");
-    assert!(repeats.seen_now().is_some() && repeats.seen_now().is_some(), "it was sent twice");
+    assert!(repeats.seen_now().is_some() && repeats.seen_now().is_some(), "it was not sent twice");
     assert!(server.keys().await.is_empty());
 }
 
@@ -179,7 +179,7 @@ async fn a_renewal_that_is_answered_after_the_deadline_does_not_revive_a_lost_ho
     assert_eq!(proxy.connections(Which::Commands), 1);
 }
 
-/// Its acquire ran, nobody waits for the answer, and the connection stays open: only the settle corrects the count.
+/// The re-entry's acquire ran, nobody waits for its answer, and the connection stays open: only the settle corrects the count.
 #[tokio::test]
 async fn a_reentry_that_was_dropped_while_it_asked_is_settled() {
     let server = Server::start().await;

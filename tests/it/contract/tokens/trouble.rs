@@ -20,7 +20,7 @@ async fn after_a_loss_the_guard_keeps_its_token_and_the_next_one_is_larger() {
         }
         assert_eq!(soon("the loss", guard.lost()).await, Loss::Gone);
         assert_eq!(stock.token(), None, "{trouble}");
-        assert_eq!(guard.token(), given, "{trouble}: what was given out stays given out");
+        assert_eq!(guard.token(), given, "{trouble}: a guard's token changed");
         assert!(next_token(&theirs).await > given, "{trouble}");
         guard.release().await.unwrap_err();
         assert!(next_token(&stock).await > given, "{trouble}");
@@ -77,7 +77,7 @@ async fn a_grant_whose_answer_was_lost_is_undone_and_the_next_token_is_larger() 
         assert_eq!(home.fields("stock").await, [(guard.hold_id().to_owned(), 1)]);
         guard.release().await.unwrap();
     }
-    // If the lost answer belongs to a re-entry, the hold is settled, and still has its token.
+    // If the lost answer belongs to a re-entry, the hold is settled and keeps its token.
     let guard = stock.lock().await.unwrap();
     home.drop_replies(1).await;
     let inner = soon("the re-entry", stock.lock()).await.unwrap();
@@ -93,7 +93,7 @@ async fn tokens_grow_past_a_restart_that_forgets_them() {
     let stock = locks.mutex("stock").fenced();
     let before = next_token(&stock).await;
     home.restart_empty().await;
-    assert!(next_token(&stock).await > before, "by the time of day");
+    assert!(next_token(&stock).await > before, "the clock's time makes it greater");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The counter: what may be one, how long it is kept, and what raises it.
+//! The counter: which keys can be one, how long it is kept, and what raises it.
 
 use super::*;
 
@@ -30,7 +30,7 @@ async fn a_key_that_is_no_counter_is_reported_and_neither_it_nor_the_lock_is_tou
         ("hash", &["HSET", COUNTER, "x", "y"]),
         ("stream", &["XADD", COUNTER, "*", "x", "y"]),
     ];
-    // Texts that INCR doesn't accept as a number.
+    // These texts are not numbers for INCR.
     let texts = [
         "",
         "x",
@@ -62,7 +62,7 @@ async fn a_key_that_is_no_counter_is_reported_and_neither_it_nor_the_lock_is_tou
         let before = wire.counter_state().await;
         assert_eq!(wire.take(OURS, "7").await, status(&format!("counter {kind}")), "{make:?}");
         assert_eq!(wire.look().await, FREE, "{make:?}");
-        // If it is put there under a hold, it ends neither the hold nor its renewal.
+        // If such a key is made under a hold, it ends neither the hold nor its renewal.
         assert_eq!(wire.acquire(OURS, 1, LEASE / 2).await, DONE);
         let end = wire.end().await;
         deferred(wire.raise(OURS, "7").await);
@@ -108,7 +108,7 @@ async fn a_counter_is_kept_for_the_given_time_and_no_use_shortens_it() {
 async fn a_counter_without_an_end_gets_none_and_one_that_is_to_stay_for_ever_loses_its_own() {
     let server = Server::start().await;
     let mut wire = Wire::to(&server).await;
-    // As Redisson made it, or as a fleet left it that sets an end for its counters.
+    // The counter is one that Redisson made, or one of a fleet that sets a TTL for its counters.
     for (ends, stays) in [(false, DAY), (false, ""), (true, "")] {
         for used in ["acquire", "least", "raise", "renew", "settle", "repair"] {
             wire.clear().await;
@@ -187,7 +187,7 @@ async fn on_a_full_server_a_renewal_is_made_and_its_raise_put_off() {
     assert!(wire.end().await > end);
     assert!(deferred(wire.mend(OURS, "1", "0", "41", DAY).await).starts_with("OOM"));
     assert_eq!(wire.counter().await.as_deref(), Some("7"));
-    // A counter that need not be raised is renewed, and is kept for longer.
+    // A counter that need not be raised is renewed, so it is kept for longer.
     wire.ask::<()>(&["EXPIRE", COUNTER, "60"]).await;
     assert_eq!(wire.raise(OURS, "7").await, DONE);
     assert!(wire.stays().await > 60);

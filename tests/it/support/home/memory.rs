@@ -1,4 +1,4 @@
-//! Stores in this process as the home of a test's locks.
+//! Stores in this process, as the home of a test's locks.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::support::{self, eventually, log};
 /// A store for one test.
 pub type Home = Kept<false, 1>;
 
-/// A store whose time advances as soon as all tasks are idle, for tests whose runtime has one thread.
+/// A store for tests whose runtime has one thread: its time advances as soon as all tasks are idle.
 pub type PausedHome = Kept<true, 1>;
 
-/// Three such stores, of which a majority decides.
+/// Three such stores; a majority decides.
 pub type QuorumHome = Kept<true, 3>;
 
 pub struct Kept<const PAUSED: bool, const MASTERS: usize> {
@@ -22,7 +22,7 @@ pub struct Kept<const PAUSED: bool, const MASTERS: usize> {
 }
 
 impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
-    /// How deep a test nests holds: each poll passes through all of them.
+    /// How deep tests nest holds. Each poll passes through all levels.
     pub const LEVELS: usize = 200;
 
     /// Starts an empty home.
@@ -34,7 +34,7 @@ impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
         Kept { stores: std::array::from_fn(|_| Memory::new()) }
     }
 
-    /// Starts a home for tests that [`drop_replies`](Kept::drop_replies).
+    /// Starts a home for tests that call [`drop_replies`](Kept::drop_replies).
     pub async fn with_faults() -> Self {
         Self::start().await
     }
@@ -44,17 +44,17 @@ impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
         support::quorum(&self.stores)
     }
 
-    /// Returns a new `Locks`, as another process has one.
+    /// Returns a new `Locks`, like that of another process.
     pub async fn locks(&self) -> Locks {
         self.builder().connect().await.expect("there is nothing that could fail")
     }
 
-    /// Whether a hash tag has to put a lock's counter into its slot.
+    /// Returns whether a lock and its counter need a common hash tag to be in one slot.
     pub fn has_slots(&self) -> bool {
         false
     }
 
-    /// Returns a lock name that no other test has, for tests that read the log.
+    /// Returns a lock name that no other test uses, for tests that read the log.
     pub fn unique(&self, name: &str) -> String {
         super::unique(name)
     }
@@ -75,17 +75,17 @@ impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
         self.fields(name).await.into_iter().find(|(stands, _)| stands == field).map(|(_, count)| count)
     }
 
-    /// Returns the rest of a lock's lease.
+    /// Returns the remaining lease of a lock.
     pub async fn left(&self, name: &str) -> Option<Duration> {
         self.locks().await.mutex(name).remaining_lease().await.unwrap()
     }
 
-    /// Deletes a lock, whoever holds it.
+    /// Deletes a lock, whichever process holds it.
     pub async fn lose(&self, name: &str) {
         assert!(self.each(|store| store.faults().lose(name)).contains(&true), "nobody held {name}");
     }
 
-    /// Waits until a client is subscribed to releases, as far as that is visible. Here it gives everybody time to get that far.
+    /// Waits until a client is subscribed to releases, as far as that is visible. This home only gives every task time to subscribe.
     pub async fn listened(&self) {
         for _ in 0..100 {
             tokio::task::yield_now().await;
@@ -102,8 +102,8 @@ impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
         0
     }
 
-    /// Waits until the head of a line has asked, subscribed and asked again after `before` other requests to this home, as far as that
-    /// can be seen. Then it sleeps.
+    /// Waits until, after `before` other requests to this home, the head of a line has asked, subscribed and asked again, as far as that is
+    /// visible. After that the head sleeps.
     pub async fn asleep(&self, _before: u64) {
         self.listened().await;
     }
@@ -116,7 +116,7 @@ impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
     /// Waits until no client is subscribed to releases, as far as that is visible.
     pub async fn silence(&self) {}
 
-    /// Returns how many connections there are, as far as they can be seen.
+    /// Returns how many connections there are, as far as that is visible.
     pub async fn connections(&self) -> usize {
         0
     }
@@ -124,7 +124,7 @@ impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
     /// Waits until no client is connected any more.
     pub async fn deserted(&self) {}
 
-    /// Answers nothing for that time; commands that arrive meanwhile run in their order afterwards. Zero ends the effect of an earlier
+    /// Answers nothing for this time. Commands that arrive during it run afterwards, in their order. Zero ends the effect of an earlier
     /// call.
     pub async fn stall(&self, time: Duration) {
         self.each(|store| store.faults().stall(time));
@@ -160,7 +160,7 @@ impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
     }
 }
 
-/// Parses `"stock": Held { field: "<uuid>:1", count: 2, left: 29.9s }`.
+/// Parses a text like `"stock": Held { field: "<uuid>:1", count: 2, left: 29.9s }`.
 fn parsed(lock: &str) -> Option<(String, String, usize)> {
     let (key, held) = lock.rsplit_once(": Held { field: ")?;
     let (field, rest) = held.split_once(", count: ")?;
@@ -168,7 +168,7 @@ fn parsed(lock: &str) -> Option<(String, String, usize)> {
     Some((unquoted(key.trim_start_matches(", "))?, unquoted(field)?, count.parse().ok()?))
 }
 
-/// Returns the string of which `shown` is the `Debug` text.
+/// Returns the string whose `Debug` text is `shown`.
 fn unquoted(shown: &str) -> Option<String> {
     let mut text = String::new();
     let mut rest = shown.strip_prefix('"')?.strip_suffix('"')?.chars();

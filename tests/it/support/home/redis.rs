@@ -1,4 +1,4 @@
-//! A real server as the home of a test's locks.
+//! A real server, as the home of a test's locks.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,13 +15,13 @@ use crate::support::{self, eventually};
 /// A server for one test.
 pub type Home = Served<false, false, false>;
 
-/// A server whose locks have a line of the processes that wait.
+/// A server whose locks have a line of the waiting processes.
 pub type FairHome = Served<false, true, false>;
 
 /// A server for one test that is the only node of a cluster.
 pub type ClusterHome = Served<true, false, false>;
 
-/// A server for one test, where bare requests nest without a command too.
+/// A server for one test. Bare requests nest without a command too.
 pub type NestingHome = Served<false, false, true>;
 
 pub struct Served<const CLUSTERED: bool, const FAIR: bool, const NESTING: bool> {
@@ -32,7 +32,7 @@ pub struct Served<const CLUSTERED: bool, const FAIR: bool, const NESTING: bool> 
 }
 
 impl<const CLUSTERED: bool, const FAIR: bool, const NESTING: bool> Served<CLUSTERED, FAIR, NESTING> {
-    /// How deep a test nests holds: each poll passes through all of them.
+    /// How deep tests nest holds. Each poll passes through all levels.
     pub const LEVELS: usize = if CLUSTERED { 200 } else { 1000 };
 
     /// Starts an empty home.
@@ -41,12 +41,12 @@ impl<const CLUSTERED: bool, const FAIR: bool, const NESTING: bool> Served<CLUSTE
         Served { server, proxy: None, fault: Mutex::default(), stall: Mutex::default() }
     }
 
-    /// Starts a home for tests that [`drop_replies`](Served::drop_replies).
+    /// Starts a home for tests that call [`drop_replies`](Served::drop_replies).
     pub async fn with_faults() -> Self {
         let home = Self::start().await;
         let proxy = Proxy::to(&home.server).await;
         if CLUSTERED {
-            // Otherwise redirections would bypass the proxy.
+            // Without this, redirections would bypass the proxy.
             home.server.set("cluster-announce-port", proxy.port()).await;
         }
         Served { proxy: Some(proxy), ..home }
@@ -62,17 +62,17 @@ impl<const CLUSTERED: bool, const FAIR: bool, const NESTING: bool> Served<CLUSTE
         support::builder(&url).fair(FAIR).bare_reentry(bare)
     }
 
-    /// Returns a new `Locks`, as another process has one.
+    /// Returns a new `Locks`, like that of another process.
     pub async fn locks(&self) -> Locks {
         self.builder().connect().await.expect("the test's server takes connections")
     }
 
-    /// Whether a hash tag has to put a lock's counter into its slot.
+    /// Returns whether a lock and its counter need a common hash tag to be in one slot.
     pub fn has_slots(&self) -> bool {
         CLUSTERED
     }
 
-    /// Returns a lock name that no other test has, for tests that read the log.
+    /// Returns a lock name that no other test uses, for tests that read the log.
     pub fn unique(&self, name: &str) -> String {
         super::unique(name)
     }
@@ -93,13 +93,13 @@ impl<const CLUSTERED: bool, const FAIR: bool, const NESTING: bool> Served<CLUSTE
         self.server.ask(&["HGET", name, field]).await
     }
 
-    /// Returns the rest of a lock's lease.
+    /// Returns the remaining lease of a lock.
     pub async fn left(&self, name: &str) -> Option<Duration> {
         let left: i64 = self.server.ask(&["PTTL", name]).await;
         u64::try_from(left).ok().map(Duration::from_millis)
     }
 
-    /// Deletes a lock, whoever holds it.
+    /// Deletes a lock, whichever process holds it.
     pub async fn lose(&self, name: &str) {
         self.server.ask::<()>(&["DEL", name]).await;
     }
@@ -119,8 +119,8 @@ impl<const CLUSTERED: bool, const FAIR: bool, const NESTING: bool> Served<CLUSTE
         eventually("subscriptions", async || self.releases().await >= count).await;
     }
 
-    /// Waits until the head of a line has asked, subscribed and asked again after `before` other requests to this home, as far as that
-    /// can be seen. Then it sleeps.
+    /// Waits until, after `before` other requests to this home, the head of a line has asked, subscribed and asked again, as far as that is
+    /// visible. After that the head sleeps.
     pub async fn asleep(&self, before: u64) {
         self.listened().await;
         eventually("a head that sleeps", async || self.asked().await >= before + 2).await;
@@ -137,12 +137,12 @@ impl<const CLUSTERED: bool, const FAIR: bool, const NESTING: bool> Served<CLUSTE
         eventually("the last channel's end", async || self.releases().await == 0).await;
     }
 
-    /// Returns for how many locks a client is subscribed to the releases.
+    /// Returns the number of locks to whose releases a client is subscribed.
     async fn releases(&self) -> usize {
         self.server.channels().await.len()
     }
 
-    /// Returns how many connections there are, as far as they can be seen.
+    /// Returns how many connections there are, as far as that is visible.
     pub async fn connections(&self) -> usize {
         self.server.clients().await
     }
@@ -152,7 +152,7 @@ impl<const CLUSTERED: bool, const FAIR: bool, const NESTING: bool> Served<CLUSTE
         eventually("the last connection's end", async || self.connections().await == 0).await;
     }
 
-    /// Answers nothing for that time; commands that arrive meanwhile run in their order afterwards. Zero ends the effect of an earlier
+    /// Answers nothing for this time. Commands that arrive during it run afterwards, in their order. Zero ends the effect of an earlier
     /// call.
     pub async fn stall(&self, time: Duration) {
         self.server.freeze();

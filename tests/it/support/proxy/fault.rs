@@ -1,4 +1,4 @@
-//! What is done to which commands.
+//! Faults: what the proxy does to which commands.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -18,32 +18,32 @@ pub(super) enum Deed {
     Watch,
     Hold,
     HoldReply,
-    /// The command runs and its reply is lost. The connection ends, or stays open silently.
+    /// The command runs, and its reply is lost. The connection ends, or stays open silently.
     DropReply(Option<End>),
     DelayReply(Duration),
     /// The first text in the reply is replaced by the second one.
     ReplaceInReply(&'static str, &'static str),
-    /// This replaces the reply.
+    /// This text replaces the reply.
     ReplaceReply(&'static str),
-    /// The command never reaches the server.
+    /// The command does not reach the server.
     Lose(End),
 }
 
 pub(super) struct Rule {
     matches: Matcher,
     pub(super) deed: Deed,
-    /// How many matching commands still pass, and how many are hit after that.
+    /// How many matching commands still pass, and how many are hit after those.
     budget: Mutex<(usize, usize)>,
     ended: AtomicBool,
     seen: mpsc::UnboundedSender<Command>,
     hit: mpsc::UnboundedSender<Command>,
     held: Mutex<Vec<Held>>,
-    /// Opens held replies.
+    /// Lets held replies through.
     pub(super) open: watch::Sender<bool>,
 }
 
 impl Rule {
-    /// Takes a command if it is one of those to be hit.
+    /// Returns whether this command is hit, and counts it.
     pub(super) fn takes(&self, command: &Command) -> bool {
         if self.ended.load(Ordering::SeqCst) || !(self.matches)(command) {
             return false;
@@ -65,20 +65,21 @@ impl Rule {
         let _ = self.seen.send(command.clone());
     }
 
-    /// Gives back a hit: the server didn't know the script, so the command didn't run. Its body follows, and is what is meant.
+    /// Gives back a hit: the server didn't know the script, so the command didn't run. The command with the script's body follows, and is
+    /// hit instead.
     pub(super) fn give_back(&self) {
         let mut budget = self.budget.lock().unwrap();
         budget.1 = budget.1.saturating_add(1);
     }
 
-    /// Reports that the deed is done.
+    /// Reports that the fault has happened.
     pub(super) fn done(&self, command: &Command) {
         let _ = self.hit.send(command.clone());
     }
 
     pub(super) fn keep(&self, held: Held) {
-        // Checked under the lock. 1. If this comes first, the code that ends the rule finds the command in the list. 2. If the rule is
-        // ended first, the command continues at once. In neither order is it left behind.
+        // This is checked under the lock. 1. If this comes first, the code that ends the rule finds the command in the list. 2. If the rule
+        // is ended first, the command continues at once. In neither order is the command left behind.
         let mut list = self.held.lock().unwrap();
         if self.ended.load(Ordering::SeqCst) {
             let _ = held.go.send(Go::default());
@@ -91,23 +92,23 @@ impl Rule {
 /// A command that waits in the proxy.
 pub(super) struct Held {
     pub(super) frame: Vec<u8>,
-    /// What its connection began with: passwords, the database.
+    /// What was sent first on its connection: the password, the database.
     pub(super) handshake: Vec<Vec<u8>>,
     pub(super) go: oneshot::Sender<Go>,
 }
 
-/// Lets a held command go.
+/// Tells a held command to go on.
 #[derive(Default)]
 pub(super) struct Go {
-    /// Set before the command is sent.
+    /// Is set before the command is sent.
     pub(super) sent: Arc<AtomicBool>,
     /// Receives the reply.
     pub(super) answer: Option<oneshot::Sender<Vec<u8>>>,
-    /// The command is lost instead.
+    /// Whether the command is lost instead.
     pub(super) lose: bool,
 }
 
-/// A fault that is being set up: which commands, and how many of them.
+/// A fault that is being set up: which commands it hits, and how many.
 #[must_use = "does nothing until one of its methods says what to do"]
 pub struct On<'a> {
     pub(super) shared: &'a Arc<Shared>,
@@ -117,7 +118,7 @@ pub struct On<'a> {
 }
 
 impl On<'_> {
-    /// Limits it to this many commands. Otherwise all are hit until the fault is dropped.
+    /// Limits the fault to this many commands. Without a limit it hits all until it is dropped.
     pub fn times(self, times: usize) -> Self {
         On { times, ..self }
     }
@@ -132,45 +133,45 @@ impl On<'_> {
         self.fault(Deed::Watch)
     }
 
-    /// Holds the commands in the proxy until [`Fault::let_through`], with everything that their connection sends after them. A connection
-    /// that ends meanwhile does not drop them: they run later, as after a retransmission.
+    /// Holds the commands in the proxy until [`Fault::let_through`], with everything that their connection sends after them. If a
+    /// connection ends in the meantime, its held commands still run later, as after a retransmission.
     pub fn hold(self) -> Fault {
         self.fault(Deed::Hold)
     }
 
-    /// Lets the commands run; their replies, and everything after these, wait until [`Fault::let_through`]. For a `SUBSCRIBE` the reply
-    /// is its confirmation.
+    /// Lets the commands run. Their replies, and everything after these, wait until [`Fault::let_through`]. For a `SUBSCRIBE` the reply is
+    /// its confirmation.
     pub fn hold_reply(self) -> Fault {
         self.fault(Deed::HoldReply)
     }
 
-    /// Lets the commands run; the connection stays open, but no data of the server arrives on it any more. (A single reply can't be
-    /// missing: TCP has no gaps, and the next reply would be taken for it.)
+    /// Lets the commands run. The connection stays open, but no more data from the server arrives on it. (A single reply can't be missing:
+    /// TCP has no gaps, and the next reply would be taken for it.)
     pub fn drop_reply(self) -> Fault {
         self.fault(Deed::DropReply(None))
     }
 
-    /// Lets the commands run; the connection is reset instead of their reply.
+    /// Lets the commands run. The connection is reset instead of delivering their reply.
     pub fn drop_reply_and_reset(self) -> Fault {
         self.fault(Deed::DropReply(Some(End::Reset)))
     }
 
-    /// Lets the commands run; the connection is closed in order instead of their reply.
+    /// Lets the commands run. The connection is closed in order instead of delivering their reply.
     pub fn drop_reply_and_close(self) -> Fault {
         self.fault(Deed::DropReply(Some(End::Close)))
     }
 
-    /// Delays their replies by this time.
+    /// Delays the replies of the commands by this time.
     pub fn delay_reply(self, by: Duration) -> Fault {
         self.fault(Deed::DelayReply(by))
     }
 
-    /// Replaces the first text in their replies by the second one.
+    /// Replaces the first text in the commands' replies by the second one.
     pub fn replace_in_reply(self, text: &'static str, by: &'static str) -> Fault {
         self.fault(Deed::ReplaceInReply(text, by))
     }
 
-    /// Replaces their replies by this line. They run all the same.
+    /// Replaces the commands' replies by this line. The commands still run.
     pub fn replace_reply(self, by: &'static str) -> Fault {
         self.fault(Deed::ReplaceReply(by))
     }
@@ -198,7 +199,7 @@ impl On<'_> {
     }
 }
 
-/// An active fault. Dropping it ends it: a held command continues if its connection is still open, and is lost otherwise.
+/// An active fault. A drop ends it: a held command continues if its connection is still open, and is lost otherwise.
 #[must_use = "dropping it ends the fault"]
 pub struct Fault {
     shared: Weak<Shared>,
@@ -208,32 +209,32 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Waits until the proxy has received a matching command, each time for the next one. A held command has not been sent.
+    /// Waits until the proxy has received a matching command. Each call waits for the next one. A held command has not been sent.
     pub async fn seen(&self) -> Command {
         let next = async { self.seen.lock().await.recv().await };
         soon("a matching command at the proxy", next).await.expect("the rule lives")
     }
 
-    /// Waits until it has happened, each time to the next command: the command ran and its reply is gone, held back or (if delayed) sent
-    /// on; or the command is held; or it is lost.
+    /// Waits until the fault has happened to a command. Each call waits for the next one. Either the command ran, and its reply is gone,
+    /// held back or (if delayed) sent on; or the command is held; or it is lost.
     pub async fn done(&self) -> Command {
         let next = async { self.hit.lock().await.recv().await };
         soon("the fault's deed at the proxy", next).await.expect("the rule lives")
     }
 
-    /// Returns a command that was hit and that [`done`](Fault::done) has not reported yet.
+    /// Returns a hit command that [`done`](Fault::done) has not reported yet.
     pub fn done_now(&self) -> Option<Command> {
         self.hit.try_lock().ok()?.try_recv().ok()
     }
 
-    /// Returns a matching command that arrived and that [`seen`](Fault::seen) has not reported yet.
+    /// Returns a matching command that has arrived and that [`seen`](Fault::seen) has not reported yet.
     pub fn seen_now(&self) -> Option<Command> {
         self.seen.try_lock().ok()?.try_recv().ok()
     }
 
-    /// Forwards everything that is held, and ends the fault. Returns once the held commands have run, with their replies as they came
-    /// over the wire (`":1\r\n"`). A command whose connection has ended goes to the server on a connection of the proxy's own; what was
-    /// queued after it is lost.
+    /// Forwards everything that is held, and ends the fault. Returns once the held commands have run, with their replies as sent over the
+    /// wire (`":1\r\n"`). If a command's connection has ended, the proxy sends the command on a connection of its own, and everything that
+    /// was queued after it is lost.
     pub async fn let_through(&self) -> Vec<String> {
         self.end();
         self.rule.open.send_replace(true);
@@ -246,7 +247,7 @@ impl Fault {
         replies
     }
 
-    /// Loses everything that is held, and ends the fault. The connections are reset.
+    /// Drops everything that is held, and ends the fault. The connections are reset.
     pub fn forget(&self) {
         self.end();
         for held in std::mem::take(&mut *self.rule.held.lock().unwrap()) {
@@ -262,7 +263,7 @@ impl Fault {
         if go.send(way).is_ok() {
             match answered.await {
                 Ok(reply) => return reply,
-                // It ran or not, but nobody will know: the connection broke after it was sent.
+                // Nobody will know whether the command ran: the connection broke after it was sent.
                 Err(_) if sent.load(Ordering::SeqCst) => return Vec::new(),
                 Err(_) => {}
             }

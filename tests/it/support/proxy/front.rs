@@ -1,4 +1,4 @@
-//! The streams over which clients reach a proxy.
+//! The kinds of streams over which clients reach a proxy.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,11 +17,11 @@ pub type Stream = Pin<Box<dyn AsyncStream>>;
 
 pub type Opening = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
 
-/// What clients connect over.
+/// The kind of stream that clients connect over.
 #[derive(Clone)]
 pub enum Front {
     Tcp,
-    /// TLS: the server's side of its handshake. It is a function, since some users of the proxy have no library for TLS.
+    /// TLS, with the server's side of its handshake. It is a function, since some users of the proxy have no library for TLS.
     Tls(Arc<dyn Fn(TcpStream) -> Opening + Send + Sync>),
     /// A Unix socket.
     Unix(PathBuf),
@@ -34,7 +34,7 @@ pub(super) enum Client {
 }
 
 impl Client {
-    /// Duplicates its socket. The connection ends when all duplicates are closed.
+    /// Duplicates the client's socket. The connection ends when all duplicates are closed.
     pub(super) fn socket(&self) -> io::Result<OwnedFd> {
         match self {
             Client::Tcp(stream) => stream.as_fd().try_clone_to_owned(),
@@ -51,13 +51,13 @@ impl Client {
     }
 }
 
-/// Where clients connect.
+/// The socket that accepts clients.
 pub(super) enum Listener {
     Tcp(tokio::net::TcpListener),
     Unix(tokio::net::UnixListener),
 }
 
-/// A listener that no runtime has yet.
+/// A listener that no runtime has registered yet.
 pub(super) enum Bound {
     Tcp(std::net::TcpListener),
     Unix(std::os::unix::net::UnixListener),

@@ -20,18 +20,18 @@ use crate::support::resp::{self, Command, Kind};
 /// How a connection ends for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// RST
+    /// The connection is reset (RST).
     Reset,
-    /// FIN
+    /// The connection is closed in order (FIN).
     Close,
 }
 
-/// The state of a connection that others may read and change.
+/// The state of a connection that other tasks may read and change.
 pub(super) struct Link {
     id: u64,
     subscriber: AtomicBool,
     mute: AtomicBool,
-    /// A replica follows its master over it: it carries a stream, and no commands and replies any more.
+    /// A replica follows its master over this connection: it carries a stream, and no more commands and replies.
     replicates: AtomicBool,
     end: watch::Sender<Option<End>>,
     ended: watch::Sender<bool>,
@@ -79,7 +79,7 @@ impl Link {
         let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
     }
 
-    /// Returns the command that this frame from the server answers; a command may be answered several times.
+    /// Returns the command that this frame from the server answers. One command may be answered several times.
     fn answered(&self, kind: Kind) -> Option<Waiting> {
         let mut waiting = self.waiting.lock().unwrap();
         let first = waiting.front_mut()?;
@@ -87,7 +87,7 @@ impl Link {
         match kind {
             Kind::Push => return None,
             Kind::Confirmation if !subscribes => return None,
-            // A refusal is the only answer, however many channels were named.
+            // A refusal is the only answer, even if several channels were named.
             Kind::Reply => first.replies = 1,
             Kind::Confirmation => {}
         }
@@ -105,11 +105,11 @@ impl Link {
     }
 }
 
-/// Carries a connection until it ends.
+/// Serves a connection until it ends.
 pub(super) async fn serve(shared: Arc<Shared>, link: Arc<Link>, client: Client) {
     if let Ok(socket) = client.socket() {
         if carry(&shared, &link, client).await == End::Reset {
-            // A Unix socket can't be reset: it is closed.
+            // A Unix socket can't be reset, so it is closed.
             let _ = rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
         }
         drop(socket);
@@ -126,7 +126,7 @@ async fn carry(shared: &Shared, link: &Link, client: Client) -> End {
         order.ok().and_then(|end| *end).unwrap_or(End::Close)
     };
     let carried = async {
-        // To the client it looks like a server that closed the connection at once.
+        // For the client this looks like a server that closed the connection at once.
         let Ok(server) = TcpStream::connect(to).await else { return End::Reset };
         let _ = server.set_nodelay(true);
         if link.is_mute() && matches!(shared.front, Front::Tls(_)) {
@@ -148,7 +148,7 @@ async fn carry(shared: &Shared, link: &Link, client: Client) -> End {
     }
 }
 
-/// Carries data from the client to the server.
+/// Forwards data from the client to the server.
 async fn up(
     shared: &Shared,
     link: &Link,
@@ -227,7 +227,7 @@ async fn forward(
             }
         }
     }
-    // Before it is sent, since its reply may arrive before the write returns. A replica's reports have no reply.
+    // This comes before the send, since the reply may arrive before the write returns. A replica's reports have no reply.
     if !link.replicates.load(Ordering::SeqCst) {
         link.waiting.lock().unwrap().push_back(waiting);
     }
@@ -248,13 +248,13 @@ fn taken(shared: &Shared, command: &Command) -> Option<Arc<Rule>> {
 /// A frame on its way to the client.
 struct Outgoing {
     frame: Vec<u8>,
-    /// Why it is late, and which command it answers.
+    /// The fault that delays the frame, and the command that the frame answers.
     late: Option<(Arc<Rule>, Command, Instant)>,
-    /// The connection ends instead of it.
+    /// How the connection ends instead of delivering the frame.
     end: Option<End>,
 }
 
-/// Carries frames from the server to the queue for the client.
+/// Forwards frames from the server to the queue for the client.
 async fn down(link: &Link, mut server: ReadHalf<TcpStream>, out: mpsc::UnboundedSender<Outgoing>) -> End {
     let mut bytes = Vec::new();
     let mut silent = false;
@@ -292,7 +292,7 @@ fn meet(link: &Link, frame: Vec<u8>, silent: &mut bool) -> Option<Outgoing> {
             Some((Deed::DropReply(end), rule)) => {
                 rule.done(&command);
                 *silent = true;
-                // An end takes the place of its reply, in order: what came before it still arrives.
+                // An end replaces its reply in order: frames before it still arrive.
                 next.end = end;
                 return end.map(|_| next);
             }
@@ -315,7 +315,7 @@ fn meet(link: &Link, frame: Vec<u8>, silent: &mut bool) -> Option<Outgoing> {
     (!*silent).then_some(next)
 }
 
-/// Carries frames from the queue to the client.
+/// Forwards frames from the queue to the client.
 async fn deliver(
     link: &Link,
     mut queue: mpsc::UnboundedReceiver<Outgoing>,
@@ -342,7 +342,7 @@ async fn deliver(
     End::Close
 }
 
-/// Runs a command whose own connection has ended, and returns the reply.
+/// Runs a command whose own connection has ended. Returns the reply.
 pub(super) async fn run_alone(
     server: SocketAddr,
     handshake: Vec<Vec<u8>>,

@@ -24,7 +24,7 @@ use super::sentinel::Sentinel;
 use super::server::{Server, free_port};
 use super::{log, soon};
 
-/// A proxy on 127.0.0.1 that forwards all data until a fault is set. Dropping it closes all connections.
+/// A proxy on 127.0.0.1 that forwards all data until a fault is set. A drop closes all connections.
 pub struct Proxy {
     shared: Arc<Shared>,
     port: u16,
@@ -41,7 +41,7 @@ struct Shared {
     half_open: Mutex<Option<Which>>,
 }
 
-/// Selects connections. One that has not subscribed yet counts as one for commands.
+/// Selects connections. A connection that has not subscribed yet counts as one for commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     All,
@@ -65,17 +65,17 @@ enum Door {
 }
 
 impl Proxy {
-    /// Starts a proxy before this server. It finds the server again after a restart.
+    /// Starts a proxy in front of this server. It finds the server again after a restart.
     pub async fn to(server: &Server) -> Proxy {
         Proxy::over(Front::Tcp, server)
     }
 
-    /// Starts a proxy before a sentinel.
+    /// Starts a proxy in front of a sentinel.
     pub async fn to_sentinel(sentinel: &Sentinel) -> Proxy {
         Proxy::before(Front::Tcp, sentinel.port())
     }
 
-    /// Starts a proxy before this server whose clients connect to it over TLS or a Unix socket.
+    /// Starts a proxy in front of this server. Its clients connect over TLS or a Unix socket.
     pub fn over(front: Front, server: &Server) -> Proxy {
         Proxy::before(front, server.port())
     }
@@ -101,7 +101,7 @@ impl Proxy {
         Proxy { shared, port, door, accepting }
     }
 
-    /// Returns `redis://127.0.0.1:port`, or the URL of another front.
+    /// Returns `redis://127.0.0.1:port`, or the URL for another kind of stream.
     pub fn url(&self) -> String {
         match &self.shared.front {
             Front::Tcp => format!("redis://127.0.0.1:{}", self.port),
@@ -114,18 +114,18 @@ impl Proxy {
         self.port
     }
 
-    /// Selects the commands that a fault is for. If several faults match a command, the oldest gets it; those that only
-    /// [`watch`](On::watch) see it all the same.
+    /// Selects the commands that a fault hits. If several faults match a command, the oldest one hits it; faults that only
+    /// [`watch`](On::watch) still see it.
     pub fn on(&self, matches: impl Fn(&Command) -> bool + Send + Sync + 'static) -> On<'_> {
         On { shared: &self.shared, matches: Box::new(matches), skip: 0, times: usize::MAX }
     }
 
-    /// Breaks connections by RST, and returns how many. What they had sent and is not held has gone to the server.
+    /// Resets connections (RST), and returns how many. Data that they had sent and that is not held has reached the server.
     pub async fn reset(&self, which: Which) -> usize {
         self.end(which, End::Reset).await
     }
 
-    /// Closes connections by FIN, and returns how many.
+    /// Closes connections in order (FIN), and returns how many.
     pub async fn close(&self, which: Which) -> usize {
         self.end(which, End::Close).await
     }
@@ -141,8 +141,8 @@ impl Proxy {
         links.len()
     }
 
-    /// Silently drops all data of these connections in both directions, also of those that are made while the fault is active. They are
-    /// never closed, and stay dead when it is over.
+    /// Silently drops all data of these connections in both directions, and of those that are made while the fault is active. They are
+    /// never closed, and stay dead after the fault.
     pub fn half_open(&self, which: Which) -> HalfOpen {
         *self.shared.half_open.lock().unwrap() = Some(which);
         for link in self.links(which) {
@@ -151,7 +151,7 @@ impl Proxy {
         HalfOpen { shared: self.shared.clone() }
     }
 
-    /// Refuses new connections, like a port without a listener. Open ones stay open.
+    /// Refuses new connections, like a port without a listener. Open connections stay open.
     pub async fn refuse(&self) -> Refusing {
         let (shut, is_shut) = oneshot::channel();
         let _ = self.door.send(Door::Shut(shut));
@@ -159,7 +159,7 @@ impl Proxy {
         Refusing { door: self.door.clone(), shared: self.shared.clone(), port: self.port }
     }
 
-    /// Leads new connections to that server from now on, as if the address were given to another machine. Open ones stay open.
+    /// Leads new connections to that server from now on, as if the address were given to another machine. Open connections stay open.
     pub fn lead_to(&self, server: &Server) {
         *self.shared.server.lock().unwrap() = at(server.port());
     }
@@ -188,7 +188,7 @@ impl Drop for Proxy {
     }
 }
 
-/// New connections are half open until it is dropped.
+/// New connections are half open until this is dropped.
 #[must_use = "dropping it ends the fault"]
 pub struct HalfOpen {
     shared: Arc<Shared>,
@@ -200,7 +200,7 @@ impl Drop for HalfOpen {
     }
 }
 
-/// New connections are refused until it is dropped.
+/// New connections are refused until this is dropped.
 #[must_use = "dropping it ends the fault"]
 pub struct Refusing {
     door: mpsc::UnboundedSender<Door>,
@@ -210,7 +210,7 @@ pub struct Refusing {
 
 impl Drop for Refusing {
     fn drop(&mut self) {
-        // Bound here, not in the proxy's task: from the drop on, the kernel accepts connections.
+        // The socket is bound here, not in the proxy's task: after the drop the kernel accepts connections.
         for _ in 0..100 {
             if let Ok(listener) = self.shared.front.listen(self.port) {
                 let _ = self.door.send(Door::Open(listener));
