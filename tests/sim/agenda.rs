@@ -1,4 +1,4 @@
-//! What happens outside of the processes, in an order that a seed decides.
+//! Events outside of the processes, in an order that a seed decides.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -18,7 +18,7 @@ pub(super) struct Agenda {
 
 #[derive(Default)]
 struct State {
-    /// By time, by what a seed drew for those of one time, by arrival.
+    /// The order is by time, then by a number that the seed draws for events of the same time, then by arrival.
     actions: BTreeMap<(Instant, u64, u64), Action>,
     number: u64,
 }

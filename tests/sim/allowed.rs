@@ -1,4 +1,4 @@
-//! What a program explains: errors and losses, how long a request waits, and tokens that do not grow.
+//! What a program excuses: errors and losses, how long a request waits, and tokens that do not grow.
 
 use std::time::Duration;
 
@@ -9,22 +9,22 @@ const SECOND: Duration = Duration::from_secs(1);
 /// What the promises allow in this run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowed {
-    /// Requests may fail since masters were not there.
+    /// Requests may fail, since masters were unavailable.
     pub(super) unavailable: bool,
-    /// Even at the end, when all has been well for long.
+    /// Requests may fail even at the end, when nothing has failed for a long time.
     pub(super) unavailable_in_the_end: bool,
     pub(super) closed: bool,
-    /// What is renewed may be lost.
+    /// Holds may be lost although they are renewed.
     pub(super) losses: bool,
-    /// Masters may lose what they had.
+    /// Masters may lose holds that they granted.
     pub(super) forgets: bool,
-    /// Nothing goes wrong, and each future is polled when it is woken, to its end.
+    /// Nothing goes wrong, and each future is polled when it is woken, until it completes.
     pub(super) calm: bool,
-    /// What is gone is seen by whoever asks.
+    /// A check reports each hold that is gone.
     pub(super) checks_see: bool,
     /// Other programs use the keys.
     pub(super) foreign: bool,
-    /// How long a release and the like may take; `None`: their futures may not be polled.
+    /// How long a release, and other calls that do not wait for a lock, may take. `None`: their futures may not be polled.
     pub(super) answered_within: Option<Duration>,
 }
 
@@ -34,15 +34,15 @@ impl Program {
         let late = self.is_polled_late();
         let forces = self.has_op(|op| matches!(op, Op::Force(_)));
         let neglects = self.neglects();
-        // What is asked and not looked at keeps renewals waiting.
+        // A command whose answer nobody polls for keeps renewals waiting.
         let unrenewed = neglects && 2 * setup.node_timeout > setup.lease / 2;
         let unpolled = self.has(|kind| matches!(kind, FaultKind::Freeze(_) | FaultKind::Suspend(..)));
         let answered = self.network_time() + 3 * setup.node_timeout;
-        // 1. The masters' counters differ, so a token has to be made known. 2. The lock is forced away before it is.
+        // 1. The masters' counters differ, so a token has to be raised on a majority. 2. The lock is forced away before that.
         let loses_tokens = forces && setup.masters > 1 && setup.fenced.contains(&true);
         Allowed {
             unavailable: late || neglects || loses_tokens || faults.iter().any(Fault::fails_requests),
-            // Several masters that were restarted have no vote for long, and connections end with a runtime that is theirs.
+            // Several masters that were restarted have no vote for a long time. Connections that belong to a runtime end with it.
             unavailable_in_the_end: !self.over_streams
                 || self.has(|kind| matches!(kind, FaultKind::Restart(..)))
                 || !setup.portable && self.has(|kind| matches!(kind, FaultKind::EndsRuntime(_))),
@@ -60,15 +60,15 @@ impl Program {
         }
     }
 
-    /// Whether a master may come back without its counters, and the time from which new ones begin may be earlier by then.
+    /// Returns whether a master may come back without its counters, while the time from which new counters begin may be earlier by then.
     pub(super) fn restarts_tokens(&self) -> bool {
-        // `portable`: the processes' clocks, which differ, are what a token is made from where there is no counter.
+        // With `portable`, a token without a counter is made from the process's clock, and the clocks of the processes differ.
         let clocks_differ = self.setup.portable || self.sets_a_clock_back();
         clocks_differ && self.has(|kind| matches!(kind, FaultKind::Restart(_, false)))
     }
 
-    /// Whether the time from which a new counter begins may be earlier than one that was read before: the master's was set back, or
-    /// another process, whose clock is behind, asks.
+    /// Returns whether the time from which a new counter begins may be earlier than a time that was read before. That happens if the
+    /// master's clock was set back, or if another process asks whose clock is behind.
     pub(super) fn time_may_go_back(&self) -> bool {
         let setup = &self.setup;
         if setup.masters > 1 || setup.portable {
@@ -77,8 +77,8 @@ impl Program {
         self.sets_a_clock_back()
     }
 
-    /// Whether a command that a full master has refused may run all the same: its repeat arrives when there is room again. It counts a
-    /// level that nobody has, until the next command states the count.
+    /// Returns whether a command that a full master has refused may still run, because its repeat arrives when there is room again. It then
+    /// counts a level that nobody has, until the next command states the count.
     pub(super) fn runs_what_was_refused(&self) -> bool {
         self.has(|kind| matches!(kind, FaultKind::RepeatsCommands(..)))
             && self.has(|kind| matches!(kind, FaultKind::Full(..)))
@@ -88,19 +88,20 @@ impl Program {
         self.has(|kind| matches!(kind, FaultKind::Steps(_, _, Step::Back)))
     }
 
-    /// Whether nothing but the network takes time.
+    /// Returns whether only the network takes time.
     fn is_calm(&self) -> bool {
         self.faults.is_empty() && !self.is_polled_late()
     }
 
-    /// Whether a command may have no answer in time since tasks are polled late.
+    /// Returns whether a command may have no answer in time because tasks are polled late.
     fn is_polled_late(&self) -> bool {
-        // Those of a connection too, and a command may be sent by the name of its script and by its text.
+        // Over streams the tasks of a connection are polled late too, and a command may be sent twice: by its script's hash, and by its
+        // text.
         let polls = if self.over_streams { 16 } else { 4 };
         self.setup.lateness > self.setup.node_timeout / polls
     }
 
-    /// The longest that a request may wait in a calm run with nobody before it.
+    /// Returns the longest time that a request may wait in a calm run with nobody before it.
     pub(super) fn network_time(&self) -> Duration {
         let Program { setup, callers, .. } = self;
         let has = |is: fn(&Op) -> bool| self.has_op(is);
@@ -118,7 +119,7 @@ impl Program {
             time += each(8 * (setup.latency + setup.lateness));
         }
         if self.neglects() {
-            // A grant that nobody looks at is given up, and a head that does not come is passed over.
+            // A grant that nobody polls for is given up, and a head that is not polled is passed over.
             time += each(2 * setup.node_timeout + SECOND / 5);
         }
         time
@@ -132,9 +133,9 @@ impl Program {
         })
     }
 
-    /// The longest that a request may wait with nobody before it, from the end of all trouble on.
+    /// Returns the longest time that a request may wait with nobody before it, once all faults are over.
     pub(super) fn patience(&self) -> Duration {
-        // What is handed over, or kept, is nobody's here, and stands for as long as that.
+        // A lock that was handed over or kept has no level here, but it stands for this time.
         let claimed = if self.hands_over() { self.setup.longest_lease } else { Duration::ZERO };
         self.patience_with_holders() + (claimed + self.kept()) * 6 / 5
     }
@@ -143,7 +144,7 @@ impl Program {
         self.has_op(|op| matches!(op, Op::Lock(of) | Op::Resume(of, _) if of.end == End::HandOver))
     }
 
-    /// For how long locks are kept after their release, all together.
+    /// Returns the sum of the times for which locks are kept after their release.
     fn kept(&self) -> Duration {
         let mut kept = Duration::ZERO;
         self.each_op(&mut |op| {
@@ -154,7 +155,7 @@ impl Program {
         kept
     }
 
-    /// Whether a lock may stand that nobody has.
+    /// Returns whether a lock may stand although no caller holds it.
     pub(super) fn leaves_locks(&self) -> bool {
         self.hands_over() || self.leaks() || !self.kept().is_zero()
     }
@@ -162,12 +163,12 @@ impl Program {
     fn patience_with_holders(&self) -> Duration {
         let Program { setup, callers, .. } = self;
         if self.is_calm() {
-            // Who polls asks every quarter of a second, and before it has been in the line for the first time it pauses as long.
+            // A process that polls asks every quarter of a second. Before its first time in the line it pauses for as long.
             return self.network_time() + if setup.polls { SECOND / 2 } else { Duration::ZERO };
         }
         let mut patience = 10 * SECOND + 10 * setup.node_timeout + self.network_time();
         if self.over_streams {
-            // That a connection is dead is found out first, and then another one is made.
+            // The client first has to notice that a connection is dead, and then makes another one.
             patience += 5 * SECOND;
         }
         let deadly = |kind: &FaultKind| matches!(kind, FaultKind::Crash(_) | FaultKind::EndsRuntime(_));
@@ -176,22 +177,22 @@ impl Program {
         }
         for fault in &self.faults {
             match fault.kind {
-                // Leases last longer there.
+                // Leases last longer on such a master.
                 FaultKind::Steps(_, by, Step::Back) => patience += by + setup.longest_lease,
-                // A key that is over early is released without a message: others wait for the end that was answered to them.
+                // A key that ends too early is released without a message. Others wait until the end that they were told.
                 FaultKind::Steps(_, _, Step::Forward) => patience += setup.longest_lease,
                 _ => {}
             }
         }
-        // What comes late may leave a field that nobody holds; who has missed a message looks again by himself.
+        // A late command may leave a field that nobody holds, and a process that has missed a message only asks again by itself.
         if self.faults.iter().any(|fault| fault.is_late() || self.over_streams && fault.holds_bytes()) {
             patience += setup.longest_lease;
         }
-        // Where most masters have no vote, each request in line finds that out by itself: what they end is answered.
+        // If most masters have no vote, each request in the line has to find that out by itself, although its releases are answered.
         if setup.masters > 1 && self.has(|kind| matches!(kind, FaultKind::Restart(..))) {
             patience += 11 * SECOND * callers.len() as u32;
         }
-        // Over streams no message is lost alone: the subscription is made anew, and who waits asks again.
+        // Over streams no message is lost alone: the client subscribes again, and the waiter asks again.
         if !self.over_streams && self.has(|kind| matches!(kind, FaultKind::LosesMessages(..))) {
             patience += setup.poll_interval;
         }

@@ -1,4 +1,4 @@
-//! What callers do, by their programs, and what they expect of each answer.
+//! What callers do according to their programs, and what they expect of each answer.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ use crate::sim::requests::Path;
 use crate::wire::kept_field;
 use crate::{Claim, Fenced, Guard, Hold, Locks, scope};
 
-/// The timers of a guard look at the clock each second.
+/// A guard's timers read the clock only once a second.
 const REPORTED_AFTER: Duration = Duration::from_millis(1100);
 
 pub(super) struct Caller {
@@ -33,11 +33,11 @@ pub(super) struct Caller {
     pub(super) allowed: Allowed,
     /// Guards that outlive their callers.
     pub(super) leaked: Arc<Mutex<Vec<Held>>>,
-    /// It has leaked one: its next requests are nested in that hold.
+    /// This caller has leaked a guard, so its next requests are nested in that hold.
     pub(super) is_leaky: AtomicBool,
 }
 
-/// A guard that is known to the history.
+/// A guard whose level the history knows.
 pub(super) struct Held {
     history: Arc<History>,
     level: u64,
@@ -66,7 +66,7 @@ struct Outer<'a> {
     above: Option<&'a Outer<'a>>,
 }
 
-/// Where an operation stands in its program.
+/// The position of an operation in its program.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     outer: Option<&'a Outer<'a>>,
@@ -79,7 +79,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// A scope, as the history knows it.
+/// A scope that the history knows.
 struct OwnerScope {
     history: Arc<History>,
     path: Path,
@@ -162,7 +162,7 @@ impl Caller {
         })
     }
 
-    /// What was lost is lost.
+    /// Checks that a lost hold stays lost.
     fn stays_lost(&self, outer: Option<&Outer<'_>>) {
         if let Some(guard) = outer.and_then(|outer| outer.guard)
             && guard.is_lost()
@@ -235,7 +235,7 @@ impl Caller {
         })
     }
 
-    /// What began then has ended.
+    /// Checks that a call that began at `began` has ended in time.
     fn in_time(&self, began: Instant, what: &str) {
         let longest = self.allowed.answered_within;
         if longest.is_some_and(|longest| began + longest < Instant::now()) {
@@ -243,7 +243,7 @@ impl Caller {
         }
     }
 
-    /// Whether the error has a cause in this run.
+    /// Checks that the error has a cause in this run.
     fn expect(&self, error: &Error, nested: bool) {
         let fine = match error.kind() {
             ErrorKind::Timeout => true,
@@ -262,12 +262,12 @@ impl Caller {
         }
     }
 
-    /// A request has ended with this error.
+    /// Handles a request that has ended with this error.
     fn fails(&self, mut asking: Asking, locking: &Locking, error: &Error) {
         self.note(|| format!("fails: {error}"));
-        // Only these may come before it is in its line.
+        // Only these errors can occur before the request is in its line.
         asking.failed = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Closed);
-        // The time for it is over before the answer is there.
+        // The request's time was over before the answer arrived.
         let cut = matches!(locking.way, Way::Within(_)) && error.kind() == ErrorKind::Unavailable;
         let branches = asking.asked.ambiguous && error.kind() == ErrorKind::Ambiguous;
         if !(cut || branches) {
@@ -281,7 +281,7 @@ impl Caller {
         let asked = Instant::now();
         let asking = self.asks(locking, place.owner, true);
         let above = Self::beneath(locking.name, outer);
-        // What it has leaked may keep the hold.
+        // A guard that this caller has leaked may keep the hold.
         let lost_before = !self.is_leaky.load(SeqCst) && Self::is_all_lost(locking.name, outer);
         let granted: Result<Option<AnyGuard>> = match (locking.fenced, locking.way) {
             (false, Way::Tries) => {
@@ -328,7 +328,7 @@ impl Caller {
         self.uses(held, &field, locking, place).await;
     }
 
-    /// What is done with a guard, until its end.
+    /// Uses a guard until its end.
     async fn uses(&self, held: Held, field: &str, locking: &Locking, place: Place<'_>) {
         let outer = place.outer;
         let inner = Outer { name: locking.name, field, guard: held.guard(), above: outer };
@@ -346,7 +346,7 @@ impl Caller {
                 self.is_leaky.store(true, SeqCst);
                 lock(&self.leaked).push(held);
             }
-            // In the end nobody would resume it, and one would wait for the lease of the other.
+            // At the end nobody would resume the claim, and a request would have to wait for the lease.
             End::HandOver if self.phases.now() == Phase::Over => self.release(held, locking).await,
             End::HandOver => self.hand_over(held, locking).await,
         }
@@ -363,7 +363,7 @@ impl Caller {
             Some(_) => return,
             None => return self.violated(Promise::Sanity, "the guard is in use"),
         };
-        // Until then its owner has it: branches of a task that ask meanwhile are refused.
+        // The owner has the hold until now: branches of its task that ask during the call are refused.
         self.history.left(held.level);
         self.in_time(began, "a hand-over");
         self.note(|| {
@@ -454,7 +454,7 @@ impl Caller {
         }
     }
 
-    /// Stays until the guard reports a loss.
+    /// Stays for this time, or until the guard reports a loss.
     async fn stay_watching(&self, guard: &Guard, time: Duration) {
         tokio::select! {
             biased;
@@ -465,7 +465,7 @@ impl Caller {
                 }
             }
             () = self.phases.stay(time) => {
-                // A deadline that passed while the machine slept is looked at when it has gone on.
+                // If a deadline passed while the machine slept, it is checked only when the machine runs again.
                 let over = gate::woke().map_or(guard.valid_until(), |woke| woke.max(guard.valid_until()));
                 if guard.is_lost() && over + REPORTED_AFTER < Instant::now() {
                     self.violated(Promise::Loss, "a loss is not reported");
@@ -474,7 +474,7 @@ impl Caller {
         }
     }
 
-    /// The hold of that name below which a request runs.
+    /// Returns the hold of this name below which a request runs.
     fn beneath<'a>(name: usize, outer: Option<&'a Outer<'a>>) -> Option<&'a Outer<'a>> {
         let mut at = outer;
         while let Some(outer) = at {
@@ -486,7 +486,8 @@ impl Caller {
         None
     }
 
-    /// Whether all levels of that name are lost below which a request runs. With one that is good it may re-enter.
+    /// Returns whether a request runs below levels of this name and all of them are lost. If one of them is valid, the request may
+    /// re-enter.
     fn is_all_lost(name: usize, outer: Option<&Outer<'_>>) -> bool {
         let mut at = Self::beneath(name, outer);
         let nested = at.is_some();
@@ -499,7 +500,7 @@ impl Caller {
         nested
     }
 
-    /// Nested in a hold it is of the same field: anything else would be acquired anew in silence.
+    /// Checks that a nested request has the same field as its outer hold. Otherwise the lock was silently acquired again.
     fn re_enters(&self, above: Option<&Outer<'_>>, field: &str) {
         if let Some(above) = above.filter(|above| above.field != field) {
             let text = format!("nested in {} it is granted {field}", above.field);
@@ -514,8 +515,8 @@ impl Caller {
         let loss = guard.loss();
         let field = guard.hold_id().to_owned();
         self.history.left(held.level);
-        // 1. A nested release waits for its answer. 2. The fixed lease of the hold, which nothing renews any more, is over; this client
-        // ends the key, and others enter. 3. Who has not been answered before is notified that the hold is lost.
+        // 1. A nested release waits for its answer. 2. The fixed lease of the hold, which nothing renews any more, ends: this client ends
+        // the key, and others enter. 3. A caller that has no answer yet is notified that the hold is lost.
         let may_end_from = self.history.may_end_from(&field);
         let began = Instant::now();
         let released = match Arc::into_inner(guard) {
@@ -535,7 +536,7 @@ impl Caller {
                 let now = Instant::now();
                 let over = may_end_from.is_some_and(|from| from <= now);
                 let ends = locking.fixed.is_some() || locking.max_hold.is_some() || over;
-                // Nobody else can have had it, nor can a master have dropped it.
+                // Nobody else can have had the lock, and no master can have dropped it.
                 let stood = good && now < until && !over && !self.allowed.forgets;
                 if loss.is_none() && !forced && (stood || !ends && !self.allowed.losses) {
                     self.violated(Promise::Renewal, &format!("the release of a good hold fails: {error}"));
@@ -546,7 +547,7 @@ impl Caller {
         }
     }
 
-    /// The hold has ended. Its lock may have to be kept.
+    /// Notes that the hold has ended and that its lock may have to be kept.
     fn is_kept(&self, name: usize, field: &str) {
         let Some(until) = self.history.kept_until(field) else { return };
         let (field, stands_by, slept) = (field.to_owned(), kept_field(field), Duration::ZERO);
@@ -586,7 +587,7 @@ impl Caller {
         match ran {
             Ok(Some(())) => self.note(|| "ran".to_owned()),
             Ok(None) => self.note(|| "is refused".to_owned()),
-            // The work was dropped, or the request had nothing to enter any more.
+            // Either the work was dropped, or the hold that the request would enter was already gone.
             Err(error) if error.kind() == ErrorKind::Lost => self.note(|| format!("fails: {error}")),
             Err(error) => self.fails(asking, locking, &error),
         }

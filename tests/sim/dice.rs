@@ -1,4 +1,4 @@
-//! Choices that are named by numbers: the same whatever else was drawn before.
+//! Choices that are named by numbers: each is the same whatever else was drawn before.
 
 use std::time::Duration;
 
@@ -24,12 +24,12 @@ impl Key {
         Key(mix(self.0.wrapping_mul(STEP) ^ mix(part.wrapping_add(STEP))))
     }
 
-    /// A number below `sides`.
+    /// Returns a number below `sides`.
     pub(super) fn roll(self, sides: u64) -> u64 {
         self.0 % sides.max(1)
     }
 
-    /// Never for zero.
+    /// Is true with a chance of one in `sides`; never for zero.
     pub(super) fn one_in(self, sides: u64) -> bool {
         sides > 0 && self.roll(sides) == 0
     }
@@ -38,7 +38,7 @@ impl Key {
         self.0
     }
 
-    /// Whole milliseconds up to `longest`, each order of magnitude as likely as the next.
+    /// Returns whole milliseconds up to `longest`; each order of magnitude is equally likely.
     pub(super) fn time(self, longest: Duration) -> Duration {
         let share = (self.0 >> 11) as f64 / (1u64 << 53) as f64;
         let most = (longest.as_millis() as f64).ln_1p();
@@ -46,7 +46,7 @@ impl Key {
     }
 }
 
-/// Draws one choice after the other.
+/// Draws one choice after another.
 pub(super) struct Dice {
     key: Key,
     drawn: u64,

@@ -1,4 +1,4 @@
-//! The program of a seed.
+//! Draws the program of a seed.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::sim::program::{
     CallerPlan, End, Fault, FaultKind, Foreign, Locking, Neglect, Op, Program, Resuming, Setup, Step, Way,
 };
 
-/// What is drawn grows: a seed of an earlier edition draws what it did then.
+/// The current edition of these draws. New editions draw more; with an earlier edition a seed draws what it drew then.
 pub(super) const EDITION: u32 = 12;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -25,7 +25,7 @@ impl Program {
             setup.handoff = dice.pick(&[0, 10, 200, 3_600_000]) * MILLISECOND;
         }
         if edition >= 9 && Key::new(seed).with(16).one_in(2) {
-            // Elsewhere there is no line.
+            // Only a single master keeps a line.
             (setup.fair, setup.masters) = (true, 1);
             setup.others = edition >= 10 && Key::new(seed).with(17).one_in(3);
             setup.polls = edition >= 12 && Key::new(seed).with(19).one_in(3);
@@ -36,7 +36,7 @@ impl Program {
             setup.reentry = (bare, nests.one_in(4));
         }
         if edition >= 11 && setup.lease < MINUTE && Key::new(seed).with(18).one_in(4) {
-            // An extension makes a hold good for long, while nothing has confirmed it for more than half a lease.
+            // An extension makes a hold valid for a long time, during which nothing may confirm it for more than half a lease.
             setup.longest_lease = 20 * setup.lease;
         }
         let chains = Key::new(seed).with(15);
@@ -87,7 +87,7 @@ impl Program {
         Program { seed, edition, over_streams: false, sealed: false, callers, faults, setup }
     }
 
-    /// Makes the program run over streams. A command may need two round trips within its node timeout.
+    /// Makes the program run over streams. There a command may need two round trips within its node timeout.
     pub(super) fn over_streams(mut self) -> Program {
         let Setup { node_timeout, latency, .. } = self.setup;
         (self.over_streams, self.setup.portable) = (true, false);
@@ -99,19 +99,19 @@ impl Program {
         self
     }
 
-    /// Over streams as connections over TLS have them, without a cipher.
+    /// Makes the program run over streams that behave like connections over TLS, but without a cipher.
     #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
     pub(super) fn over_sealed_streams(self) -> Program {
         Program { sealed: true, ..self.over_streams() }
     }
 
-    /// One kind of fault on all connections, again and again until the trouble is over.
+    /// Replaces the faults by one kind of fault on all connections, again and again until the trouble is over.
     fn disturb_connections(&mut self, dice: &mut Dice) {
         let Setup { masters, processes, node_timeout, trouble, .. } = self.setup;
         let (kind, one_in) = (dice.roll(8), dice.pick(&[2, 5, 20]));
         let keeps = dice.one_in(2);
         if dice.one_in(2) {
-            // Whoever misses something waits for longer than any fault explains.
+            // A waiter that misses a message then waits for longer than any fault excuses.
             (self.setup.lease, self.setup.longest_lease) = (1800 * SECOND, 3600 * SECOND);
             self.setup.poll_interval = 3600 * SECOND;
         }
@@ -176,7 +176,7 @@ impl Setup {
         }
     }
 
-    /// The commands of a chain take longer than a lease.
+    /// Sets times with which the commands of a chain take longer than a lease.
     fn has_long_chains(&mut self) {
         (self.lease, self.longest_lease, self.latency) = (SECOND, 2 * SECOND, 40 * MILLISECOND);
         self.lateness = self.lateness.min(20 * MILLISECOND);
@@ -184,7 +184,7 @@ impl Setup {
     }
 }
 
-/// Some of the guards end as claims, and some are checked.
+/// Makes some of the guards end as claims, and some be checked.
 fn hand_over_some(ops: &mut [Op], dice: &mut Dice) {
     for op in ops {
         if let Op::Lock(locking) = op {
@@ -199,7 +199,7 @@ fn hand_over_some(ops: &mut [Op], dice: &mut Dice) {
     }
 }
 
-/// Below a hold without a token nobody asks for one.
+/// Removes tokens: below a hold without a token no request may ask for one.
 fn unfence(ops: &mut [Op]) {
     for op in ops {
         if let Op::Lock(locking) | Op::Run(locking) = op {
@@ -209,7 +209,7 @@ fn unfence(ops: &mut [Op]) {
     }
 }
 
-/// Writes callers and faults.
+/// Writes the callers and faults of a program.
 struct Writer<'a> {
     edition: u32,
     setup: &'a Setup,
@@ -220,19 +220,20 @@ struct Writer<'a> {
     longest_stay: Duration,
 }
 
-/// Where an operation is to stand.
+/// The position of an operation that is to be drawn.
 #[derive(Clone, Copy)]
 struct Within<'a> {
-    /// The names that the caller holds there, the outermost first.
+    /// The names that the caller holds at this position, the outermost first.
     held: &'a [usize],
-    /// Of several branches; so many of these names were held before they began.
+    /// Inside branches: how many of these names were held before the branches began.
     branch: Option<usize>,
-    /// The innermost of them has a guard.
+    /// Whether the innermost hold has a guard.
     guarded: bool,
 }
 
 impl Within<'_> {
-    /// In the order of names nobody waits in a circle. What was held before the branches began may be waited for in any of them.
+    /// Returns whether a wait for this name is safe. If everybody waits in the order of the names, nobody waits in a circle. A name that
+    /// was held before the branches began may be waited for in any branch.
     fn is_in_order(self, name: usize) -> bool {
         let (before, since) = self.held.split_at(self.branch.unwrap_or_default());
         let follows = |held: &[usize]| held.iter().all(|outer| *outer < name);
@@ -253,7 +254,7 @@ impl Writer<'_> {
         CallerPlan { id, process, begins, ops }
     }
 
-    /// Many of one process want one lock at the same time, each for a moment.
+    /// Adds many callers that want one lock at the same time, each for a moment. They are in one or two processes.
     fn crowd(&self, callers: &mut Vec<CallerPlan>, key: Key) {
         let mut dice = Dice::new(key);
         let begins = dice.time(self.setup.trouble);
@@ -305,7 +306,7 @@ impl Writer<'_> {
         (0..dice.roll(most)).map(|_| self.op(at, dice)).collect()
     }
 
-    /// All of them ask for one name in their first poll.
+    /// Returns branches that all ask for one name in their first poll.
     fn branches(&self, at: Within, dice: &mut Dice) -> Op {
         let (order, kind, name) = (dice.next().bits(), dice.roll(3), self.name(at, dice));
         let at = Within { branch: Some(at.held.len()), guarded: kind > 0, ..at };
@@ -343,7 +344,7 @@ impl Writer<'_> {
             0..=7 => Way::Within(dice.time(3 * SECOND)),
             _ => Way::Tries,
         };
-        // Longer than a grant takes.
+        // This is longer than a grant takes.
         let least = 20 * MILLISECOND + 8 * self.setup.latency + 4 * self.setup.lateness;
         let fixed = dice.one_in(8).then(|| least + dice.time(self.setup.lease - least.min(self.setup.lease)));
         let max_hold = dice.one_in(12).then(|| 20 * MILLISECOND + dice.time(self.longest_stay));
@@ -367,15 +368,15 @@ impl Writer<'_> {
         Locking { name, way, fenced, fixed, max_hold, at_least, inner, stays, watches, end }
     }
 
-    /// One or two hold a lock, and send one command of that hold after the other: as levels that are taken one under the other and then
-    /// released, or one after the other.
+    /// Adds one or two callers that hold a lock and send many commands of that hold, one after another. Either the levels are nested and
+    /// then released, or each one is released before the next one is taken.
     fn chain(&self, callers: &mut Vec<CallerPlan>, key: Key) {
         let mut dice = Dice::new(key);
         for at in 0..1 + dice.roll(2) {
             let (process, begins) = (dice.roll(self.setup.processes), dice.time(self.setup.trouble / 2));
             let (deep, short, runs) = (dice.one_in(2), dice.one_in(3), dice.pick(&[0, 1, 2]));
             let mut link = |inner: Vec<Op>| {
-                // Longer than a grant takes, and too short to renew the hold.
+                // This is longer than a grant takes, and too short for a renewal of the hold.
                 let fixed = (short && dice.one_in(2)).then_some(10 * self.setup.latency);
                 let end = if dice.one_in(16) { End::Drop } else { End::Release };
                 let locking = Locking {
@@ -409,7 +410,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Some of the callers hand their holds over, and others go on with them.
+    /// Makes some of the callers hand their holds over, and adds callers that resume them.
     fn hand_over(&self, callers: &mut Vec<CallerPlan>, key: Key) {
         let mut dice = Dice::new(key);
         for caller in callers.iter_mut() {
@@ -441,7 +442,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Some of what is locked is kept for a time.
+    /// Makes some of the locks be kept for a time.
     fn keep(&self, ops: &mut [Op], dice: &mut Dice) {
         for op in ops {
             if let Op::Lock(locking) | Op::Run(locking) = op
@@ -456,7 +457,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Several faults at once, of which a promise has to stand the worst combination.
+    /// Returns several faults at once; a promise has to withstand their worst combination.
     fn burst(&self, dice: &mut Dice) -> Vec<Fault> {
         let Setup { masters, processes, node_timeout, lease, trouble, .. } = *self.setup;
         let at = Duration::from_millis(dice.next().roll(trouble.as_millis() as u64 / 2));
@@ -465,12 +466,12 @@ impl Writer<'_> {
         let amnesia = dice.one_in(2);
         let mut kinds = Vec::new();
         if amnesia {
-            // All masters forget while a holder sees nothing.
+            // All masters lose their data while a holder is frozen.
             kinds.push((at, lasts, FaultKind::Freeze(process)));
             let then = at + lasts / 4;
             kinds.extend((0..masters).map(|m| (then, MILLISECOND, FaultKind::Restart(m, dice.one_in(4)))));
         } else {
-            // Answers are late, and then none comes while the lease runs out.
+            // First answers are late, and then no answer arrives until the lease is over.
             let cut = lasts / 4;
             for m in 0..masters {
                 kinds.push((at, cut, FaultKind::SlowAnswers(process, m, node_timeout * 4 / 5)));
@@ -481,7 +482,7 @@ impl Writer<'_> {
         numbered.map(|((at, lasts, kind), id)| Fault { id, at, lasts, kind }).collect()
     }
 
-    /// One kind of fault everywhere, for most of the time: what comes of it is too rare to be met where it lasts for moments.
+    /// Returns one kind of fault everywhere and for most of the time: its consequences are too rare to be met if it lasts only for moments.
     fn all_over(&self, key: Key) -> Vec<Fault> {
         let Setup { masters, processes, node_timeout, trouble, latency, .. } = *self.setup;
         let mut dice = Dice::new(key);
@@ -495,7 +496,7 @@ impl Writer<'_> {
             1 => {
                 links.map(|(p, m)| (at, lasts, FaultKind::SlowAnswers(p, m, node_timeout * 4 / 5))).collect()
             }
-            // Now and then: else nothing is granted.
+            // The masters are full only at times, since otherwise nothing would be granted.
             _ => (0..4).map(|nth| (at + lasts * nth / 4, lasts / 8, FaultKind::Full(None))).collect(),
         };
         let numbered = kinds.into_iter().zip(201..);

@@ -1,4 +1,4 @@
-//! What a master answers while another program uses the key of a lock, and while it is full.
+//! What a master answers while another program uses the key of a lock, and while the master is full.
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use crate::holder::Holder as HeldBy;
 use crate::sim::program::Foreign;
 use crate::wire::{Action, Call, Reply};
 
-/// Who holds a lock there: the field, and its count.
+/// The holder of a lock on a master: its field and its count.
 pub(super) type Holder = Option<(String, u32)>;
 
-/// What becomes of a command.
+/// What happens to a command.
 pub(super) enum Fate {
     Runs(Call),
-    /// It runs, and something could not be written: what is done is answered as put off.
+    /// The command runs, but something could not be written: what was to be done is answered as deferred.
     RunsInPart(Call),
     Answered(Reply),
-    /// By an error out of the script, and what that shows.
+    /// The script fails with an error, which shows this outcome.
     Refused(Outcome),
 }
 
 impl Foreign {
-    /// What becomes of a command for the name that it is used for. `left`: how long it stays.
+    /// Returns what happens to a command for a name that another program uses. `left`: for how long the other program uses it.
     pub(super) fn meets(self, call: Call, holder: &Holder, left: Duration) -> Fate {
         match self {
             Foreign::Text => Fate::Answered(match call.action {
@@ -37,9 +37,9 @@ impl Foreign {
                 }
                 _ => Reply::Gone,
             }),
-            // Beside ours it changes nothing, and keeps the key when ours goes.
+            // If the foreign field is beside ours, it changes nothing, but keeps the key when ours goes.
             Foreign::Field if holder.is_some() => {
-                // So the lock is not handed on.
+                // That is why the lock is not handed on.
                 let line = call.line.filter(|_| call.action != Action::END);
                 Fate::Runs(Call { line, ..call })
             }
@@ -61,8 +61,8 @@ impl Foreign {
     }
 }
 
-/// What becomes of a command in a full server, which deletes and expires keys, and writes nothing else. `counts`: the fencing counter is
-/// as high as it should be.
+/// Returns what happens to a command on a full master, which deletes and expires keys but writes nothing else. `counts`: whether the
+/// fencing counter is as high as it should be.
 pub(super) fn meets_full(call: Call, holder: &Holder, counts: bool) -> Fate {
     let ours = holder.as_ref().filter(|(field, _)| **field == *call.field).map(|(_, count)| *count);
     let unfenced = |call: Call| Call { fence: call.fence.filter(|_| counts), ..call };
@@ -72,7 +72,7 @@ pub(super) fn meets_full(call: Call, holder: &Holder, counts: bool) -> Fate {
         Action::Acquire { count, .. } if ours.is_some_and(|held| held < count) => {
             Fate::Refused(Outcome::NotRun)
         }
-        // Nobody enters a line.
+        // On a full master no process enters a line.
         Action::Acquire { .. } if ours.is_none() && call.line.is_some() => {
             Fate::Runs(Call { line: None, report_holder: true, ..call })
         }

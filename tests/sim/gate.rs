@@ -1,4 +1,4 @@
-//! A process: its tasks are polled when it runs, late, or not at all.
+//! A process: its tasks are polled at once, late, or not at all.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -18,14 +18,14 @@ use crate::base::lock;
 use crate::base::testing::simulation::Task;
 use crate::sim::dice::Key;
 
-/// Far more than any run needs: it ends one that goes round in circles.
+/// Far more polls than any run needs: the limit ends a run that polls in a circle.
 const MOST_POLLS: u64 = 200_000;
 
-/// And for each second, and each name that is locked. 1. A master lacks a hold that is not repaired: nobody renews it here. 2. A request
-/// gets that master alone, until the lease is over: it pauses, and asks again. That has taken 115 polls a second.
+/// More polls are allowed for each second and for each name that is locked. 1. A master lacks a hold that is not repaired, since nobody
+/// renews it. 2. A request gets only that master until the lease is over, so it pauses and asks again. That has taken 115 polls a second.
 const MOST_POLLS_A_SECOND: u64 = 160;
 
-/// And at one time.
+/// The polls that are allowed at one moment.
 const MOST_POLLS_AT_ONCE: u64 = 3_000;
 
 thread_local! {
@@ -34,12 +34,12 @@ thread_local! {
     static WOKE: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// How long the machine of all processes was suspended, which their timers do not count.
+/// Returns for how long the machine of all processes was suspended. Timers do not count that time.
 pub(super) fn slept() -> Duration {
     SLEPT.get()
 }
 
-/// When the machine last went on, in the time of its timers.
+/// Returns when the machine last resumed, in the time of its timers.
 pub(super) fn woke() -> Option<Instant> {
     WOKE.get()
 }
@@ -53,12 +53,12 @@ pub(super) struct Process {
     pub(super) id: usize,
     key: Key,
     start: Instant,
-    /// How far its time of day is ahead.
+    /// How far this process's time of day is ahead.
     skew: Duration,
     /// How many names are locked.
     names: u64,
     state: Mutex<State>,
-    /// Notified of a panic, or of polls without end.
+    /// Notified of a panic, or of endless polls.
     alarm: Arc<Notify>,
 }
 
@@ -69,26 +69,26 @@ struct State {
     lateness: Duration,
     tasks: u64,
     polls: u64,
-    /// How many there were at this time.
+    /// How many polls there were at this time.
     polls_at: Option<(Instant, u64)>,
     chances: u64,
     waiting: Vec<Waker>,
     failed: Option<String>,
-    /// Those that wait for their turn, by their numbers. `None`: each is polled as the runtime comes to it.
+    /// The tasks that wait for their turn, by their numbers. `None`: each is polled when the runtime polls it.
     woken: Option<BTreeMap<u64, Waiting>>,
-    /// The tasks of the runtime on which it has connected.
+    /// The tasks of the runtime on which this process has connected.
     background: Vec<Weak<Slot>>,
     runtime_ends: bool,
     runtime_ended: bool,
 }
 
-/// Where a task stands while it is not polled.
+/// Holds a task while it is not polled.
 type Slot = Mutex<Option<Task>>;
 
 /// A task that waits for a turn.
 type Waiting = (Arc<Slot>, Arc<Bell>);
 
-/// Whether a task was woken since it was polled. The runtime does not distinguish that from a turn.
+/// Remembers whether a task was woken since its last poll. The runtime does not distinguish a wake from a turn.
 struct Bell {
     rung: AtomicBool,
     waker: Mutex<Waker>,
@@ -114,19 +114,19 @@ impl Process {
         Arc::new(Process { id, key, start: Instant::now(), skew, names, state, alarm })
     }
 
-    /// From now on those of its tasks that are woken at once are polled in the order in which they were made. The runtime wakes those
-    /// that watch one value in an order that no seed decides.
+    /// From now on, tasks of this process that are woken at the same time are polled in the order in which they were made. Otherwise tasks
+    /// that watch one value would be woken in an order that no seed decides.
     pub(super) fn take_turns(&self) {
         lock(&self.state).woken = Some(BTreeMap::new());
     }
 
-    /// Its time of day, in microseconds.
+    /// Returns this process's time of day, in microseconds.
     fn time_of_day(&self) -> u64 {
         const BEGINNING: u64 = 1_700_000_000_000_000;
         BEGINNING + (self.start.elapsed() + slept() + self.skew).as_micros() as u64
     }
 
-    /// Does something as this process.
+    /// Runs `work` as this process.
     pub(super) fn enter<R>(self: &Arc<Self>, work: impl FnOnce() -> R) -> R {
         let before = CURRENT.replace(Some(self.clone()));
         let result = work();
@@ -154,7 +154,7 @@ impl Process {
         lock(&self.state).dead
     }
 
-    /// The runtime on which it has connected is dropped, with its tasks; its callers are on another one.
+    /// Drops the runtime on which this process has connected, with its tasks. Its callers are on another runtime.
     pub(super) fn end_runtime(self: &Arc<Self>) {
         let tasks = {
             let mut state = lock(&self.state);
@@ -173,17 +173,17 @@ impl Process {
         lock(&self.state).runtime_ended
     }
 
-    /// From now on each task is polled as soon as it is woken.
+    /// Makes each task be polled as soon as it is woken, from now on.
     pub(super) fn hurry(&self) {
         lock(&self.state).lateness = Duration::ZERO;
     }
 
-    /// What went wrong in a task.
+    /// Returns what went wrong in a task, if anything.
     pub(super) fn failure(&self) -> Option<String> {
         lock(&self.state).failed.clone()
     }
 
-    /// Polls what stands there.
+    /// Polls the task in this slot.
     fn poll(self: &Arc<Self>, slot: &Slot, cx: &mut Context<'_>) -> Poll<()> {
         let Some(mut task) = lock(slot).take() else { return Poll::Ready(()) };
         let polled = self.enter(|| catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx))));
@@ -223,7 +223,7 @@ impl Process {
     }
 }
 
-/// The process whose task is polled now.
+/// Returns the process whose task is being polled.
 pub(super) fn current() -> Option<Arc<Process>> {
     CURRENT.with_borrow(Clone::clone)
 }
@@ -232,7 +232,7 @@ pub(super) fn time_of_day() -> u64 {
     CURRENT.with_borrow(|current| current.as_ref().map_or(0, |process| process.time_of_day()))
 }
 
-/// In place of a random number.
+/// Returns a drawn number, which the crate uses instead of a random one.
 pub(super) fn chance() -> u64 {
     CURRENT.with_borrow(|current| {
         let Some(process) = current else { return 0 };
@@ -242,7 +242,7 @@ pub(super) fn chance() -> u64 {
     })
 }
 
-/// Puts a task of the current process behind its gate.
+/// Puts a task of the current process behind the gate of that process.
 pub(super) fn gate(task: Task) -> Task {
     let Some(process) = CURRENT.with_borrow(Clone::clone) else { return task };
     Box::pin(Gated::new(process, task))
@@ -267,7 +267,7 @@ pub(super) fn gate_background(task: Task) -> Task {
 struct Gated {
     process: Arc<Process>,
     number: u64,
-    /// It has a turn before it.
+    /// Whether it has asked for a turn that it has not used yet.
     waits: bool,
     bell: Arc<Bell>,
     key: Key,
@@ -287,7 +287,8 @@ impl Gated {
         Gated { process, number, waits: false, bell, key, polls: 0, nap: None, task }
     }
 
-    /// Waits for a turn, or polls the first task that waits for one: there are as many turns as tasks that wait.
+    /// Uses the turn that it has asked for: polls the first task that waits for one. Then asks for a turn if its own task was woken. There
+    /// are as many turns as tasks that wait.
     fn turn(&mut self, cx: &mut Context<'_>) {
         if std::mem::replace(&mut self.waits, false) {
             self.process.poll_first();
@@ -355,7 +356,7 @@ impl Future for Gated {
 impl Drop for Gated {
     fn drop(&mut self) {
         if self.waits {
-            // Its turn is lost, and may have been the one that another task waits for.
+            // Its turn is lost, although another task may be waiting for that turn.
             let first = lock(&self.process.state).woken.as_ref().and_then(|all| {
                 all.values().find(|(slot, _)| !Arc::ptr_eq(slot, &self.task)).map(|(_, bell)| bell.clone())
             });

@@ -1,4 +1,4 @@
-//! What happened, and what must not: each grant is compared with all holds that stand.
+//! What happened, and checks of what must not happen: each grant is compared with all holds that stand.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,17 +28,17 @@ pub(super) enum Promise {
     Exclusion,
     /// Tokens grow.
     Tokens,
-    /// The depth of a guard, and the count on the masters, are the number of levels that stand.
+    /// The depth of a guard, and the count on the masters, equal the number of levels that stand.
     Depth,
-    /// A lost hold stays lost, is reported, and is not acquired anew in silence.
+    /// A lost hold stays lost, is reported, and is not silently acquired again.
     Loss,
-    /// What is renewed stays.
+    /// A hold that is renewed is not lost.
     Renewal,
     /// No request waits longer than the faults explain.
     Liveness,
-    /// Nothing is left.
+    /// Nothing is left at the end.
     Leftovers,
-    /// A hold passes on inside a process for a while only, and is good then for as long as a fresh one would be.
+    /// A hold passes on inside a process only for a limited time, and is then valid for as long as a fresh one.
     Handoff,
     /// Errors have a cause.
     Errors,
@@ -79,10 +79,10 @@ impl Deref for AnyGuard {
     }
 }
 
-/// By what a level is looked at.
+/// The way to look at a level.
 pub(super) enum Handle {
     Guard(Weak<AnyGuard>),
-    /// The work of a `run`, which has no guard. Until then at most, where `max_hold` limits it.
+    /// The work of a `run`, which has no guard. The time is its latest end, if `max_hold` limits it.
     Run(Option<Instant>),
 }
 
@@ -93,35 +93,35 @@ pub(super) struct LevelRecord {
     pub(super) caller: u64,
     pub(super) process: usize,
     pub(super) owner: Path,
-    /// What it is the grant of.
+    /// The request that was granted.
     pub(super) request: u64,
-    /// Of one of several branches of its owner.
+    /// Whether the request was one of several branches of its owner.
     pub(super) branch: bool,
     pub(super) session: Arc<Session>,
     pub(super) handle: Handle,
     pub(super) depth: Option<usize>,
     pub(super) token: Option<u64>,
-    /// Renewed, and without an end of its own.
+    /// Whether the level is renewed and has no end of its own.
     pub(super) watched: bool,
-    /// By `max_hold`, which counts from before the grant: it may be over when that is read.
+    /// Whether `max_hold` limits it. That time counts from before the grant, so it may be over when this is read.
     pub(super) limited: bool,
-    /// Not before then its fixed lease is over.
+    /// The earliest time at which its fixed lease may be over.
     pub(super) may_end_from: Option<Instant>,
 }
 
 impl LevelRecord {
-    /// Whether it must not be granted while the other one, of the same name, stands.
+    /// Returns whether this level must not be granted while the other one, of the same name, stands.
     fn excludes(&self, other: &LevelRecord) -> bool {
         let fellows = self.branch && other.branch && self.owner == other.owner;
         self.field != other.field || fellows || !self.owner.starts_with(&other.owner)
     }
 
-    /// Whether its process has reported no loss of its hold. The level itself may be over.
+    /// Returns whether the process has reported no loss of this level's hold. The level itself may be over.
     fn is_of_live_hold(&self) -> bool {
         field_of(&self.session, self.name).is_some_and(|field| field == self.field)
     }
 
-    /// Whether its guard knows of a loss of its hold.
+    /// Returns whether the guard knows that its hold is lost.
     fn is_lost(&self) -> bool {
         match &self.handle {
             Handle::Guard(guard) => guard.upgrade().is_some_and(|guard| guard.is_lost()),
@@ -129,7 +129,7 @@ impl LevelRecord {
         }
     }
 
-    /// Whether its hold is good now, by what its process knows.
+    /// Returns whether the hold is valid now, as far as its process knows.
     pub(super) fn is_valid(&self) -> bool {
         match &self.handle {
             Handle::Guard(guard) => guard.upgrade().is_some_and(|guard| Instant::now() < guard.valid_until()),
@@ -147,14 +147,14 @@ impl LevelRecord {
 /// A hold that was handed over, or a lock that is kept.
 pub(super) struct Reserved {
     pub(super) name: usize,
-    /// Of the hold, and the field by which the lock stands.
+    /// The field of the hold, and the field by which the lock now stands.
     pub(super) field: String,
     pub(super) stands_by: String,
-    /// At least until then it is nobody else's, of a machine that has slept for so long.
+    /// The lock is nobody else's before this time. The time is that of a machine that has slept for `slept`.
     pub(super) until: Instant,
     pub(super) slept: Duration,
     pub(super) claim: Option<Claim>,
-    /// How often somebody has begun to resume it.
+    /// How often a caller has begun to resume it.
     pub(super) resumes: u32,
 }
 
@@ -168,13 +168,13 @@ impl Reserved {
 #[derive(Clone, Copy)]
 pub(super) struct Asked {
     pub(super) request: u64,
-    /// Its owner, or an ancestor, has a level, which may be lost.
+    /// The owner or an ancestor of it has a level, which may be lost.
     pub(super) nested: bool,
-    /// It may be nested or a branch: the two look the same.
+    /// The request may be nested or a branch: the two look the same.
     pub(super) ambiguous: bool,
 }
 
-/// The field of the hold that stands in a process.
+/// Returns the field of the hold that stands in a process.
 pub(super) fn field_of(session: &Session, name: usize) -> Option<String> {
     session.table(|table, _| table.entry(NAMES[name])?.live().map(|hold| hold.field.to_string()))
 }
@@ -195,27 +195,28 @@ struct State {
     beneath: BTreeMap<u64, Vec<String>>,
     dead: BTreeSet<usize>,
     numbers: u64,
-    /// A master may be without its counters, and the time from which new ones begin may be earlier: then nothing orders the tokens.
+    /// Whether a master may be without its counters while the time from which new counters begin may be earlier: then nothing orders the
+    /// tokens.
     unordered: bool,
     calm: bool,
-    /// How long a request may wait with nobody before it, from the end of all trouble on; and the longest that one did.
+    /// The longest time that a request may wait with nobody before it once all faults are over, and the longest such wait so far.
     patience: Duration,
     longest_wait: Duration,
     trouble_until: Option<Instant>,
     grants: u64,
     commands: u64,
-    /// How often a hold has passed on, for how long one may, and the lease.
+    /// How often a hold has passed on, for how long a hold may pass on, and the lease.
     passed: u64,
     handoff: Duration,
     lease: Duration,
-    /// When each field was granted first.
+    /// When each field was first granted.
     fields: BTreeMap<String, Instant>,
-    /// Fields that were forced away, or that their only master forgot: their holds are over, whether or not that is known.
+    /// Fields that were forced away, or that their only master forgot: their holds are over, even if nobody has noticed.
     forced: BTreeSet<String>,
     forgotten: BTreeSet<String>,
-    /// Locks that nobody may be granted, though no level stands.
+    /// Locks that must not be granted although no level stands.
     reserved: Vec<Reserved>,
-    /// Until when the lock of a hold is to be kept, by its field, of a machine that has never slept.
+    /// Until when the lock of a hold has to be kept, by its field. The time is that of a machine that has never slept.
     kept_until: BTreeMap<String, Instant>,
     /// The highest token of each name.
     tokens: [u64; NAMES.len()],
@@ -226,7 +227,7 @@ impl History {
         History { start: Instant::now(), shown, state: Mutex::default() }
     }
 
-    /// Nothing is lost that is renewed.
+    /// Declares that no hold that is renewed may be lost.
     pub(super) fn set_calm(&self) {
         lock(&self.state).calm = true;
     }
@@ -246,14 +247,14 @@ impl History {
         }
     }
 
-    /// A command is sent. Returns how many there are.
+    /// Counts a command that is sent. Returns how many there are.
     pub(super) fn command(&self) -> u64 {
         let mut state = lock(&self.state);
         state.commands += 1;
         state.commands
     }
 
-    /// Only the first one counts: what follows may be its consequence.
+    /// Reports a violation. Only the first one counts, since later ones may be its consequences.
     pub(super) fn violated(&self, promise: Promise, text: impl Into<String>) {
         let text = text.into();
         self.note(|| format!("VIOLATED {promise:?}: {text}"));
@@ -275,12 +276,12 @@ impl History {
         lock(&self.state).forced.insert(field.to_owned());
     }
 
-    /// Its only master has lost it.
+    /// Notes that its only master has lost this field.
     pub(super) fn forgotten(&self, field: &str) {
         lock(&self.state).forgotten.insert(field.to_owned());
     }
 
-    /// A hold that its only master lost, and whose process believes in it.
+    /// Returns a hold that its only master has lost, while its process still considers it good.
     pub(super) fn unnoticed(&self, living: &[usize]) -> Option<String> {
         let (levels, forgotten) = {
             let mut state = lock(&self.state);
@@ -299,14 +300,14 @@ impl History {
         lock(&self.state).forced.contains(field)
     }
 
-    /// One that nobody else has.
+    /// Returns a number that is used only once.
     pub(super) fn number(&self) -> u64 {
         let mut state = lock(&self.state);
         state.numbers += 1;
         state.numbers
     }
 
-    /// A request begins.
+    /// Notes that a request begins.
     pub(super) fn asks(&self, process: usize, name: usize, owner: &Path, bare: bool) -> Asked {
         let request = self.number();
         let mut state = lock(&self.state);
@@ -327,7 +328,7 @@ impl History {
         Asked { request, nested, ambiguous }
     }
 
-    /// A request ends without a grant.
+    /// Notes that a request ends without a grant.
     pub(super) fn asks_no_more(&self, request: u64, failed: bool) {
         self.look_at_waits();
         let mut state = lock(&self.state);
@@ -341,13 +342,14 @@ impl History {
         self.forget_proofs();
     }
 
-    /// The futures of the requests that these scopes have begun, from that number on, are not polled; or they are again.
+    /// Notes that the futures of requests are not polled, or are polled again: those that these scopes have begun, from the number `first`
+    /// on.
     pub(super) fn neglects(&self, first: u64, owner: &Path, on: bool) {
         self.look_at_waits();
         lock(&self.state).requests.neglect(first, owner, on);
     }
 
-    /// What is late until then explains that somebody waits.
+    /// Notes that something may be late until this time, which excuses waits.
     pub(super) fn trouble_until(&self, at: Instant) {
         self.look_at_waits();
         let mut state = lock(&self.state);
@@ -369,12 +371,12 @@ impl History {
         lock(&self.state).patience = patience;
     }
 
-    /// A free lock with a waiter is taken at once.
+    /// Checks that a free lock with a waiter is taken at once.
     pub(super) fn look_at_waits(&self) {
         let mut state = lock(&self.state);
         let State { requests, levels, dead, patience, longest_wait, trouble_until, .. } = &mut *state;
         let keeps_out = |level: &LevelRecord, request: &Request| {
-            // It may be nested, or one more branch.
+            // Such a request may be nested, or one more branch.
             let fellows = request.bare && request.owner == level.owner;
             level.name == request.name && (fellows || !request.owner.starts_with(&level.owner))
         };
@@ -394,9 +396,9 @@ impl History {
         }
     }
 
-    /// An owner's last scope has ended: what it has left is its parent's.
+    /// Notes that an owner's last scope has ended: its holds are now its parent's.
     pub(super) fn owner_ended(&self, owner: &Path) {
-        // A root that has ended keeps what it has.
+        // A root owner that has ended keeps its holds.
         if owner.len() < 2 {
             return;
         }
@@ -422,12 +424,12 @@ impl History {
         lock(&self.state).levels = levels;
     }
 
-    /// A level is granted.
+    /// Notes that a level is granted.
     pub(super) fn granted(&self, mut level: LevelRecord) -> u64 {
         let (name, field) = (level.name, level.field.clone());
         self.look_at_waits();
         level.branch = lock(&self.state).requests.end(level.request);
-        // The guard beneath it may be gone by the time at which the request is polled. It was there when the level was granted.
+        // The outer guard may be gone when the request is polled, but it existed when the level was granted.
         let beneath = lock(&self.state).beneath.remove(&level.request).unwrap_or_default();
         let entered = beneath.contains(&field);
         self.note(|| {
@@ -464,7 +466,7 @@ impl History {
         if self.was_forced(&level.field) {
             return;
         }
-        // Looked at while nothing is locked.
+        // The levels are looked at while nothing is locked.
         let others = {
             let mut state = lock(&self.state);
             std::mem::take(&mut state.levels)
@@ -490,7 +492,7 @@ impl History {
         }
     }
 
-    /// Nobody has what was handed over before somebody resumes it, nor what is kept.
+    /// Checks that nobody gets a handed-over lock before it is resumed, or a lock that is kept.
     fn is_not_reserved(&self, level: &LevelRecord) {
         let state = lock(&self.state);
         let against = |one: &&Reserved| {
@@ -516,23 +518,24 @@ impl History {
         lock(&self.state).reserved.push(reserved);
     }
 
-    /// The lock of this hold is to be kept for so long, from now on.
+    /// Notes that the lock of this hold has to be kept for this time from now on.
     pub(super) fn keep(&self, field: &str, least: Duration) {
-        // Masters count while the machine of the processes sleeps. The drift of clocks takes off less than a fifth.
+        // The masters' time goes on while the machine of the processes sleeps. The drift of the clocks is less than a fifth.
         let until = Instant::now() + gate::slept() + least * 4 / 5;
         let mut state = lock(&self.state);
         let kept = state.kept_until.entry(field.to_owned()).or_insert(until);
         *kept = until.max(*kept);
     }
 
-    /// Until when the lock of this hold is kept, which has no levels any more, of a machine that has never slept.
+    /// Returns until when the lock of this hold, which has no more levels, is kept. The time is that of a machine that has never slept.
     pub(super) fn kept_until(&self, field: &str) -> Option<Instant> {
         let state = lock(&self.state);
         let held = state.levels.values().any(|level| level.field == field);
         state.kept_until.get(field).copied().filter(|_| !held)
     }
 
-    /// The newest claim of that name. Whether it is the first time, and it has to be good. `copies`: it stays for others.
+    /// Returns the newest claim of this name, and whether this is the first resume, which has to succeed. `copies`: the claim stays
+    /// available to others.
     pub(super) fn claim(&self, name: usize, copies: bool) -> Option<(Claim, bool)> {
         let mut state = lock(&self.state);
         let State { reserved, forced, .. } = &mut *state;
@@ -543,7 +546,7 @@ impl History {
         claim.map(|claim| (claim, good))
     }
 
-    /// An outermost level: of a fresh field, or of one that another owner of its process had.
+    /// Notes an outermost level. Its field is fresh, or another owner of its process had it before.
     fn passes(&self, level: &LevelRecord) {
         let mut state = lock(&self.state);
         let now = Instant::now();
@@ -594,7 +597,7 @@ impl History {
         }
     }
 
-    /// A level ends: its guard is released or dropped, or its work is over.
+    /// Notes that a level ends: its guard is released or dropped, or its work is over.
     pub(super) fn left(&self, level: u64) {
         self.look_at_waits();
         let gone = lock(&self.state).levels.remove(&level);
@@ -615,14 +618,14 @@ impl History {
         lock(&self.state).levels.values().filter(|level| which(level)).count()
     }
 
-    /// Not before then a hold is over by itself, once no other level than those that stand now keeps it.
+    /// Returns the earliest time at which the hold may end by itself, if no other levels than those that stand now keep it.
     pub(super) fn may_end_from(&self, field: &str) -> Option<Instant> {
         let state = lock(&self.state);
         let of_hold = state.levels.values().filter(|level| level.field == field);
         of_hold.filter_map(|level| level.may_end_from).min()
     }
 
-    /// The levels of these processes that are renewed and good: their numbers.
+    /// Returns the numbers of the levels of these processes that are renewed and valid.
     pub(super) fn standing(&self, living: &[usize]) -> Vec<u64> {
         let levels = std::mem::take(&mut lock(&self.state).levels);
         let good = levels.iter().filter(|(_, level)| {
@@ -636,7 +639,7 @@ impl History {
         good
     }
 
-    /// Looks at levels. Nothing may be granted or ended in `look`.
+    /// Calls `look` with each of these levels. Nothing may be granted or ended in `look`.
     pub(super) fn each<R>(&self, ids: &[u64], mut look: impl FnMut(&LevelRecord) -> R) -> Vec<R> {
         let levels = std::mem::take(&mut lock(&self.state).levels);
         let seen = ids.iter().filter_map(|id| levels.get(id)).map(&mut look).collect();

@@ -1,4 +1,4 @@
-//! A master: the in-memory store, its clock, and its lives.
+//! A master: the in-memory store, its clock, and its restarts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use crate::wire::{Action, Call, Fence, Reply};
 
 pub(super) struct SimMaster {
     pub(super) memory: Memory,
-    /// How much its clock is ahead after a second, in microseconds.
+    /// How far its clock is ahead after a second, in microseconds.
     rate: i64,
     start: Instant,
     run: Mutex<Run>,
@@ -23,37 +23,37 @@ pub(super) struct SimMaster {
 
 #[derive(Default)]
 struct State {
-    /// Of each field the command that was sent last, of those that have run.
+    /// For each field, the command that was sent last, among those that have run.
     newest: BTreeMap<Arc<str>, Order>,
-    /// Fields of which a command ran behind one that was sent after it: what the older one asked for may stand.
+    /// Fields of which a command ran after one that was sent later: the state that the older one asked for may stand.
     overtaken: BTreeSet<Arc<str>>,
     /// How far its clock was set forward or back, in microseconds.
     shift: i64,
-    /// Fields whose leases end early, for it was set forward.
+    /// Fields whose leases end early because the clock was set forward.
     shortened: BTreeSet<String>,
-    /// What other programs have there under the names of locks, and until when.
+    /// What other programs have written under the names of locks, and until when.
     foreign: BTreeMap<usize, (Foreign, Instant)>,
 }
 
 /// What a master answers.
 pub(super) enum Answered {
     Reply(Reply),
-    /// An error out of the script, and what it shows.
+    /// The script failed with an error, which shows this outcome.
     Refused(Outcome),
 }
 
-/// When a command was sent: with which write, among those of all processes, and its place among those of its connection.
+/// The order in which commands were sent: the number of the write among those of all processes, and the place in its connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Order {
     pub(super) sent: u64,
     pub(super) place: u64,
 }
 
-/// One life of a master.
+/// One run of a master, from its start to its restart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) number: u64,
-    /// `None`: long ago.
+    /// When it started; `None` means long ago.
     pub(super) started: Option<Instant>,
 }
 
@@ -68,7 +68,7 @@ impl SimMaster {
         }
     }
 
-    /// What its clock shows.
+    /// Returns the time on the master's clock.
     pub(super) fn now(&self) -> Instant {
         let passed = self.start.elapsed();
         let ahead = passed.as_micros() as i64 * self.rate / 1_000_000 + lock(&self.state).shift;
@@ -77,7 +77,7 @@ impl SimMaster {
         if ahead < 0 { now.checked_sub(ahead_by).unwrap_or(now) } else { now + ahead_by }
     }
 
-    /// Its clock goes forward: it is set, or the machine of the processes was suspended.
+    /// Moves the clock forward: it is set, or the machine of the processes was suspended.
     pub(super) fn advance(&self, by: Duration) {
         lock(&self.state).shift += by.as_micros() as i64;
     }
@@ -86,20 +86,20 @@ impl SimMaster {
         lock(&self.state).shift -= by.as_micros() as i64;
     }
 
-    /// The lease of this lock ends early.
+    /// Notes that the lease of this lock ends early.
     pub(super) fn shorten(&self, name: usize) {
         if let Some((field, _)) = self.holder(NAMES[name]) {
             lock(&self.state).shortened.insert(field);
         }
     }
 
-    /// Whether a field stands there for as long as was answered to its owner.
+    /// Returns whether a field stands for as long as its owner was told.
     pub(super) fn keeps(&self, name: usize, field: &str) -> bool {
         let holds = self.holder(NAMES[name]).is_some_and(|(held, _)| *held == *field);
         holds && !lock(&self.state).shortened.contains(field)
     }
 
-    /// For how long a field stands there, if nothing happens to it.
+    /// Returns for how long a field will stand if nothing happens to it.
     pub(super) fn lease_left(&self, name: usize, field: &str) -> Option<Duration> {
         let now = self.now();
         self.memory.visit(|store| {
@@ -113,7 +113,7 @@ impl SimMaster {
         *lock(&self.run)
     }
 
-    /// The time of day, by which the script of a single master counts tokens.
+    /// Returns the time of day, from which the script of a single master makes tokens.
     pub(super) fn time_of_day(&self) -> u64 {
         1_700_000_000_000_000 + (self.now() - self.start).as_micros() as u64
     }
@@ -159,7 +159,7 @@ impl SimMaster {
         self.memory.visit(|store| store.receive(call, now)).get().cloned().flatten()
     }
 
-    /// Another program writes to the key of a lock, or to that of its counter.
+    /// Lets another program write to the key of a lock, or to that of its counter.
     pub(super) fn put(&self, name: usize, foreign: Foreign, until: Instant) {
         match foreign {
             Foreign::Text | Foreign::Lock => self.delete(name),
@@ -169,19 +169,19 @@ impl SimMaster {
         lock(&self.state).foreign.insert(name, (foreign, until));
     }
 
-    /// It has deleted what it wrote.
+    /// Lets the other program delete what it wrote.
     pub(super) fn take(&self, name: usize, until: Instant) {
         lock(&self.state).foreign.retain(|other, (_, ends)| *other != name || *ends != until);
     }
 
-    /// What `DEL` does to the key of a lock.
+    /// Does what `DEL` does to the key of a lock.
     pub(super) fn delete(&self, name: usize) {
         let keeps = |foreign: &Foreign| matches!(foreign, Foreign::Counter);
         lock(&self.state).foreign.retain(|other, (foreign, _)| *other != name || keeps(foreign));
         self.memory.visit(|store| store.delete(NAMES[name]));
     }
 
-    /// Notes that a command of this field runs. Whether one that was sent after it has run before.
+    /// Notes that a command of this field runs. Returns whether one that was sent after it has run before it.
     pub(super) fn overtaken(&self, field: &Arc<str>, order: Order) -> bool {
         let mut state = lock(&self.state);
         let newest = state.newest.entry(field.clone()).or_default();
@@ -193,12 +193,12 @@ impl SimMaster {
         overtaken
     }
 
-    /// Whether its count of a field is known: it is not where commands ran out of order.
+    /// Returns whether the count of a field is known. It is unknown if commands ran out of order.
     pub(super) fn is_sure_of(&self, field: &str) -> bool {
         !lock(&self.state).overtaken.contains(field)
     }
 
-    /// Who holds the lock of this key.
+    /// Returns the holder of the lock of this key.
     pub(super) fn holder(&self, key: &str) -> Holder {
         let now = self.now();
         self.memory.visit(|store| {
@@ -207,18 +207,18 @@ impl SimMaster {
         })
     }
 
-    /// The field that holds it. A field that the lock was handed to, and that has not entered, does not hold it.
+    /// Returns the field that holds the lock. A field that was handed the lock and has not entered does not hold it.
     pub(super) fn held_by(&self, key: &str) -> Option<String> {
         self.holder(key).filter(|(_, count)| *count > 0).map(|(field, _)| field)
     }
 
-    /// What it counts of a field that holds the lock of this key; `None`: nothing, or it is unknown.
+    /// Returns the count of a field that holds the lock of this key; `None` if the field does not hold it, or if the count is unknown.
     pub(super) fn count_of(&self, key: &str, field: &str) -> Option<u32> {
         let (_, count) = self.holder(key).filter(|(held, _)| held == field)?;
         self.is_sure_of(field).then_some(count)
     }
 
-    /// Keys, fields and counts.
+    /// Returns all keys with their fields and counts.
     pub(super) fn contents(&self) -> Vec<(String, String, u32)> {
         let now = self.now();
         self.memory.visit(|store| {

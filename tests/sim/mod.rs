@@ -1,11 +1,10 @@
-//! Simulated runs of the whole crate: several processes and masters in one thread, whose clock runs on when all wait.
+//! Simulated runs of the whole crate: several processes and masters in one thread. Its clock advances when all tasks wait.
 //!
-//! A seed decides what callers do, what goes wrong, and in which order things happen; two runs of one seed are the same.
-//! Between each process and each master there is a wire in place of a connection, over the in-memory store; all else is the
-//! code that users run.
+//! A seed decides what callers do, what goes wrong, and in which order things happen; two runs of one seed are the same. Between each
+//! process and each master there is a wire over the in-memory store instead of a connection; all else is the code that users run.
 //!
-//! `SIM_FIRST` and `SIM_SEEDS` choose other seeds, and more of them, and `SIM_EDITION` an earlier edition. `SIM_TRACE` prints what
-//! happens in the first one. `SIM_SURVEY` lists all that break a promise.
+//! `SIM_FIRST` and `SIM_SEEDS` choose other seeds, and more of them, and `SIM_EDITION` an earlier edition. `SIM_TRACE` prints what happens
+//! in the first run. `SIM_SURVEY` lists all seeds that break a promise.
 
 mod agenda;
 mod allowed;

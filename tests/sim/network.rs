@@ -1,4 +1,4 @@
-//! The masters, what lies between them and the processes, and what goes wrong there.
+//! The masters, the network between them and the processes, and its faults.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -14,23 +14,22 @@ use crate::sim::master::SimMaster;
 use crate::sim::program::{Fault, FaultKind, NAMES, Program};
 use crate::wire::keys;
 
-/// How much shorter a lease may be on a master that was given it by the same command.
+/// How much shorter a lease may be on another master that got it from the same command.
 const SLACK: Duration = Duration::from_millis(10);
 
-/// What connects one process with one master.
+/// The connections between one process and one master.
 pub(super) trait Between: Send + Sync {
-    /// Its connections are reset, from outside of the process.
+    /// Resets the connections, from outside of the process.
     fn reset(&self);
 
-    /// The process, or the runtime of its connections, is gone: nothing more is sent.
+    /// Ends the connections: the process, or their runtime, is gone, and nothing more is sent.
     fn end(&self);
 
-    /// How many channels the master has this process subscribed to.
-    /// To channels of locks.
+    /// Returns to how many channels of locks the master has this process subscribed.
     fn subscriptions(&self) -> usize;
 }
 
-/// A process that has waited once keeps its subscription to this one.
+/// Returns whether this channel carries hints. A process that has waited once keeps its subscription to it.
 pub(super) fn is_for_hints(channel: &str) -> bool {
     channel.starts_with(&keys::wakes("")) && keys::keys_of(channel).next().is_none()
 }
@@ -45,7 +44,7 @@ pub(super) struct Network {
     polls: bool,
     faults: Vec<Fault>,
     pub(super) start: Instant,
-    /// When the last command arrives that is on its way.
+    /// When the last command that is under way will arrive.
     last_arrival: Mutex<Instant>,
 }
 
@@ -57,7 +56,7 @@ pub(super) struct Weather {
     pub(super) forgets: bool,
     pub(super) to: Duration,
     pub(super) back: Duration,
-    /// It arrives once more, that much later.
+    /// The command arrives a second time, later by this time.
     pub(super) again: Option<Duration>,
     pub(super) overtakes: bool,
 }
@@ -66,7 +65,7 @@ impl Network {
     pub(super) fn new(program: &Program, history: Arc<History>) -> Network {
         let key = Key::new(program.seed).with(3);
         let setup = &program.setup;
-        // By less than the drift of a lease, 1 %.
+        // The clocks differ by less than the drift of a lease, 1 %.
         let most = if program.edition < 4 { 4500 } else { 9900 };
         let rate = |master: usize| match setup.drifts {
             true => key.with(7).with(master as u64).roll(2 * most) as i64 - most as i64,
@@ -86,7 +85,7 @@ impl Network {
         }
     }
 
-    /// Whether this process may not subscribe.
+    /// Returns whether this process may not subscribe, so it polls.
     pub(super) fn polls(&self, process: usize) -> bool {
         self.polls && process.is_multiple_of(3)
     }
@@ -105,7 +104,7 @@ impl Network {
         *lock(&self.last_arrival)
     }
 
-    /// What the network does to the command of that key between a process and a master.
+    /// Returns what the network does to a command between a process and a master; `key` names the command.
     pub(super) fn weather(&self, process: usize, master: usize, key: Key) -> Weather {
         let mut weather = Weather {
             to: key.with(101).time(self.latency),
@@ -146,7 +145,7 @@ impl Network {
         weather
     }
 
-    /// Whether the message of that key is lost, and how long it takes.
+    /// Returns whether a message is lost, and how long it takes; `key` names the message.
     pub(super) fn message(&self, process: usize, master: usize, key: Key) -> (bool, Duration) {
         let (mut lost, mut takes) = (false, key.with(103).time(self.latency));
         for fault in self.active() {
@@ -168,20 +167,20 @@ impl Network {
         self.active().any(|fault| fault.kind == FaultKind::Cut(process, master))
     }
 
-    /// Until when nothing arrives between them.
+    /// Returns until when nothing passes between them.
     pub(super) fn cut_until(&self, process: usize, master: usize) -> Option<Instant> {
         let cuts = self.active().filter(|fault| fault.kind == FaultKind::Cut(process, master));
         cuts.map(|fault| self.start + fault.at + fault.lasts).max()
     }
 
-    /// Whether the master has no memory left.
+    /// Returns whether the master has no more memory.
     pub(super) fn is_full(&self, master: usize) -> bool {
         let full = |kind| matches!(kind, FaultKind::Full(which) if which.is_none_or(|one| one == master));
         self.active().any(|fault| full(fault.kind))
     }
 
-    /// Some masters have lost what they have of a lock, and vote for others. Where it is not on a majority any more, nobody promises
-    /// anything about it.
+    /// Makes some masters lose what they have of a lock, so that they vote for others. If a hold is then no longer on a majority, no
+    /// promise covers it.
     pub(super) fn lose(&self, masters: &[usize], name: usize, mut change: impl FnMut(&SimMaster)) {
         let holders = masters.iter().filter_map(|at| self.masters[*at].held_by(NAMES[name]));
         let fields: BTreeSet<String> = holders.collect();
@@ -190,7 +189,7 @@ impl Network {
         let fields: Vec<_> = fields.into_iter().map(|field| (lost(&field), field)).collect();
         masters.iter().for_each(|at| change(&self.masters[*at]));
         for (lost, field) in fields {
-            // 1. A renewal reaches two masters of three. 2. One of them loses the hold. 3. The third one keeps it, but not for as long.
+            // 1. A renewal reaches two of three masters. 2. One of them loses the hold. 3. The third one keeps it, but not for as long.
             let keep = self.masters.iter().filter(|master| {
                 master.keeps(name, &field)
                     && left(master, &field).is_some_and(|left| left + SLACK >= lost.unwrap_or_default())
@@ -201,12 +200,12 @@ impl Network {
         }
     }
 
-    /// All masters, or one.
+    /// Returns the indices of all masters, or of one.
     pub(super) fn those(&self, master: Option<usize>) -> Vec<usize> {
         master.map_or_else(|| (0..self.masters.len()).collect(), |one| vec![one])
     }
 
-    /// Until when the master runs nothing.
+    /// Returns until when the master runs nothing.
     pub(super) fn stalled_until(&self, master: usize) -> Option<Instant> {
         let stalls = self.active().filter(|fault| fault.kind == FaultKind::Stall(master));
         stalls.map(|fault| self.start + fault.at + fault.lasts).max()

@@ -1,4 +1,4 @@
-//! How far a run has come, for all callers.
+//! The phase of a run, for all callers.
 
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-/// How far a run has come.
+/// The phases of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     Trouble,
-    /// All is well, and nobody begins or ends anything.
+    /// Nothing fails any more, and no caller begins or ends anything.
     Rest,
-    /// Everybody lets go.
+    /// All callers release what they hold.
     Over,
 }
 
@@ -46,14 +46,14 @@ impl Phases {
         }
     }
 
-    /// In trouble that long at most.
+    /// Waits for this time, but not beyond the trouble.
     pub(super) async fn pause(&self, time: Duration) {
         let _ = timeout(time, self.until(Phase::Rest)).await;
     }
 
-    /// In trouble that long; then until all is over.
+    /// Waits for this time. If the trouble is over by then, waits until the rest is over too.
     pub(super) async fn stay(&self, time: Duration) {
-        // A timer, even one that is over at once, would give others a turn between two commands of one caller.
+        // A timer, even one that is over at once, would let others run between two commands of one caller.
         if time.is_zero() && self.now() == Phase::Trouble {
             return;
         }

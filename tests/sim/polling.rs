@@ -1,4 +1,4 @@
-//! Futures that one task polls in an order of its own, or does not poll for a while.
+//! Futures that one task polls in a drawn order, or does not poll for a while.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -8,7 +8,7 @@ use crate::sim::dice::Key;
 
 pub(super) type Doing<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// Polls all of them each time, in an order that is drawn anew, until all are ready.
+/// Polls all of these futures each time, in an order that is drawn for each poll, until all are ready.
 pub(super) async fn together(works: Vec<Doing<'_>>, key: Key) {
     let mut works: Vec<_> = works.into_iter().map(Some).collect();
     let mut polls = 0;
@@ -26,8 +26,8 @@ pub(super) async fn together(works: Vec<Doing<'_>>, key: Key) {
     .await;
 }
 
-/// Polls the work so often. If it is not ready then, it is not polled before `pause` is over, whatever wakes it; and then it is
-/// `dropped`, or polled to its end.
+/// Polls the work this many times. If it is not ready by then, it is not polled before `pause` is over, whatever wakes it. After that it is
+/// dropped if `dropped`, and otherwise polled until it completes.
 pub(super) async fn neglected(
     work: impl Future<Output = ()>,
     polls: u32,

@@ -1,4 +1,4 @@
-//! What happens in one run, as data: who asks for what, and what goes wrong. A part of it can be taken out, and the rest stays.
+//! What happens in one run, as data: what callers ask for, and what goes wrong. A part can be removed without changing the rest.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,16 +14,16 @@ pub(super) const NAMES: [&str; 3] = ["stock", "order", "price"];
 pub(super) struct Program {
     pub(super) seed: u64,
     pub(super) edition: u32,
-    /// Over streams of bytes to a server, in place of a wire.
+    /// The run uses streams of bytes to a server instead of a wire.
     pub(super) over_streams: bool,
-    /// What is written goes through what lies above a socket for TLS: its callers write, and a part may wait for room.
+    /// What is written passes through the layer above a socket for TLS: the tasks that write use it, and a part may have to wait for room.
     pub(super) sealed: bool,
     pub(super) setup: Setup,
     pub(super) callers: Vec<CallerPlan>,
     pub(super) faults: Vec<Fault>,
 }
 
-/// What is the same for the whole run.
+/// What stays the same during the whole run.
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
     pub(super) masters: usize,
@@ -32,25 +32,25 @@ pub(super) struct Setup {
     pub(super) longest_lease: Duration,
     pub(super) node_timeout: Duration,
     pub(super) poll_interval: Duration,
-    /// Then all faults are over, and nobody begins anything new.
+    /// The time after which all faults are over, and no caller begins anything new.
     pub(super) trouble: Duration,
-    /// The longest way of a message in a good network.
+    /// The longest time that a message takes in a good network.
     pub(super) latency: Duration,
-    /// How late a task may be polled that was woken; zero: at once.
+    /// How late a woken task may be polled; zero means at once.
     pub(super) lateness: Duration,
-    /// Clocks of masters run fast or slow, within what the drift allows.
+    /// Whether clocks of masters run fast or slow, within what the drift allows.
     pub(super) drifts: bool,
-    /// The background of a session moves to another runtime when its own ends.
+    /// Whether the background of a session moves to another runtime when its own ends.
     pub(super) portable: bool,
-    /// Processes wait in a line that the master keeps.
+    /// Whether processes wait in a line that the master keeps.
     pub(super) fair: bool,
-    /// Each second process knows no line.
+    /// Whether each second process does not know the line.
     pub(super) others: bool,
-    /// Each third process may not subscribe, and so it polls.
+    /// Whether each third process may not subscribe, so that it polls.
     pub(super) polls: bool,
-    /// How long after its grant a hold passes on inside a process.
+    /// For how long after its grant a hold passes on inside a process.
     pub(super) handoff: Duration,
-    /// How bare requests re-enter, and whether every level is asked for.
+    /// How bare requests re-enter, and whether each level is confirmed by a command.
     pub(super) reentry: (BareReentry, bool),
     /// The names whose outermost holds have fencing tokens.
     pub(super) fenced: [bool; NAMES.len()],
@@ -67,22 +67,22 @@ pub(super) struct CallerPlan {
 #[derive(Clone, Debug)]
 pub(super) enum Op {
     Stay(Duration),
-    /// A guard, and what is done while it lives.
+    /// Takes a guard; the operations run while it lives.
     Lock(Locking),
-    /// A `run`, and what is done in its work.
+    /// Calls `run`; the operations are its work.
     Run(Locking),
     Scope(Vec<Op>),
     /// Extends the innermost guard.
     Extend(Duration),
     /// Checks the innermost guard.
     Check,
-    /// The guard is one of a claim: the hold of a caller that has handed it over.
+    /// Resumes a claim, the hold of a caller that has handed it over; the guard is that of the resumed hold.
     Resume(Locking, Resuming),
     Force(usize),
     Look(usize),
-    /// One task does them side by side. The number draws the order in which it polls them.
+    /// Runs these branches side by side in one task. The number draws the order in which they are polled.
     Branches(u64, Vec<Vec<Op>>),
-    /// The future of what is done within is dropped after that long.
+    /// Drops the future of these operations after this time.
     GivenUp(Duration, Vec<Op>),
     Neglected(Neglect, Vec<Op>),
     Close,
@@ -98,15 +98,15 @@ pub(super) struct Locking {
     pub(super) at_least: Option<Duration>,
     pub(super) inner: Vec<Op>,
     pub(super) stays: Duration,
-    /// Its stay ends as soon as its guard reports a loss.
+    /// The stay ends as soon as the guard reports a loss.
     pub(super) watches: bool,
     pub(super) end: End,
 }
 
 impl Locking {
-    /// When its fixed lease may be over at the earliest, where it was asked for then.
+    /// Returns the earliest time at which the fixed lease may be over if it was asked for at `asked`.
     pub(super) fn may_end_from(&self, asked: Instant) -> Option<Instant> {
-        // The drift of clocks takes off less than a fifth.
+        // The drift of clocks is less than a fifth.
         self.fixed.map(|fixed| asked + fixed * 4 / 5)
     }
 }
@@ -114,11 +114,11 @@ impl Locking {
 /// How a claim is resumed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Resuming {
-    /// For so long it waits for a claim.
+    /// How long it waits for a claim to appear.
     pub(super) waits: Duration,
-    /// Others find the claim too.
+    /// Whether others find the claim too.
     pub(super) copies: bool,
-    /// Its future is dropped after that long.
+    /// The future is dropped after this time.
     pub(super) given_up: Option<Duration>,
     pub(super) neglect: Option<Neglect>,
 }
@@ -126,10 +126,10 @@ pub(super) struct Resuming {
 /// How a future is polled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Neglect {
-    /// So often, and then not for that long.
+    /// How many polls it gets before it is not polled for the time of `pause`.
     pub(super) polls: u32,
     pub(super) pause: Duration,
-    /// Then it is dropped, and not polled again.
+    /// Whether it is dropped after that, instead of being polled again.
     pub(super) dropped: bool,
 }
 
@@ -144,15 +144,15 @@ pub(super) enum Way {
 pub(super) enum End {
     Release,
     Drop,
-    /// The guard is kept beyond its caller.
+    /// The guard outlives its caller.
     Leak,
-    /// By a claim, for whoever resumes it.
+    /// The guard becomes a claim, which another caller may resume.
     HandOver,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fault {
-    /// What it draws is named by this.
+    /// Names the draws of this fault.
     pub(super) id: u64,
     pub(super) at: Duration,
     pub(super) lasts: Duration,
@@ -161,42 +161,42 @@ pub(super) struct Fault {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FaultKind {
-    /// One in so many commands of one process to one master does not arrive.
+    /// One in this many commands of one process to one master does not arrive.
     LosesCommands(usize, usize, u64),
     /// The command runs, and its answer does not arrive.
     LosesAnswers(usize, usize, u64),
-    /// Commands take up to that long, and with a new connection they may be overtaken.
+    /// Commands take up to this long. A command over a newer connection may overtake them.
     SlowCommands(usize, usize, Duration),
     SlowAnswers(usize, usize, Duration),
-    /// One in so many commands arrives twice, the second time up to that much later.
+    /// One in this many commands arrives twice, the second time later by up to this time.
     RepeatsCommands(usize, usize, u64, Duration),
-    /// Commands, and answers, take up to that long, and overtake each other.
+    /// Commands and answers take up to this long, and overtake one another.
     Reorders(usize, usize, Duration),
-    /// The master does not know the script of one in so many commands: it is sent again with its text.
+    /// For one in this many commands the master does not know the script, so the command is sent again with its text.
     Forgets(usize, usize, u64),
     LosesMessages(usize, usize, u64),
     SlowMessages(usize, usize, Duration),
-    /// Nothing arrives in either direction; at the end the connections are reset.
+    /// Nothing arrives in either direction. At the end the connections are reset.
     Cut(usize, usize),
     /// The master runs nothing.
     Stall(usize),
-    /// The master is restarted, with or without its data.
+    /// The master restarts; the flag says whether it keeps its data.
     Restart(usize, bool),
-    /// The master writes nothing, and deletes and expires keys all the same. None: all of them.
+    /// The master writes nothing, but still deletes and expires keys. `None` means all masters.
     Full(Option<usize>),
     /// Another program uses the key of a lock, or of its counter.
     Foreign(Option<usize>, usize, Foreign),
     /// An operator deletes the key of a lock.
     Deletes(Option<usize>, usize),
-    /// The clock of a master is set, forward or back.
+    /// The clock of a master is set forward or back.
     Steps(usize, Duration, Step),
-    /// The machine of all processes is suspended; its connections may break.
+    /// The machine of all processes is suspended. Its connections may break.
     Suspend(Duration, bool),
-    /// The runtime on which the process has connected ends.
+    /// The runtime ends on which the process has connected.
     EndsRuntime(usize),
     /// No task of the process is polled.
     Freeze(usize),
-    /// The process ends without a word.
+    /// The process ends without sending anything.
     Crash(usize),
 }
 
@@ -209,18 +209,18 @@ pub(super) enum Step {
 /// What another program writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Foreign {
-    /// In place of the lock.
+    /// A string without a TTL, instead of the lock.
     Text,
-    /// In place of the lock: one of its own, with a TTL.
+    /// A lock of its own with a TTL, instead of ours.
     Lock,
-    /// Beside the lock's field, or where there is none.
+    /// A field beside ours, or alone if we have none.
     Field,
-    /// In place of the fencing counter.
+    /// Another value instead of the fencing counter.
     Counter,
 }
 
 impl Fault {
-    /// Whether a command may run behind what was sent after it.
+    /// Returns whether a command may run after one that was sent later.
     pub(super) fn is_late(&self) -> bool {
         matches!(
             self.kind,
@@ -228,12 +228,12 @@ impl Fault {
         )
     }
 
-    /// Whether a command may run behind what was sent after it over a newer connection.
+    /// Returns whether a command may run after one that was sent later over a newer connection.
     pub(super) fn holds_bytes(&self) -> bool {
         matches!(self.kind, FaultKind::Cut(..) | FaultKind::Stall(_))
     }
 
-    /// Whether a hold may be lost by it that masters have not lost.
+    /// Returns whether this fault may lose a hold that the masters still have.
     pub(super) fn ends_holds(&self) -> bool {
         !matches!(
             self.kind,
@@ -248,7 +248,7 @@ impl Fault {
         )
     }
 
-    /// Whether requests may fail by it.
+    /// Returns whether this fault may make requests fail.
     pub(super) fn fails_requests(&self) -> bool {
         self.ends_holds()
             || matches!(self.kind, FaultKind::Full(_) | FaultKind::Foreign(_, _, Foreign::Counter))
@@ -270,14 +270,14 @@ impl Program {
         found
     }
 
-    /// How many operations and faults it has.
+    /// Returns the number of callers, operations and faults.
     pub(super) fn size(&self) -> usize {
         let mut ops = 0;
         self.each_op(&mut |_| ops += 1);
         self.faults.len() + self.callers.len() + ops
     }
 
-    /// All times at which, or for which, something happens.
+    /// Returns all times of the program: when something happens, and for how long.
     pub(super) fn times(&mut self) -> Vec<&mut Duration> {
         fn of_ops<'a>(ops: &'a mut [Op], times: &mut Vec<&'a mut Duration>) {
             for op in ops {
@@ -328,7 +328,7 @@ impl Program {
         self.callers.iter().for_each(|caller| each(&caller.ops, look));
     }
 
-    /// How many names its callers lock, and one where they lock none.
+    /// Returns how many names its callers lock, at least one.
     pub(super) fn count_of_names(&self) -> u64 {
         let mut names = BTreeSet::new();
         self.each_op(&mut |op| {
@@ -341,7 +341,7 @@ impl Program {
 }
 
 impl Op {
-    /// What is done within it.
+    /// Returns the lists of operations inside this one.
     pub(super) fn bodies(&self) -> Vec<&Vec<Op>> {
         match self {
             Op::Lock(locking) | Op::Run(locking) | Op::Resume(locking, _) => vec![&locking.inner],

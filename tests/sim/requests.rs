@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// An owner: the numbers of the scopes around it. Its prefixes are its ancestors.
+/// An owner, as the numbers of the scopes around it. The prefixes of the path are its ancestors.
 pub(super) type Path = Vec<u64>;
 
 #[derive(Default)]
@@ -14,11 +14,11 @@ pub(super) struct Requests {
     proven: Vec<Proof>,
 }
 
-/// That an owner had two bare requests for one name under way at once.
+/// Proves that an owner had two bare requests for one name under way at once.
 struct Proof {
     name: usize,
     owner: Path,
-    /// One of them may not have come as far as its line.
+    /// One of the two requests may not have reached its line.
     doubtful: bool,
 }
 
@@ -28,14 +28,14 @@ pub(super) struct Request {
     pub(super) process: usize,
     pub(super) bare: bool,
     pub(super) branch: bool,
-    /// Since when no level is in its way.
+    /// The time since which no level keeps it out.
     pub(super) free_since: Option<Instant>,
-    /// Its future is not polled.
+    /// Its future is not being polled.
     pub(super) neglected: bool,
 }
 
 impl Requests {
-    /// A request's first poll.
+    /// Notes the first poll of a request.
     pub(super) fn begin(&mut self, id: u64, mut request: Request) {
         let (name, owner) = (request.name, &request.owner);
         let others =
@@ -52,7 +52,7 @@ impl Requests {
         self.under_way.insert(id, request);
     }
 
-    /// The futures of these requests are not polled, or are polled again.
+    /// Notes that the futures of these requests are not polled, or are polled again.
     pub(super) fn neglect(&mut self, first: u64, owner: &Path, on: bool) {
         let begun = self.under_way.range_mut(first..).map(|(_, request)| request);
         for request in begun.filter(|request| request.owner.starts_with(owner)) {
@@ -60,12 +60,12 @@ impl Requests {
         }
     }
 
-    /// The requests of a process that is no more.
+    /// Forgets the requests of a process that has ended.
     pub(super) fn forget_process(&mut self, process: usize) {
         self.under_way.retain(|_, request| request.process != process);
     }
 
-    /// Looks which requests have nobody before them. Returns the longest wait of such a one, from `calm` on.
+    /// Finds the requests with nobody before them. Returns the longest wait of such a request, counted from `calm` at the earliest.
     pub(super) fn longest_wait(
         &mut self,
         calm: Instant,
@@ -84,12 +84,12 @@ impl Requests {
         longest
     }
 
-    /// It is granted, refused or dropped. Whether it was a branch.
+    /// Notes that a request is granted, refused or dropped. Returns whether it was a branch.
     pub(super) fn end(&mut self, id: u64) -> bool {
         self.under_way.remove(&id).is_some_and(|request| request.branch)
     }
 
-    /// It has failed, maybe before it came to its line: then it proved nothing.
+    /// Notes that a request has failed. If it had not reached its line, it proved nothing.
     pub(super) fn fail(&mut self, id: u64) {
         let Some(failed) = self.under_way.remove(&id) else { return };
         let (name, owner) = (failed.name, &failed.owner);
@@ -101,7 +101,7 @@ impl Requests {
         others.for_each(|other| other.branch = false);
     }
 
-    /// Whether a bare request of this owner, which holds the lock, may be nested or a branch.
+    /// Returns whether a bare request of this owner, which holds the lock, may be either nested or a branch.
     pub(super) fn is_proven(&self, name: usize, owner: &Path) -> bool {
         self.proven.iter().any(|proof| proof.is_of(name, owner))
     }
@@ -110,8 +110,8 @@ impl Requests {
         self.proven.is_empty()
     }
 
-    /// The proof stands until its owner has neither a hold nor a request. `holds`: whether the hold of a guard that the owner has is
-    /// known to stand; once it is lost, the proof may be forgotten.
+    /// Forgets the proofs whose owners have neither a hold nor a request any more. `holds`: whether the hold of the owner's guard is known
+    /// to stand; after a loss the proof may be forgotten.
     pub(super) fn forget_proofs(&mut self, holds: impl Fn(usize, &Path) -> Option<bool>) {
         let requests = &self.under_way;
         self.proven.retain_mut(|proof| {

@@ -1,4 +1,5 @@
-//! A program that breaks a promise, with all taken out that it breaks it without, and with times as short and as round as may be.
+//! Makes a program that breaks a promise smaller: it removes all that is not needed for that, and makes times as short and as round as
+//! possible.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use crate::sim::history::Promise;
 use crate::sim::program::{Op, Program};
 use crate::sim::world::run;
 
-/// So many runs are tried at most.
+/// The largest number of runs that are tried.
 const MOST: usize = 1500;
 
 pub(super) fn shrink(program: &Program, promise: Promise) -> Program {
@@ -28,7 +29,7 @@ struct Search {
 }
 
 impl Search {
-    /// Tries one variant after the other, and keeps those that break the promise too.
+    /// Tries one variant after another, and keeps those that break the promise too.
     fn go_through(&mut self, variant: impl Fn(&Program, usize) -> Option<Program>) {
         let mut at = 0;
         while let Some(smaller) = variant(&self.best, at) {
@@ -46,7 +47,7 @@ impl Search {
     }
 }
 
-/// The `at`-th way to make a time shorter: to nothing, to its half, or to whole tenths of a second.
+/// Returns the `at`-th variant with a shorter time: zero, half of it, or whole tenths of a second.
 fn with_shorter_time(program: &Program, at: usize) -> Option<Program> {
     let mut shorter = program.clone();
     let mut left = at;
@@ -63,7 +64,7 @@ fn with_shorter_time(program: &Program, at: usize) -> Option<Program> {
     None
 }
 
-/// The `at`-th way to make the program smaller.
+/// Returns the `at`-th variant that is smaller.
 fn variant(program: &Program, at: usize) -> Option<Program> {
     let mut smaller = program.clone();
     let (faults, callers) = (program.faults.len(), program.callers.len());
@@ -91,7 +92,7 @@ fn variant(program: &Program, at: usize) -> Option<Program> {
     None
 }
 
-/// Takes one operation out, or puts what is in it in its place, or makes it plainer.
+/// Removes one operation, or replaces it by the operations inside it, or simplifies it.
 fn without(ops: &mut Vec<Op>, left: &mut usize) -> bool {
     let mut at = 0;
     while at < ops.len() {

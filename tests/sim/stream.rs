@@ -1,5 +1,5 @@
-//! What connects one process with one master where its connections are simulated too: streams of bytes to a small server. They are
-//! cut behind any byte, hold bytes back, and deliver what a client has sent that is gone by then.
+//! The simulated connections between one process and one master, as streams of bytes to a small server. They can be cut after any byte,
+//! hold bytes back, and deliver what a client sent that is gone by then.
 
 mod connection;
 mod requests;
@@ -21,11 +21,11 @@ use crate::sim::network::{Between, Network};
 use crate::sim::stream::connection::{Connection, Socket};
 use crate::sim::stream::server::Server;
 
-/// A restarted master refuses connections so long at most.
+/// The longest time for which a restarted master refuses connections.
 const STARTING: Duration = Duration::from_millis(500);
 
 thread_local! {
-    /// Of each process those to each master.
+    /// For each process, its cables to each master.
     static CABLES: RefCell<Vec<Vec<Arc<Cable>>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -44,12 +44,12 @@ struct State {
     made: u64,
     resets: u64,
     connections: Vec<Arc<Connection>>,
-    /// The process is gone.
+    /// Whether the process is gone.
     ended: bool,
 }
 
 /// Makes all cables of a run. From now on this thread connects over them.
-/// `sealed`: what is written goes through what lies above a socket for TLS.
+/// `sealed`: what is written passes through the layer above a socket for TLS.
 pub(super) fn plug(network: &Arc<Network>, processes: usize, sealed: bool) -> Vec<Vec<Arc<Cable>>> {
     let servers: Vec<Arc<Server>> =
         (0..network.masters.len()).map(|master| Arc::new(Server::new(network.clone(), master))).collect();
@@ -71,7 +71,7 @@ pub(super) fn unplug() {
     CABLES.take();
 }
 
-/// The host of a master.
+/// Returns the host name of a master.
 pub(super) fn host(master: usize) -> String {
     format!("m{master}")
 }
@@ -92,7 +92,7 @@ impl Cable {
         self.network.key.with(300).with(self.process as u64).with(self.master as u64).with(number)
     }
 
-    /// Until when a restarted master refuses connections.
+    /// Returns until when a restarted master refuses connections.
     fn refused_until(&self) -> Option<Instant> {
         let run = self.server.run();
         let key = self.network.key.with(301).with(self.master as u64).with(run.number);

@@ -10,13 +10,13 @@ use crate::sim::world::{Outcome, run};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// So many seeds run with each test of the crate.
+/// How many seeds run with each test of the crate.
 const SEEDS: u64 = 300;
 
-/// And so many over streams.
+/// How many seeds run over streams.
 const STREAM_SEEDS: u64 = 100;
 
-/// Seeds that have found a fault of the crate, and their editions.
+/// Seeds that have found a fault of the crate, with their editions.
 const FOUND: [(u64, u32); 7] = [
     (49276, 0),
     (3490, 3),
@@ -27,7 +27,7 @@ const FOUND: [(u64, u32); 7] = [
     (940015902, 11),
 ];
 
-/// Those that have found one of the checker.
+/// Seeds that have found a fault of the checker.
 const MISTAKEN: [(u64, u32); 27] = [
     (21, 1),
     (404, 3),
@@ -58,7 +58,7 @@ const MISTAKEN: [(u64, u32); 27] = [
     (600029933, 10),
 ];
 
-/// As those, over streams.
+/// Seeds that have found a fault of the crate over streams.
 const FOUND_OVER_STREAMS: [(u64, u32); 2] = [(31001603, 7), (610004420, 10)];
 const MISTAKEN_OVER_STREAMS: [(u64, u32); 6] =
     [(31000194, 7), (31002172, 7), (31004558, 7), (31009730, 7), (32001325, 7), (32006742, 7)];
@@ -67,8 +67,8 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Carries it out twice. Returns what happened. Over streams it tries again where the two differ: tasks that wait for one `watch` of tokio
-/// are woken in an order that tokio draws at random, and connections use it.
+/// Runs the program twice. Returns what happened. Over streams it tries again if the two runs differ: tasks that wait for one `watch` of
+/// tokio are woken in an order that tokio draws at random, and connections use `watch`.
 fn run_twice(program: &Program) -> Outcome {
     let tries = if program.over_streams { 5 } else { 1 };
     for left in (0..tries).rev() {
@@ -94,7 +94,7 @@ fn two_runs_of_one_seed_are_the_same() {
     assert!(traces > 1000, "only {traces} lines");
 }
 
-/// Not 11: every second pair of its runs differs.
+/// Leaves out 11, since every second pair of its runs differs.
 fn seeds_over_streams() -> impl Iterator<Item = u64> {
     (0..21).filter(|seed| *seed != 11)
 }
@@ -116,7 +116,7 @@ fn two_runs_of_one_seed_are_the_same_over_sealed_streams() {
     assert!(traces > 1000, "only {traces} lines");
 }
 
-/// One process holds, re-enters and renews; another waits for the message of the release.
+/// Returns a program in which one process holds, re-enters and renews, and another one waits for the message of the release.
 fn handed_over(masters: usize) -> Program {
     let locks = [
         (0, SECOND / 10, lock(0, 5 * SECOND, vec![lock(0, SECOND / 10, Vec::new())])),
@@ -144,7 +144,7 @@ fn locking(name: usize, stays: Duration, inner: Vec<Op>) -> Locking {
     }
 }
 
-/// Two processes, of which each caller does one thing, from then on.
+/// Returns a program of two processes; each caller begins at its time and does one operation.
 fn over_streams(
     seed: u64,
     masters: usize,
@@ -177,8 +177,8 @@ fn over_streams(
     Program { seed, edition: EDITION, over_streams: true, sealed: false, setup, callers, faults }
 }
 
-/// One channel is subscribed, and the server confirms another one late. Meanwhile it is time for a ping, which is not sent behind a
-/// request without an answer.
+/// One channel is subscribed, and the server confirms another one late. In the meantime a ping is due, but it is not sent after a request
+/// without an answer.
 #[test]
 fn a_late_confirmation_is_waited_for_without_a_poll_after_the_other() {
     for seed in 0..20 {
@@ -203,7 +203,8 @@ fn a_lock_is_handed_over_by_connections_that_are_streams() {
         let shown = || lines.join("\n");
         assert_eq!(violation, None, "{}", shown());
         assert_eq!(grants, 3, "{}", shown());
-        // Woken by the message: the lease that it could wait for is longer. Of several masters one may speak before the others are free.
+        // The message woke the waiter, since the lease is longer. With several masters, one may send its message before the others are
+        // free.
         let longest = Duration::from_millis(if masters == 1 { 100 } else { 1500 });
         assert!(longest_wait < longest, "{longest_wait:?} {}", shown());
         for part in ["Renew", "is subscribed", "message of", "not subscribed"] {
@@ -215,8 +216,8 @@ fn a_lock_is_handed_over_by_connections_that_are_streams() {
     }
 }
 
-/// The connection for messages breaks, or falls silent, with the message of a release. Two more releases follow: who waits is woken by
-/// messages over the next connection, and not by the end of a lease.
+/// The connection for messages breaks, or falls silent, together with the message of a release. Two more releases follow: the waiters are
+/// woken by messages over the next connection, and not by the end of a lease.
 #[test]
 fn a_subscription_that_is_lost_is_made_anew() {
     for seed in 0..20 {
@@ -238,8 +239,7 @@ fn a_subscription_that_is_lost_is_made_anew() {
     }
 }
 
-/// Two holds are renewed in one pipeline, and the server knows the script of neither. One run of a script renews both, unless they have
-/// tokens.
+/// Two holds are renewed in one pipeline, and the server knows neither script. One run of a script renews both, unless they have tokens.
 #[test]
 fn each_answer_is_for_its_own_call_where_scripts_are_forgotten() {
     for (masters, fenced) in [(1, false), (3, false), (1, true), (3, true)] {
@@ -261,8 +261,8 @@ fn each_answer_is_for_its_own_call_where_scripts_are_forgotten() {
     }
 }
 
-/// So many levels are released one after the other, by guards or by the ends of runs, which takes longer than a lease. What is due in the
-/// background has no gap between two commands.
+/// Many levels are released one after another, by guards or by the ends of runs. That takes longer than a lease, and leaves no gap between
+/// two commands for the background.
 #[test]
 fn a_hold_is_renewed_while_levels_of_it_are_released_for_longer_than_a_lease() {
     for (kind, streams) in
@@ -278,7 +278,7 @@ fn a_hold_is_renewed_while_levels_of_it_are_released_for_longer_than_a_lease() {
     }
 }
 
-/// What the runs of several seeds amount to.
+/// The sums over the runs of several seeds.
 #[derive(Default)]
 struct Sums {
     grants: u64,
@@ -291,7 +291,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// A seed that breaks a promise is made smaller, and shown.
+    /// Runs a program. If it breaks a promise, it is made smaller and shown.
     fn run(&mut self, program: Program) {
         let Program { seed, edition, .. } = program;
         let outcome = run(&program, false);
@@ -346,7 +346,7 @@ fn promises_are_kept_over_sealed_streams() {
     });
 }
 
-/// Runs the programs of seeds that are known, and of fresh ones.
+/// Runs the programs of known seeds, and of fresh ones.
 fn keeps_promises(
     over: &str,
     known: impl IntoIterator<Item = (u64, u32)>,

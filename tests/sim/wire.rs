@@ -1,4 +1,4 @@
-//! What connects one process with one master: a connection for commands, and one for messages.
+//! The simulated connections between one process and one master: one for commands, and one for messages.
 
 mod commands;
 mod messages;
@@ -22,7 +22,7 @@ use crate::sim::wire::messages::MessageEnd;
 use crate::wire::keys::Keys;
 use crate::wire::{Call, Reply};
 
-/// The first pause before a connection is tried again. Each one is longer, up to eight times.
+/// The first pause before a connection is tried again. Later pauses are longer, up to eight times.
 const RETRY: Duration = Duration::from_millis(50);
 
 pub(super) struct Link {
@@ -38,41 +38,41 @@ pub(super) struct Link {
 
 enum Answer {
     Reply(Reply),
-    /// The script is not known there.
+    /// The master does not know the script.
     NoScript,
-    /// An error out of the script, and what it shows.
+    /// The script failed with an error, which shows this outcome.
     Refused(Outcome),
 }
 
 struct State {
     commands: u64,
     messages: u64,
-    /// Which connection it is, and whether it stands.
+    /// The number of the current connection, and whether it stands.
     connection: u64,
     up: bool,
     closed: bool,
     tries: u32,
-    /// The life of the master that it leads to.
+    /// The run of the master that it leads to.
     run: Run,
-    /// What is sent on one connection arrives in its order.
+    /// When the last command on this connection arrives: commands on one connection arrive in order.
     sent: Instant,
     answered: Instant,
     message_sent: Instant,
     last_answer: Instant,
     pending: BTreeMap<u64, oneshot::Sender<Answer>>,
-    /// The channels, and which request for them was the last one.
+    /// The wanted channels, each with the number of the last request for it.
     wanted: BTreeMap<Arc<str>, u64>,
     requests: u64,
     inbox: VecDeque<Incoming>,
-    /// What the master has of this process.
+    /// The master's client number for this process, and its end of the connection for messages.
     client: u64,
     message_end: Arc<MessageEnd>,
     subscribed: BTreeSet<Arc<str>>,
-    /// How many requests to subscribe wait at a master that stands still.
+    /// How many subscribe requests wait at a stalled master.
     held: usize,
 }
 
-/// What has reached the process and was not looked at.
+/// What has reached the process but has not been read yet.
 enum Incoming {
     Answer { connection: u64, no: u64, answer: Answer },
     Connected { connection: u64, run: Run },
@@ -136,7 +136,7 @@ impl Link {
         self.network.history.note(|| format!("p{process}-m{master}  {}", line()));
     }
 
-    /// Those of one connection and one time keep their order.
+    /// Actions of one connection at the same time keep their order.
     fn add(&self, at: Instant, action: impl FnOnce(&Link) + Send + 'static) {
         let me = self.me.clone();
         let passed = (at - self.network.start).as_millis() as u64;
@@ -157,7 +157,7 @@ impl Link {
         self.arrived.notify_one();
     }
 
-    /// The task of the process that reads what arrives.
+    /// Runs the task of the process that reads what arrives.
     pub(super) async fn read(self: Arc<Self>) {
         loop {
             let next = lock(&self.state).inbox.pop_front();
@@ -215,7 +215,7 @@ impl Link {
         }
     }
 
-    /// The last request for a channel that is wanted.
+    /// Returns the number of the last request for this channel, if it is wanted.
     fn wants(&self, channel: &str) -> Option<u64> {
         lock(&self.state).wanted.get(channel).copied()
     }
@@ -238,7 +238,7 @@ impl Link {
         }
     }
 
-    /// The master notices that a client is gone.
+    /// Makes the master notice that a client is gone.
     fn leave(&self, client: u64) {
         self.network.masters[self.master].memory.visit(|store| store.leave(client));
         lock(&self.state).subscribed.clear();
@@ -276,8 +276,8 @@ impl Link {
         self.add(Instant::now() + back, move |link| link.deliver(Incoming::Connected { connection, run }));
     }
 
-    /// From now on it works on any runtime. Not from the beginning: a table that may be taken over looks at a clock that nobody
-    /// simulates.
+    /// Makes the link work on any runtime from now on. That is not so from the beginning, since a table that may be taken over reads a
+    /// clock that nobody simulates.
     pub(super) fn make_portable(&self) {
         self.portable.store(true, SeqCst);
     }

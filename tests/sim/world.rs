@@ -1,4 +1,4 @@
-//! One run: the processes and the masters are made, the program is carried out, and what is left is looked at.
+//! One run: the processes and masters are made, the program is carried out, and what is left is checked.
 
 mod faults;
 
@@ -35,24 +35,24 @@ use crate::{Locks, Master, Memory};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The pause between two looks at what masters count.
+/// The pause between two looks at the masters' counts.
 const LOOK_AGAIN: Duration = Duration::from_millis(70);
 
-/// What came of a run.
+/// The result of a run.
 pub(super) struct Outcome {
     pub(super) violation: Option<Violation>,
-    /// What happened, where that was asked for.
+    /// The lines about what happened, if they were requested.
     pub(super) lines: Vec<String>,
     pub(super) grants: u64,
-    /// How many of them without a command, as the hold of another owner.
+    /// How many of the grants needed no command, since another owner's hold was passed on.
     pub(super) passed: u64,
     pub(super) commands: u64,
-    /// The longest wait of a request with nobody before it.
+    /// The longest time that a request waited with nobody before it.
     pub(super) longest_wait: Duration,
     pub(super) simulated: Duration,
 }
 
-/// Carries a program out. `shown`: and writes down what happens.
+/// Carries out a program. `shown`: whether to record what happens.
 pub(super) fn run(program: &Program, shown: bool) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime needs nothing but memory");
@@ -91,7 +91,7 @@ struct World<'a> {
     allowed: Allowed,
     alarm: Arc<Notify>,
     leaked: Arc<Mutex<Vec<Held>>>,
-    /// What most masters have not counted, by process and name.
+    /// Holds whose levels most masters do not count, by process and name.
     miscounted: Mutex<BTreeMap<(usize, &'static str), Miscounted>>,
 }
 
@@ -106,7 +106,7 @@ struct SimProcess {
     links: Vec<Arc<dyn Between>>,
     session: Arc<Session>,
     locks: Locks,
-    /// How many of its callers are not done.
+    /// How many of its callers have not finished.
     callers: Arc<AtomicUsize>,
 }
 
@@ -168,14 +168,14 @@ impl<'a> World<'a> {
         self.phases.begin(Phase::Over);
         self.all_end().await;
         lock(&self.leaked).clear();
-        // Somebody uses it once more, or nobody would carry on what a runtime that has ended left.
+        // The session is used once more. Otherwise nobody would continue the work that an ended runtime has left.
         for one in self.living().filter(|one| one.process.has_lost_its_runtime()) {
             one.process.enter(|| one.session.ensure_watchdog());
         }
         self.nothing_is_left().await;
     }
 
-    /// Waits until then, or until something has gone wrong.
+    /// Waits until this time, or until something has gone wrong.
     async fn until(&self, at: Instant) {
         if self.history.violation().is_some() {
             return;
@@ -220,7 +220,7 @@ impl<'a> World<'a> {
         self.processes.iter().filter(|one| !one.process.is_dead())
     }
 
-    /// All is well, and holds stay as they are: what is renewed stays, and masters count what stands.
+    /// Nothing fails and holds stay as they are: renewed holds must stay, and masters must count the levels that stand.
     async fn rest(&self) {
         let setup = &self.program.setup;
         let quiet = self.network.last_arrival().max(Instant::now());
@@ -229,14 +229,14 @@ impl<'a> World<'a> {
         if self.history.violation().is_some() {
             return;
         }
-        // Where the runtime of the background has ended, nothing is renewed before somebody takes it over.
+        // If the runtime of the background has ended, nothing is renewed before another runtime takes the background over.
         let living = self.living().filter(|one| !one.process.has_lost_its_runtime());
         let living: Vec<_> = living.map(|one| one.process.id).collect();
         if let Some(text) = self.history.unnoticed(&living) {
             self.history.violated(Promise::Loss, text);
         }
         let standing = self.history.standing(&living);
-        // What nobody reports is found by the next renewal.
+        // A loss that no message reports is found by the next renewal.
         let unseen = self.program.has(|kind| matches!(kind, FaultKind::Deletes(..) | FaultKind::Foreign(..)));
         let renewed = if unseen { setup.lease * 2 / 5 } else { Duration::ZERO };
         self.wait_until(begins + (setup.lease * 6 / 5).min(60 * SECOND).max(renewed)).await;
@@ -257,7 +257,7 @@ impl<'a> World<'a> {
         self.counts_are_right(&stays);
     }
 
-    /// The alarm rings also when callers are done.
+    /// Waits until this time. The alarm also rings when callers finish.
     async fn wait_until(&self, at: Instant) {
         while Instant::now() < at && self.history.violation().is_none() {
             if self.program.edition < 5 {
@@ -269,9 +269,9 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Whatever has gone wrong: where a process has had all answers about a hold, most masters count its levels, at the latest when
-    /// what the verdict did not wait for has run. Until then two of three may differ: one that has the command under way, and one
-    /// that was full and counts a level that it could not take back.
+    /// Checks the counts in spite of any fault: if a process has had all answers about a hold, most masters count its levels, at the latest
+    /// when the commands have run that the verdict did not wait for. Until then two of three may differ: a master to which the command is
+    /// still under way, and a master that was full and counts a level that it could not take back.
     fn quiet_counts_are_right(&self) {
         if self.program.runs_what_was_refused() {
             return;
@@ -305,7 +305,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Since when most masters have had another count.
+    /// Returns since when most masters have had another count.
     fn miscounted_since(&self, which: (usize, &'static str), field: &str, levels: u32) -> Instant {
         let mut miscounted = lock(&self.miscounted);
         let known = miscounted.get(&which).filter(|known| known.field == field && known.levels == levels);
@@ -327,19 +327,20 @@ impl<'a> World<'a> {
             for master in &self.network.masters {
                 let held = master.contents().into_iter().find(|(_, other, _)| *other == field);
                 let count = held.map(|(_, _, count)| count);
-                // A command that was given up, and runs behind those sent since, may leave an older count: a field is its owner's
-                // at any count, and its end deletes it.
+                // A command that was given up and runs after later ones may leave an older count. The field belongs to its owner at any
+                // count, and its end deletes it.
                 let as_asked = if self.program.setup.reentry.1 { depth } else { 1 };
                 let counts_all = count.is_some_and(|count| (as_asked..=depth).contains(&count));
                 right += usize::from(counts_all || count.is_some() && !master.is_sure_of(&field));
-                // Where masters lost their data, a holder that does not know yet that it was forced away may be first to put back its own.
+                // If masters lost their data, a holder that does not know yet that its hold was forced away may be the first to repair it
+                // there.
                 let other = master.contents().into_iter().find(|(key, _, _)| *key == name);
                 right += usize::from(
                     other.is_some_and(|(_, other, _)| other != field && self.history.was_forced(&other)),
                 );
                 counts.push(count);
             }
-            // A minority may have another one.
+            // A minority may have another count.
             if right <= self.network.masters.len() / 2 {
                 let text = format!("{field} of {name} has {depth} levels, and the masters count {counts:?}");
                 self.history.violated(Promise::Depth, text);
@@ -347,14 +348,14 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Each waits in time: they end in time together.
+    /// Checks that all callers end in time, which shows that each one waits only in time.
     async fn all_end(&self) {
         let quiet = self.network.last_arrival().max(Instant::now());
         let limit = quiet
             + SECOND
             + self.program.patience()
             + self.program.network_time() * self.program.callers.len() as u32;
-        // Nobody renews a guard that its caller has left behind.
+        // Nobody renews a guard that its caller has leaked.
         let limit = if self.program.leaks() { limit + self.program.setup.longest_lease } else { limit };
         let busy = || self.living().map(|one| one.callers.load(SeqCst)).sum::<usize>();
         while busy() > 0 && self.history.violation().is_none() {
@@ -368,7 +369,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// In a calm run within moments.
+    /// Checks that nothing is left, in a calm run within moments.
     async fn nothing_is_left(&self) {
         let limit = Instant::now() + SECOND + self.program.patience();
         while self.history.violation().is_none() {
@@ -383,7 +384,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// What is left of locks, anywhere.
+    /// Returns a description of what is left of locks, on masters and in processes.
     fn left(&self) -> String {
         let mut left = String::new();
         for (at, master) in self.network.masters.iter().enumerate() {
@@ -392,7 +393,7 @@ impl<'a> World<'a> {
             }
         }
         for one in self.living() {
-            // Once it is closed nobody looks any more at what a master answers late.
+            // After its close a session ignores late answers of masters.
             let open = one.session.stage() < Stage::Closed;
             if open && !one.session.table(|table, _| table.is_empty()) {
                 left += &format!("p{} has an entry; ", one.process.id);
@@ -424,7 +425,7 @@ fn config(setup: &Setup, process: usize, master: impl Fn(usize) -> Master) -> Co
     config.expect("the options are good")
 }
 
-/// What masters report to a session that is made after them.
+/// Returns the path by which masters report events to a session that is made after them.
 fn events(setup: &Setup) -> (Arc<EventRelay>, Vec<Arc<dyn Events>>) {
     let relay = Arc::new(EventRelay::default());
     let events = (0..setup.masters).map(|master| MasterEvents::of(relay.clone(), master));
@@ -432,7 +433,7 @@ fn events(setup: &Setup) -> (Arc<EventRelay>, Vec<Arc<dyn Events>>) {
     (relay, events)
 }
 
-/// One process, as `Builder::connect` makes it, with a wire to each master.
+/// Makes one process as `Builder::connect` does, with a wire to each master.
 fn connect(program: &Program, network: &Arc<Network>, process: Arc<Process>) -> SimProcess {
     let (setup, id) = (&program.setup, process.id);
     let config = config(setup, id, |_| Master::memory(&Memory::new()));
@@ -459,7 +460,7 @@ fn connect(program: &Program, network: &Arc<Network>, process: Arc<Process>) -> 
     SimProcess { process, links: between, session, locks, callers: Arc::default() }
 }
 
-/// All processes, as `Builder::connect` makes them. Each tries again until it is connected to most masters.
+/// Makes all processes as `Builder::connect` does. Each one tries again until it is connected to most masters.
 async fn connect_over_streams(
     program: &Program,
     network: &Arc<Network>,

@@ -1,4 +1,4 @@
-//! One connection: bytes on their way in both directions, and its two ends.
+//! One connection: the bytes under way in both directions, and its two ends.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -17,10 +17,10 @@ use crate::sim::network::{Network, is_for_hints};
 use crate::sim::stream::requests::Requests;
 use crate::sim::stream::server::Server;
 
-/// After this long a server finds out that a client is gone that it can't reach.
+/// The time after which a server notices that a client that it can't reach is gone.
 const KEEPALIVE: Duration = Duration::from_secs(2);
 
-/// And after this long the system of a client finds out that a server is gone.
+/// The time after which the client's system notices that a server is gone.
 const CLIENT_KEEPALIVE: Duration = Duration::from_secs(10);
 
 pub(super) struct Connection {
@@ -30,7 +30,7 @@ pub(super) struct Connection {
     master: usize,
     number: u64,
     key: Key,
-    /// The life of the master that it leads to.
+    /// The run of the master that it leads to.
     run: Run,
     me: Weak<Connection>,
     state: Mutex<State>,
@@ -46,23 +46,23 @@ enum Direction {
 struct State {
     requests: Lane,
     answers: Lane,
-    /// What the server has not run.
+    /// The bytes that the server has not run yet.
     unread: Requests,
-    /// How many requests it has run.
+    /// How many requests the server has run.
     run: u64,
-    /// What the client has not read.
+    /// The bytes that the client has not read yet.
     inbox: VecDeque<u8>,
     reader: Option<Waker>,
-    /// The client's end has no room until then; and who waits for it.
+    /// Until when the client's end has no room. The waker below is that of the task that waits for room.
     full_until: Option<Instant>,
     writer: Option<Waker>,
-    /// The client reads this behind all that is in the inbox.
+    /// The client reads this after everything in the inbox.
     end: Option<End>,
     /// The client has dropped its end.
     left: bool,
     /// The server has dropped its end.
     gone: bool,
-    /// Nothing goes through any more, and neither end notices.
+    /// Nothing passes any more, and neither end notices that.
     silent: bool,
     message_end: Option<(u64, Arc<MessageEnd>)>,
     subscribed: BTreeSet<String>,
@@ -74,7 +74,7 @@ enum End {
     Reset,
 }
 
-/// What is on its way, in its order.
+/// The chunks under way in one direction, in their order.
 #[derive(Default)]
 struct Lane {
     chunks: VecDeque<Chunk>,
@@ -85,14 +85,14 @@ struct Lane {
 struct Chunk {
     at: Instant,
     bytes: Vec<u8>,
-    /// When it was sent, among all chunks of all processes.
+    /// Its number among all chunks of all processes, in the order in which they were sent.
     order: u64,
-    /// The server forgets all scripts before.
+    /// Whether the server forgets all scripts before this chunk.
     forgets: bool,
     then: Then,
 }
 
-/// What becomes of the connection behind these bytes.
+/// What happens to the connection after these bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
     GoesOn,
@@ -111,7 +111,7 @@ impl State {
         }
     }
 
-    /// The place of the next request among all of this connection.
+    /// Counts a request. Returns its place among the requests of this connection.
     fn runs(&mut self) -> u64 {
         self.run += 1;
         self.run
@@ -193,7 +193,7 @@ impl Connection {
         }
         if direction == Direction::Requests {
             network.arrives_at(at);
-            // The client's end breaks, and what it has sent still arrives.
+            // The client's end breaks, but what it has sent still arrives.
             if weather.overtakes && key.with(6).one_in(4) {
                 self.note(|| "the client's end breaks".to_owned());
                 let reader = lock(&self.state).ends(End::Reset);
@@ -260,7 +260,7 @@ impl Connection {
                 let mut state = lock(&self.state);
                 state.silent = true;
                 (state.requests.chunks, state.answers.chunks) = Default::default();
-                // That the client has closed it, which was on its way, does not arrive any more.
+                // The close of the client was under way, and does not arrive any more.
                 if state.left {
                     self.closes(state);
                 } else {
@@ -272,7 +272,7 @@ impl Connection {
         }
     }
 
-    /// The client's system will find out that it is dead.
+    /// Lets the client's system notice later that the connection is dead.
     fn is_found_dead(&self) {
         let me = self.me.clone();
         self.network.agenda.add(Instant::now() + CLIENT_KEEPALIVE, self.key.bits(), move || {
@@ -282,12 +282,12 @@ impl Connection {
         });
     }
 
-    /// Runs all requests that have arrived in full, and sends their answers. `sent`: when, among all chunks of all processes. Several may
-    /// have been sent in one.
+    /// Runs all requests that have arrived completely, and sends their answers. `sent`: the number of the chunk among those of all
+    /// processes. One chunk may contain several requests.
     fn run_requests(&self, sent: u64) {
         let mut answers = String::new();
         loop {
-            // Nothing is locked while it runs: it may send messages over this connection.
+            // Nothing is locked while a request runs, since it may send messages over this connection.
             let Some(words) = lock(&self.state).unread.next() else { break };
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             match *words {
@@ -344,7 +344,7 @@ impl Connection {
         confirmed("unsubscribe", channel, left)
     }
 
-    /// The connection is reset: both ends notice, and what is on its way is lost.
+    /// Resets the connection: both ends notice, and what is under way is lost.
     pub(super) fn breaks(&self) {
         self.leaves();
         let end = if self.key.with(7).one_in(2) { End::Reset } else { End::Closed };
@@ -356,8 +356,8 @@ impl Connection {
         reader.into_iter().for_each(Waker::wake);
     }
 
-    /// Something has happened to the network: it is reset, or what is on its way still arrives. That of an earlier life of the master
-    /// is reset.
+    /// Handles a fault of the network: the connection is reset, or what is under way still arrives. A connection to an earlier run of the
+    /// master is always reset.
     pub(super) fn is_reset(&self, key: Key) {
         let is_over = lock(&self.state).gone;
         if !is_over && (self.server.run() != self.run || key.with(self.number).one_in(2)) {
@@ -377,12 +377,12 @@ impl Connection {
         }
     }
 
-    /// Whether the client's end has no room. Who writes is woken once it has.
+    /// Returns whether the client's end has no room. If so, the task that writes is woken once there is room.
     fn is_full(&self, cx: &Context<'_>) -> bool {
         let mut state = lock(&self.state);
         let now = Instant::now();
         let until = match state.full_until {
-            // From here on it takes what it is given.
+            // From now on it accepts all that is written.
             Some(until) if until <= now => {
                 state.full_until = None;
                 return false;
@@ -416,7 +416,7 @@ impl Connection {
         self.closes(state);
     }
 
-    /// The server will find out that the client has closed it.
+    /// Lets the server notice later that the client has closed the connection.
     fn closes(&self, mut state: MutexGuard<'_, State>) {
         let at = Instant::now() + if state.silent { KEEPALIVE } else { self.network.latency };
         let lane = state.lane(Direction::Requests);
@@ -428,7 +428,7 @@ impl Connection {
         self.schedule(Direction::Requests, at);
     }
 
-    /// Nobody uses it any more.
+    /// Returns whether neither end uses the connection any more.
     pub(super) fn is_over(&self) -> bool {
         let state = lock(&self.state);
         state.left && state.gone
@@ -439,12 +439,12 @@ impl Connection {
     }
 }
 
-/// In the second version of the protocol.
+/// Returns the confirmation of a change of subscriptions, as a push of RESP3.
 fn confirmed(what: &str, channel: &str, count: usize) -> String {
     format!(">3\r\n${}\r\n{what}\r\n${}\r\n{channel}\r\n:{count}\r\n", what.len(), channel.len())
 }
 
-/// What the master publishes is written to the connection.
+/// Writes what the master publishes to the connection.
 struct MessageEnd(Weak<Connection>);
 
 impl Events for MessageEnd {
@@ -460,7 +460,7 @@ impl Events for MessageEnd {
             format!(">3\r\n$7\r\nmessage\r\n${channel_len}\r\n{channel}\r\n${text_len}\r\n{text}\r\n");
         let (agenda, tie, channel) = (&connection.network.agenda, connection.key.bits(), channel.to_owned());
         let me = self.0.clone();
-        // The store notifies its clients in an order that no seed decides.
+        // The store notifies its clients in an order that no seed decides, so the agenda orders the messages.
         agenda.add(Instant::now(), tie, move || {
             let Some(connection) = me.upgrade() else { return };
             connection.note(|| format!("message of {channel}"));
@@ -469,10 +469,10 @@ impl Events for MessageEnd {
     }
 }
 
-/// The client's end, as a socket is used.
+/// The client's end, used like a socket.
 pub(super) struct Socket {
     pub(super) connection: Arc<Connection>,
-    /// Now and then it has no room for a moment.
+    /// Whether it sometimes has no room for a moment.
     pub(super) may_be_full: bool,
 }
 

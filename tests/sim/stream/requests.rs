@@ -1,4 +1,4 @@
-//! Requests, as a server reads them out of bytes.
+//! Requests, read from bytes as a server does.
 
 #[derive(Default)]
 pub(super) struct Requests {
@@ -10,7 +10,7 @@ impl Requests {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The words of the next request, once all of it has arrived.
+    /// Returns the words of the next request once all of it has arrived.
     pub(super) fn next(&mut self) -> Option<Vec<String>> {
         let mut at = 0;
         let count = self.number(&mut at, b'*')?;
@@ -28,7 +28,7 @@ impl Requests {
     fn number(&self, at: &mut usize, mark: u8) -> Option<usize> {
         let rest = self.bytes.get(*at..)?;
         let end = rest.iter().position(|byte| *byte == b'\n')?;
-        assert_eq!(rest[0], mark, "a request as the redis crate writes none");
+        assert_eq!(rest[0], mark, "a request that the redis crate does not write");
         *at += end + 1;
         str::from_utf8(&rest[1..end]).ok()?.trim_end().parse().ok()
     }

@@ -1,4 +1,4 @@
-//! What a server answers to a command, over a master of the simulation.
+//! What a server answers to a command, on top of a simulated master.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use crate::sim::master::{Answered, Order, Run, SimMaster};
 use crate::sim::network::Network;
 use crate::wire::{Action, Call, Renewals};
 
-/// Its age before the first restart, in seconds: longer than any lease.
+/// The server's age before its first restart, in seconds: longer than any lease.
 const OLD: u64 = 1_000_000;
 
 pub(super) struct Server {
@@ -19,12 +19,12 @@ pub(super) struct Server {
     scripts: Mutex<Scripts>,
 }
 
-/// The scripts that one run of it knows.
+/// The scripts that one run of the server knows.
 #[derive(Default)]
 struct Scripts {
     run: u64,
     known: BTreeSet<&'static str>,
-    /// When commands were sent whose script was unknown, by their keys and arguments.
+    /// When commands with unknown scripts were sent, by their keys and arguments.
     refused: BTreeMap<String, Order>,
 }
 
@@ -41,12 +41,12 @@ impl Server {
         self.master().run()
     }
 
-    /// What `SCRIPT FLUSH` does.
+    /// Does what `SCRIPT FLUSH` does.
     pub(super) fn forgets_scripts(&self) {
         lock(&self.scripts).known.clear();
     }
 
-    /// Whether it knows the script. From now on it does.
+    /// Returns whether the server knows the script, which it does from now on.
     fn learns(&self, script: &'static str) -> bool {
         let (run, mut scripts) = (self.run().number, lock(&self.scripts));
         if scripts.run != run {
@@ -60,7 +60,8 @@ impl Server {
         scripts.run == self.run().number && scripts.known.contains(script)
     }
 
-    /// The answer to a command, and what it was, where it is one of a lock. `order`: when it was sent, among all of all processes.
+    /// Returns the answer to a command, and a description of the command if it belongs to a lock. `order`: its place among the commands of
+    /// all processes.
     pub(super) fn answer(&self, words: &[&str], order: Order) -> (String, Option<String>) {
         let plain = |answer: &str| (format!("{answer}\r\n"), None);
         match words {
@@ -68,7 +69,7 @@ impl Server {
             ["EVALSHA" | "EVAL", script @ ..] => match Call::read(script) {
                 Some((script, call)) if words[0] == "EVAL" || self.knows(script) => {
                     self.learns(script);
-                    // By its text it is the command that was sent by its hash before.
+                    // A command that is sent by its text is the one that was sent by its hash before.
                     let refused = lock(&self.scripts).refused.remove(&words[2..].join(" "));
                     self.call(call, refused.unwrap_or(order))
                 }
@@ -91,7 +92,7 @@ impl Server {
         }
     }
 
-    /// Of several holds, by one script.
+    /// Renews several holds with one script.
     fn renew(&self, words: &[&str], order: Order) -> (String, Option<String>) {
         let Some((script, calls)) = Renewals::read(&words[1..]) else { return (String::new(), None) };
         if words[0] == "EVALSHA" && !self.knows(script) {

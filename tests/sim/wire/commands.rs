@@ -1,4 +1,4 @@
-//! The connection for commands: they are sent, run, and answered.
+//! The connection for commands: commands are sent, run, and answered.
 
 use std::time::Duration;
 
@@ -22,23 +22,23 @@ impl Answer {
     }
 }
 
-/// A command on its way.
+/// A command under way.
 #[derive(Clone, Copy)]
 struct Sent {
     no: u64,
-    /// Among the commands of all processes.
+    /// Its order among the commands of all processes.
     order: Order,
     connection: u64,
     run: u64,
     back: Duration,
-    /// Its answer gets lost.
+    /// Whether its answer is lost.
     mute: bool,
-    /// Its answer overtakes others.
+    /// Whether its answer overtakes others.
     overtakes: bool,
 }
 
 impl Link {
-    /// Sends a command, or only its name.
+    /// Sends a command, or only the hash of its script.
     fn send(&self, call: Option<&Call>, shown: &Call) -> Result<(u64, oneshot::Receiver<Answer>), Failure> {
         let (network, now) = (&self.network, Instant::now());
         let mut state = lock(&self.state);
@@ -83,7 +83,7 @@ impl Link {
         self.is_late(at);
     }
 
-    /// Something arrives then: later than in a good network, maybe.
+    /// Notes that something arrives at this time, if that is later than in a good network.
     pub(super) fn is_late(&self, at: Instant) {
         if Instant::now() + self.network.latency < at {
             self.network.history.trouble_until(at);
@@ -174,7 +174,7 @@ impl Link {
     pub(super) async fn answer(&self, call: Call) -> Result<Reply, Failure> {
         let deadline = after(Instant::now(), self.network.node_timeout);
         if self.forgets() {
-            // Its name is sent first, and its text behind the answer to that: others may overtake it.
+            // The hash is sent first, and the text only after the answer to the hash: others may overtake the text.
             let answer = self.wait_for(self.send(None, &call)?, deadline).await?;
             if !matches!(answer, Answer::NoScript) {
                 return answer.into_reply();

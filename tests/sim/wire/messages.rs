@@ -36,7 +36,7 @@ impl Events for MessageEnd {
 }
 
 impl Link {
-    /// When what is sent now on the connection for messages is there.
+    /// Returns when a message that is sent now on the connection for messages arrives.
     pub(super) fn message_arrives_at(&self, state: &mut State, takes: Duration) -> Instant {
         let at = (Instant::now() + takes).max(state.message_sent);
         state.message_sent = at;
@@ -93,11 +93,11 @@ impl Link {
     pub(super) fn unsubscribe_there(&self, connection: u64, client: u64, channel: Arc<str>) {
         let held = (lock(&self.state).held > 0).then(Instant::now);
         if let Some(until) = self.network.stalled_until(self.master).or(held) {
-            // Behind a request to subscribe that waits there too, also where it arrives when the master goes on.
+            // This comes after a subscribe request that also waits there, even if it arrives at the moment when the master continues.
             return self.add(until, move |link| link.unsubscribe_there(connection, client, channel));
         }
         let mut state = lock(&self.state);
-        // A client sends one request after the other: what is wanted again by now stays.
+        // A client sends its requests one after another, so a channel that is wanted again by now stays subscribed.
         if state.connection == connection && !state.wanted.contains_key(&channel) {
             state.subscribed.remove(&channel);
             drop(state);
@@ -105,7 +105,7 @@ impl Link {
         }
     }
 
-    /// The master sends a message.
+    /// Sends a message as the master does.
     fn publish(&self, connection: u64, run: Run, channel: Arc<str>, text: String) {
         let mut state = lock(&self.state);
         if state.connection != connection || self.network.masters[self.master].run() != run {

@@ -1,4 +1,4 @@
-//! What a program's faults do, and when.
+//! What the faults of a program do, and when.
 
 use tokio::time::Instant;
 
@@ -28,8 +28,8 @@ impl World<'_> {
                     self.add(begins, kind, move || {
                         let master = &network.masters[m];
                         if !keeps && network.masters.len() == 1 {
-                            // Nobody promises anything about it.
-                            // What was handed to a field is nobody's hold yet.
+                            // No promise covers a hold whose only master has lost its data. A field that was only handed the lock has no
+                            // hold yet.
                             for (_, field, _) in
                                 master.contents().into_iter().filter(|(_, _, count)| *count > 0)
                             {
