@@ -1,4 +1,4 @@
-//! Holds that go on in another process.
+//! Holds that continue in another process.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use crate::hold::{Hold, User};
 use crate::job::LEASE;
 
 const RESUME: &str = "resume";
-/// Its future is dropped at some point of its way.
+/// The name of a resume whose future is dropped before it completes.
 pub(crate) const DROPPED: &str = "dropped resume";
 
-/// Gives the hold up to whoever resumes it. `fixed`: nothing renews it.
+/// Makes a claim of the hold, for another process to resume. `fixed`: nothing renews the hold.
 pub(crate) async fn hand_over(user: &User, mut hold: Hold<'_>, guard: Guard, fixed: bool) -> Result<()> {
     if !hold.look(&guard) {
         return Ok(());
     }
-    // A lease that is renewed is filled up by what is sent from now on.
+    // A lease that is renewed is filled up by the command that is sent from now on.
     let until = if fixed { clock::of(guard.valid_until()) } else { clock::now() + clock::nanos(LEASE) };
     hold.leaves();
     let claim = guard.into_claim().await?;
@@ -29,7 +29,7 @@ pub(crate) async fn hand_over(user: &User, mut hold: Hold<'_>, guard: Guard, fix
     user.spool.put(&claim, hold.number())
 }
 
-/// Resumes what is handed over, as the first one or as the second.
+/// Resumes claims, each as the first process or as the second one.
 pub(crate) async fn resume(user: User, mut random: StdRng) {
     while !user.is_stopped() {
         sleep(Duration::from_micros(random.random_range(500..8_000))).await;

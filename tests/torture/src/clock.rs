@@ -7,16 +7,15 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 
-/// Now.
+/// Returns the current time.
 pub(crate) fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Tokio's instant on this clock, or a little earlier.
+/// Converts tokio's instant to this clock; the result may be a little too early.
 pub(crate) fn of(instant: Instant) -> u64 {
-    // In this order: a pause between the two looks makes the instant seem earlier. A deadline must not seem later
-    // than it is.
+    // The order matters: a pause between the two looks makes the instant seem earlier. A deadline must not seem later than it is.
     let (now, tokios) = (now(), Instant::now());
     match instant.checked_duration_since(tokios) {
         Some(ahead) => now.saturating_add(nanos(ahead)),
@@ -24,7 +23,7 @@ pub(crate) fn of(instant: Instant) -> u64 {
     }
 }
 
-/// What the future returns, and when the poll began in which it does.
+/// Returns the output of the future, and the time at which its last poll began.
 pub(crate) async fn before<F: Future>(future: F) -> (F::Output, u64) {
     let mut future = pin!(future);
     poll_fn(|cx| {

@@ -1,4 +1,4 @@
-//! One run: servers and processes are started, faults come, all ends, and the logs are checked.
+//! One run: servers and processes are started, faults happen, everything ends, and the logs are checked.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::options::{Run, Shape};
 use crate::support::eventually;
 use crate::{Result, clock, probe, report};
 
-/// After so many seconds with faults come some without, in which what is slow is slow by itself.
+/// After this many seconds with faults there are some without faults, in which a slow grant has no excuse.
 const STORM: Duration = Duration::from_secs(30);
 const CALM: Duration = Duration::from_secs(9);
 
-/// How long processes may take to end what they do, once all works again.
+/// How long processes may take to end their operations, once everything works again.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Whether all was as it must be. The logs stay only if it was not.
+/// Runs once. Returns whether everything was correct. The logs are kept only if it was not.
 pub(crate) async fn run(options: Run) -> Result<bool> {
     let shape = options.shape();
     let seed = options.seed.unwrap_or_else(|| rand::random_range(0..1_000_000_000));
@@ -32,7 +32,7 @@ pub(crate) async fn run(options: Run) -> Result<bool> {
     std::fs::write(folder.join(report::SETTING), serde_json::to_string(&setting)?)?;
     println!("torture: {shape} for {} s, seed {seed}; logs in {}", options.seconds, folder.display());
     let journal = Arc::new(Journal::create(&folder.join("faults.log"))?);
-    // All that the processes send goes through the proxies in this one.
+    // Everything that the processes send passes through proxies in this process.
     journal.clone().note_stalls();
     let deployment = Deployment::start(shape, Login::of(seed)).await;
     deployment.set_counters_apart().await;
@@ -75,7 +75,7 @@ fn folder(seed: u64) -> Result<PathBuf> {
     Ok(folder.canonicalize()?)
 }
 
-/// Waits until locks are granted: masters that were just started have no vote for a while.
+/// Waits until locks are granted: masters that have just been started have no vote for a while.
 async fn warm_up(folder: &Path) -> Result<()> {
     let patience = Instant::now() + PATIENCE;
     while !report::is_granted(folder)? {
@@ -104,7 +104,7 @@ async fn strike(
         let from = clock::now();
         let before = Roles::of(on).await;
         fault.strike(on).await?;
-        // Where a server was slow by itself, another may have taken over.
+        // If a server was slow without a fault, another one may have taken over.
         let changed = before.masters != Roles::of(on).await.masters && !fault.is_coordinated(shape);
         record(fault, from, fault.loses(shape) || changed);
         Ok(())
@@ -121,7 +121,7 @@ async fn strike(
     servers.and(network).and(process)
 }
 
-/// Which of the servers were masters at a time.
+/// The servers that were masters at one moment.
 struct Roles {
     at: u64,
     masters: Vec<bool>,
@@ -132,7 +132,7 @@ impl Roles {
         let at = clock::now();
         let mut masters = Vec::new();
         for server in deployment.all() {
-            // A fault may have closed the connection that asks.
+            // A fault may have closed the connection of this command.
             let mut role = String::new();
             eventually("a server that answers", async || {
                 role = server.try_ask(&["INFO", "replication"]).await.unwrap_or_default();
@@ -144,7 +144,7 @@ impl Roles {
         Roles { at, masters }
     }
 
-    /// On a busy machine a server may be taken for dead that is not, and another one takes over.
+    /// Compares the masters with the earlier ones. On a busy machine a live server may be taken for dead, and then another one takes over.
     async fn compare(&mut self, deployment: &Deployment, journal: &Journal) {
         let now = Roles::of(deployment).await;
         if now.masters != self.masters {
@@ -162,16 +162,16 @@ impl Roles {
     }
 }
 
-/// All comes to rest and ends; what should not be there then.
+/// Lets all processes rest and then end. Returns what should not be left after that.
 async fn finish(deployment: &Deployment, crew: &mut Crew) -> Vec<String> {
     let mut wrong = crew.rest(PATIENCE).await;
     if !wrong.is_empty() {
         return wrong;
     }
-    // One lease, and the time for which a subscription that nobody needs is kept.
+    // This is one lease, and the time for which an unused subscription is kept.
     sleep(LEASE + Duration::from_secs(2)).await;
     let mut remains = deployment.remains().await;
-    // A busy machine may be late. What is renewed, or never given up, stays.
+    // A busy machine may be late. But what is renewed, or never released, stays.
     for _ in 0..8 {
         if remains.is_empty() {
             break;

@@ -1,4 +1,4 @@
-//! The processes that take locks, as their parent sees them.
+//! The processes that take locks, as seen by their parent.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -15,11 +15,11 @@ use crate::login::{Login, Scan};
 use crate::support::child::Child;
 use crate::worker::{END, REST, RESTING};
 
-/// The files with the outputs of a process: what it printed and nobody expected, and its errors.
+/// The names of the files for a process's outputs: what it unexpectedly prints, and its errors.
 const STDOUT: &str = "stdout";
 const STDERR: &str = "stderr";
 
-/// Dropping it kills them.
+/// The processes. A drop kills them.
 pub(crate) struct Crew {
     members: Vec<Member>,
 }
@@ -27,7 +27,7 @@ pub(crate) struct Crew {
 struct Member {
     job: Job,
     child: Child,
-    /// Of the process that watches it.
+    /// The directory of the process that watches this one.
     _dir: TempDir,
 }
 
@@ -43,7 +43,7 @@ impl Crew {
         Ok(Crew { members: jobs.map(Member::start).collect::<Result<_>>()? })
     }
 
-    /// SIGKILL, and another one in its place.
+    /// Sends SIGKILL, and starts another process in its place.
     pub(crate) fn kill(&mut self, process: usize) -> Result<()> {
         let member = self.members.remove(process);
         let job = Job { life: member.job.life + 1, ..member.job.clone() };
@@ -52,14 +52,14 @@ impl Crew {
         Ok(())
     }
 
-    /// SIGSTOP for that time.
+    /// Sends SIGSTOP for this time.
     pub(crate) async fn freeze(&self, process: usize, time: Duration) {
         self.members[process].child.freeze();
         sleep(time).await;
         self.members[process].child.thaw();
     }
 
-    /// All end what they do. Names those that have not within this time.
+    /// Makes all processes end their operations. Names those that have not done so within this time.
     pub(crate) async fn rest(&mut self, patience: Duration) -> Vec<String> {
         let mut late = Vec::new();
         for member in &mut self.members {
@@ -77,7 +77,7 @@ impl Crew {
         late
     }
 
-    /// All close their `Locks` and end. Names those that did not within this time.
+    /// Makes all processes close their `Locks` and end. Names those that have not done so within this time.
     pub(crate) async fn end(&mut self, patience: Duration) -> Vec<String> {
         let mut late = Vec::new();
         let end = Instant::now() + patience;
@@ -101,7 +101,7 @@ impl Member {
         Ok(Member { job, child, _dir: dir })
     }
 
-    /// What the process has put out stays in the folder of the run, and goes where the errors of this one go.
+    /// Keeps the outputs of a process in the folder of the run, and prints them to the errors of this process.
     fn pass_on(&self) -> Result<()> {
         let printed = self.child.lines_so_far().join("\n");
         std::fs::write(self.job.file(STDOUT), &printed)?;

@@ -10,15 +10,15 @@ use crate::support::proxy::Proxy;
 use crate::support::sentinel::{self, Group, Setup};
 use crate::support::server::Server;
 
-/// What the keys of fencing counters begin with.
+/// The prefix of the keys of fencing counters.
 const COUNTERS: &str = "redisson_lock_token:";
 
-/// After this time a node of a cluster is taken for failed.
+/// The time after which a node of a cluster is taken for failed.
 const FAILED_AFTER: Duration = Duration::from_secs(2);
 
 pub(crate) struct Deployment {
     servers: Servers,
-    /// Before each server: one for each process, or one for all where the servers themselves name it to clients.
+    /// For each server: one proxy for each process, or a single one if the servers themselves name it to clients.
     proxies: Vec<Vec<Proxy>>,
     login: Login,
 }
@@ -39,7 +39,7 @@ impl Deployment {
             Shape::Masters(count) => {
                 let (mut servers, mut proxies) = (Vec::new(), Vec::new());
                 for _ in 0..count {
-                    // A single master keeps what it has acknowledged when it is killed. Several need not.
+                    // A single master must keep what it has acknowledged when it is killed. Several masters need not.
                     let kept = ["--appendonly", "yes", "--appendfsync", "always"];
                     let kept: &[&str] = if count == 1 { &kept } else { &[] };
                     let server = Server::with(&[&args, kept].concat()).await;
@@ -71,7 +71,7 @@ impl Deployment {
         }
     }
 
-    /// What a process connects to.
+    /// Returns what a process connects to.
     pub(crate) fn target(&self, process: usize) -> Target {
         let local = |port: u16| format!("127.0.0.1:{port}");
         let addresses =
@@ -102,7 +102,7 @@ impl Deployment {
         }
     }
 
-    /// The proxies before a server: those of one process, or all.
+    /// Returns the proxies in front of a server: those of one process, or all.
     pub(crate) fn before(&self, server: usize, process: Option<usize>) -> Vec<&Proxy> {
         let all = &self.proxies[server];
         match process {
@@ -111,19 +111,19 @@ impl Deployment {
         }
     }
 
-    /// Of several masters: what [`AHEAD`] says of its counters.
+    /// With several masters, sets the counters as [`AHEAD`] describes.
     pub(crate) async fn set_counters_apart(&self) {
         let Servers::Masters(servers) = &self.servers else { return };
         for (at, server) in servers.iter().enumerate().skip(1) {
             let (seconds, micros) = server.ask::<(u64, u64)>(&["TIME"]).await;
-            // Days apart.
+            // The counters are days apart.
             let counter = (seconds * 1_000_000 + micros + at as u64 * 1_000_000_000_000).to_string();
             let day = "86400000";
             server.ask::<()>(&["SET", &format!("{COUNTERS}{{{AHEAD}}}"), &counter, "PX", day]).await;
         }
     }
 
-    /// A server that serves locks now: by a number that was drawn.
+    /// Returns a server that serves locks now, chosen by a drawn number.
     pub(crate) async fn serving(&self, drawn: usize) -> usize {
         match &self.servers {
             Servers::Masters(servers) => drawn % servers.len(),
@@ -135,7 +135,7 @@ impl Deployment {
         }
     }
 
-    /// What is there that should not be, once nothing is held and all leases are over.
+    /// Returns what should not be on the servers any more when nothing is held and all leases are over.
     pub(crate) async fn remains(&self) -> Vec<String> {
         let mut found = Vec::new();
         for (at, server) in self.all().iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Processes that take one lock from each other by force, without a word: only a check shows its holder that it is over.
+//! Processes that take one lock from one another by force, without a message: only a check shows a holder that its hold is over.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(crate) async fn take(user: User, mut random: StdRng) {
     }
 }
 
-/// By one attempt: whoever waits is notified of a release by force, and all of its process with it.
+/// Takes the lock with one attempt. A waiter would subscribe, and then its whole process would be notified of a release by force.
 async fn take_once(user: &User, random: &mut StdRng) -> Result<()> {
     let stay = Duration::from_millis(random.random_range(1..100));
     let (forces, is_fixed) = (random.random_ratio(1, 3), random.random_ratio(3, 4));
@@ -32,13 +32,13 @@ async fn take_once(user: &User, random: &mut StdRng) -> Result<()> {
         user.forces(NAME);
         let from = clock::now();
         let forced = mutex.force_release().await;
-        // Without an answer it may run later.
+        // A forced release without an answer may run later.
         user.forced(NAME, from, forced.is_ok());
         forced?;
     }
     let asked = user.asks(NAME, NAME, false);
     let guard = match is_fixed {
-        // Nothing renews it.
+        // A fixed lease, so nothing renews the hold.
         true => mutex.try_lock().fixed_lease(LEASE).await?,
         false => mutex.try_lock().await?,
     };

@@ -1,4 +1,4 @@
-//! A request and the hold that it becomes, as the journal has them.
+//! A request and the hold that it becomes, as they are written to the journal.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::{clock, trace};
 
 /// How often a hold is looked at while it lasts.
 pub(crate) const LOOK: Duration = Duration::from_millis(5);
-/// How often that is written down, if its deadline stays.
+/// How often a look is written to the journal if the deadline has not changed.
 const NOTE: u64 = 50_000_000;
 
 /// One task of a process.
@@ -33,17 +33,17 @@ impl User {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// A request of a stranger begins.
+    /// Notes that a request of another owner begins.
     pub(crate) fn asks(&self, name: &str, how: &str, waits: bool) -> Request<'_> {
         self.begins(name, how, waits, false, None)
     }
 
-    /// A part of a request for several names begins.
+    /// Notes that a part of a request for several names begins.
     pub(crate) fn asks_among(&self, name: &str, how: &str) -> Request<'_> {
         self.begins(name, how, false, true, None)
     }
 
-    /// A claim is going to be resumed.
+    /// Notes that a claim is about to be resumed.
     pub(crate) fn resumes(&self, claim: &Claim, how: &str) -> Request<'_> {
         self.begins(claim.name(), how, false, false, Some(claim.hold_id().to_owned()))
     }
@@ -55,17 +55,17 @@ impl User {
         Request { user: self, request, is_over: false }
     }
 
-    /// The lock is going to be released by force.
+    /// Notes that the lock is about to be released by force.
     pub(crate) fn forces(&self, name: &str) {
         self.journal.write(Event::Forces { name: name.to_owned() });
     }
 
-    /// The lock was released by force since that time. Not `certain`: or will be.
+    /// Notes that the lock has been released by force since that time. If not `certain`, it may also be released later.
     pub(crate) fn forced(&self, name: &str, from: u64, certain: bool) {
         self.journal.write(Event::Forced { name: name.to_owned(), from, certain });
     }
 
-    /// An operation ended with an error.
+    /// Notes that an operation ended with an error.
     pub(crate) fn failed(&self, how: &str, error: &(dyn std::error::Error + Send + Sync + 'static)) {
         trace::error(how, error);
         let kind = match error.downcast_ref::<nestlock::Error>() {
@@ -80,7 +80,7 @@ impl User {
     }
 }
 
-/// A request that is under way. Dropping it ends it.
+/// A request that is under way. A drop ends it.
 pub(crate) struct Request<'a> {
     user: &'a User,
     request: u64,
@@ -88,20 +88,20 @@ pub(crate) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// It is granted, and this is its guard.
+    /// Notes that the request is granted, and that this is its guard.
     pub(crate) fn granted(self, guard: &Guard, token: Option<u64>) -> Hold<'a> {
         let hold = self.holds_until(guard.valid_until(), token);
         trace::show(guard);
         hold
     }
 
-    /// It is granted, and its guard is good until then.
+    /// Notes that the request is granted, and that its guard is good until this time.
     pub(crate) fn holds_until(self, until: Instant, token: Option<u64>) -> Hold<'a> {
         let (at, until) = (clock::now(), clock::of(until));
         self.becomes(at, Some(until), token)
     }
 
-    /// It is granted, and its guard is inside of a `run`, whose work runs now.
+    /// Notes that the request is granted inside a `run`, whose work runs now.
     pub(crate) fn runs(self, token: Option<u64>) -> Hold<'a> {
         self.becomes(clock::now(), None, token)
     }
@@ -122,27 +122,27 @@ impl Drop for Request<'_> {
     }
 }
 
-/// A hold that is good as far as its holder knows. Dropping it ends it: declare it after its guard.
+/// A hold that is good as far as its holder knows. A drop ends it, so declare it after its guard.
 pub(crate) struct Hold<'a> {
     user: &'a User,
     request: u64,
-    /// Its deadline; `None` in the work of a `run`.
+    /// The deadline; `None` in the work of a `run`.
     until: Option<u64>,
-    /// When it was seen to be good last, and when that was written down last.
+    /// When the hold was last seen to be good, and when that was last written.
     seen: u64,
     noted: u64,
-    /// Nobody is to have the lock before this time.
+    /// Nobody else may have the lock before this time.
     kept: Option<u64>,
     is_over: bool,
 }
 
 impl Hold<'_> {
-    /// Looks whether the hold is good.
+    /// Looks at the guard. Returns whether the hold is good.
     pub(crate) fn look(&mut self, guard: &Guard) -> bool {
         if self.is_over {
             return false;
         }
-        // In this order: what is not lost afterwards was not lost at that time, for a loss is final.
+        // The order matters: a loss is final, so a hold that is not lost after the clock was read was not lost at that time.
         let at = clock::now();
         let until = clock::of(guard.valid_until());
         match guard.loss() {
@@ -159,30 +159,30 @@ impl Hold<'_> {
         }
     }
 
-    /// Has the servers asked whether the hold stands, and looks at it. Whether it is good afterwards.
+    /// Checks the hold on the servers, and looks at the guard. Returns whether the hold is good after that.
     pub(crate) async fn check(&mut self, guard: &Guard) -> bool {
         let (was_lost, from) = (!self.look(guard), clock::now());
         self.is_checked(was_lost, from, guard.check().await);
         self.look(guard)
     }
 
-    /// The answer to a check that was asked at this time.
+    /// Notes the answer to a check that was sent at this time.
     pub(crate) fn is_checked(&self, was_lost: bool, from: u64, answer: nestlock::Result<()>) {
         match answer {
             Ok(()) if was_lost => self.user.wrong("a check confirmed a lost hold".into()),
             Ok(()) => self.user.journal.write(Event::Checked { request: self.request, from }),
             Err(error) if error.kind() == ErrorKind::Lost => trace::error("check", &error),
-            // Nobody knows. The guard stays as it is.
+            // It is unknown whether the hold stands. The guard stays as it is.
             Err(error) => self.user.failed("check", &error),
         }
     }
 
-    /// Nobody else is to have the lock before this time, also where it is released sooner.
+    /// Notes that nobody else may have the lock before this time, even if it is released earlier.
     pub(crate) fn keeps(&mut self, until: u64) {
         self.kept = Some(until);
     }
 
-    /// It was good at that time.
+    /// Notes that the hold was good at that time.
     pub(crate) fn note(&mut self, at: u64, until: Option<u64>) {
         self.seen = at;
         let moved = match (self.until, until) {
@@ -195,7 +195,7 @@ impl Hold<'_> {
         }
     }
 
-    /// Stays in the critical section for so long, or until the hold is lost; whether it is good then.
+    /// Stays in the critical section for this time, or until the hold is lost. Returns whether the hold is still good.
     pub(crate) async fn stay(&mut self, guard: &Guard, time: Duration) -> bool {
         let end = Instant::now() + time;
         while self.look(guard) {
@@ -212,7 +212,7 @@ impl Hold<'_> {
         false
     }
 
-    /// Stays like [`stay`](Hold::stay), and has the servers asked again and again.
+    /// Stays like [`stay`](Hold::stay), and checks the hold on the servers again and again.
     pub(crate) async fn stay_and_check(&mut self, guard: &Guard, time: Duration, pause: Duration) -> bool {
         let end = Instant::now() + time;
         while self.check(guard).await {
@@ -225,8 +225,8 @@ impl Hold<'_> {
         false
     }
 
-    /// Stays like [`stay`](Hold::stay) within the work of a `run`, which is dropped when the hold is lost. It was good when the work was
-    /// polled.
+    /// Stays like [`stay`](Hold::stay), but within the work of a `run`, which is dropped when the hold is lost. So the hold was good when
+    /// the work was polled.
     pub(crate) async fn work(&mut self, time: Duration) {
         let end = Instant::now() + time;
         while let rest = end.saturating_duration_since(Instant::now())
@@ -237,7 +237,7 @@ impl Hold<'_> {
         }
     }
 
-    /// It is over from here on.
+    /// Notes that the hold ends now.
     pub(crate) fn leaves(&mut self) {
         self.leaves_at(clock::now());
     }
@@ -248,20 +248,20 @@ impl Hold<'_> {
         }
     }
 
-    /// Its number in this process.
+    /// Returns the number of the hold in this process.
     pub(crate) fn number(&self) -> u64 {
         self.request
     }
 
-    /// Its release, which was begun after it left, succeeded.
+    /// Notes that the release succeeded, which began after the hold left.
     pub(crate) fn is_released(&self) {
-        // Says nothing of others.
+        // Other holds don't need this line.
         if self.kept.is_some() {
             self.user.journal.write(Event::Released { request: self.request });
         }
     }
 
-    /// It has left, and is that of a claim now, which is good until then.
+    /// Notes that the hold, which has left, now belongs to a claim that is good until this time.
     pub(crate) fn is_claimed(&self, claim: &Claim, until: u64) {
         let claim = claim.hold_id().to_owned();
         self.user.journal.write(Event::Claimed { request: self.request, claim, until });
@@ -270,8 +270,8 @@ impl Hold<'_> {
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        // 1. A process is frozen in a `run`, and others get the lock. 2. It goes on, and the machine is busy: the thread of its runtime has
-        // its turn a tenth of a second later. 3. The `run` finds the loss first of all, and drops its work without polling it.
+        // 1. A process is frozen in a `run`, and others get the lock. 2. The process continues on a busy machine: the thread of its runtime
+        // runs only a tenth of a second later. 3. The `run` notices the loss first, and drops its work without polling it.
         let at = if self.until.is_none() { self.seen } else { clock::now() };
         self.leaves_at(at);
     }

@@ -11,25 +11,25 @@ use crate::options::Shape;
 
 /// The locks that all processes take.
 pub(crate) const NAMES: [&str; 4] = ["stock", "shelf", "order", "ledger"];
-/// Of several masters: the counter of this one's tokens begins at another number on each, ahead of the time.
-/// Otherwise the clock, which all processes share, would put the tokens in order by itself.
+/// With several masters, the counter of this lock's tokens begins at another number on each, ahead of the clock. Otherwise the clock, which
+/// all processes share, would put the tokens in order by itself.
 pub(crate) const AHEAD: &str = NAMES[3];
-/// Short, so that many leases end within a run, and many node timeouts long.
+/// Short, so that many leases end within a run, and still many node timeouts long.
 pub(crate) const LEASE: Duration = Duration::from_secs(3);
 pub(crate) const NODE_TIMEOUT: Duration = Duration::from_millis(500);
-/// Longer than a lease: a waiter that misses a message sleeps until the end of the lease.
+/// Longer than a lease, so that a waiter that misses a message sleeps until the end of the lease.
 pub(crate) const POLL: Duration = Duration::from_secs(10);
 pub(crate) const PROCESSES: usize = 4;
-/// In each process.
+/// The number of tasks in each process.
 pub(crate) const TASKS: usize = 3;
 
-/// After which time a process whose credentials are provided logs in again.
+/// The time after which a process with provided credentials logs in again.
 const RENEWED_AFTER: Duration = Duration::from_secs(2);
 
-/// What a process is to do. Its parent gives it as JSON. The password is not in it: it follows from the seed.
+/// What a process has to do. Its parent passes it as JSON. The password is not in it, since it follows from the seed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Job {
-    /// Which of the processes, and how often it was started before.
+    /// The number of the process, and how often it was started before.
     pub(crate) process: usize,
     pub(crate) life: u64,
     pub(crate) seed: u64,
@@ -42,13 +42,13 @@ impl Job {
         self.file("log")
     }
 
-    /// What it puts out beside its log, by where: what the crate logs, and what the process writes to its outputs.
+    /// Returns the file for an output beside the log: what the crate logs, or what the process prints.
     pub(crate) fn file(&self, kind: &str) -> PathBuf {
         self.folder.join(format!("process-{}-{}.{kind}", self.process, self.life))
     }
 }
 
-/// What was run: kept beside the logs.
+/// What was run, kept beside the logs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Setting {
     pub(crate) shape: Shape,
@@ -56,7 +56,7 @@ pub(crate) struct Setting {
     pub(crate) seconds: u64,
 }
 
-/// Where the locks are kept: hosts and ports.
+/// The address of the locks: hosts and ports.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Target {
     Servers(Vec<String>),
@@ -65,7 +65,8 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// `provides`: user and password come from a provider, and not from URLs. To sentinels they are in URLs all the same.
+    /// Returns options for the target. `provides`: user and password come from a provider, not from URLs. For sentinels they are in the
+    /// URLs in any case.
     pub(crate) fn builder(&self, login: &Login, provides: bool) -> nestlock::Builder {
         let url = |login: String| move |address: &String| format!("redis://{login}{address}");
         let (known, of_server) = (login.in_url(), if provides { String::new() } else { login.in_url() });

@@ -1,7 +1,7 @@
 //! What each process writes down: one event a line, as JSON.
 //!
-//! A line is one `write` to a file that is opened for appending. A process that is killed leaves whole lines, and at
-//! most one that has no end, which the reader drops.
+//! Each line is one `write` to a file that is opened for appending. A process that is killed leaves whole lines and at most one without an
+//! end, which the reader drops.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use crate::Result;
 use crate::clock;
 
-/// How long a process may not run before that is written down.
+/// A process that does not run for longer than this writes that down.
 const STALL: u64 = 200_000_000;
 
-/// One line.
+/// One line of a journal.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) at: u64,
@@ -25,14 +25,14 @@ pub(crate) struct Entry {
     pub(crate) event: Event,
 }
 
-/// A request has the same number as the hold that it becomes. Numbers are of one process.
+/// What can happen. A request has the same number as the hold that it becomes. Numbers are unique within a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum Event {
     /// The first line of a process.
     Begun { process: usize },
-    /// `waits`: until the lock is granted, and not for one attempt. `among`: it is part of a request for several names, and
-    /// may have the lock before all of them are granted. `claim`: it resumes the hold that has this field.
+    /// A request begins. `waits`: it waits until the lock is granted, instead of making one attempt. `among`: it is part of a request for
+    /// several names, and may have the lock before all of them are granted. `claim`: it resumes the hold that has this field.
     Asked {
         request: u64,
         name: String,
@@ -42,39 +42,39 @@ pub(crate) enum Event {
         among: bool,
         claim: Option<String>,
     },
-    /// The request has ended otherwise.
+    /// The request has ended without a grant.
     Refused { request: u64 },
-    /// The request is a hold. `until`: its deadline, where a guard reports one.
+    /// The request has become a hold. `until`: its deadline, if a guard reports one.
     Granted { request: u64, until: Option<u64>, token: Option<u64> },
-    /// It was seen to be good at this time, and has this deadline.
+    /// The hold was seen to be good at this time, and has this deadline.
     Good { request: u64, until: Option<u64> },
-    /// It was seen to be lost.
+    /// The hold was seen to be lost.
     Lost { request: u64, loss: String },
-    /// It is released, or its guard is dropped or made a claim, from this time on. `kept`: nobody is to have the lock
-    /// before this time.
+    /// From this time on the hold is being released, or its guard is dropped or made a claim. `kept`: nobody else may have the lock before
+    /// this time.
     Leaving { request: u64, kept: Option<u64> },
     /// The release succeeded.
     Released { request: u64 },
-    /// The hold, which has left, is that of the claim with this field, and stands until then if nobody resumes it.
+    /// The hold, which has left, belongs to the claim with this field, and stands until this time if nobody resumes it.
     Claimed { request: u64, claim: String, until: u64 },
-    /// The crate confirmed that the hold stood at some time between then and now.
+    /// The crate has confirmed that the hold stood at some time since `from`.
     Checked { request: u64, from: u64 },
-    /// The lock is going to be released by force.
+    /// The lock is about to be released by force.
     Forces { name: String },
-    /// The lock was released by force, between then and now. Not `certain`: or will be later.
+    /// The lock was released by force at some time since `from`. If not `certain`, that may still happen later.
     Forced { name: String, from: u64, certain: bool },
     /// An operation ended with an error of this kind.
     Failed { how: String, kind: String },
-    /// The fenced register took this write, or refused it.
+    /// The fenced register accepted this write, or refused it.
     Wrote { name: String, token: u64, taken: bool },
-    /// The crate or the register did what it must not.
+    /// The crate or the register did something that it must not do.
     Wrong { what: String },
-    /// The process did not run from then to now.
+    /// The process has not run since `from`.
     Stalled { from: u64 },
-    /// A server did not answer at once to what has nothing to do with locks, from then to now.
+    /// A server did not answer at once to a command that has nothing to do with locks, since `from`.
     Late { from: u64 },
-    /// A fault, which has been repaired by now. `loses`: its servers may lose what they acknowledged, as documented.
-    /// `forgets`: so does one of several masters, whose holds survive that. `revives`: what was over may stand again.
+    /// A fault, which has been repaired by now. `loses`: its servers may lose what they acknowledged, as documented. `forgets`: one of
+    /// several masters may lose that too, but its holds survive. `revives`: holds that were over may stand again.
     Fault {
         kind: String,
         what: String,
@@ -84,7 +84,7 @@ pub(crate) enum Event {
         #[serde(default)]
         revives: bool,
     },
-    /// Something was left on the servers after all had ended.
+    /// Something was left on the servers after everything had ended.
     Left { what: String },
 }
 
@@ -96,8 +96,7 @@ impl Journal {
         Ok(Journal(OpenOptions::new().append(true).create_new(true).open(file)?))
     }
 
-    /// From now on a thread of its own notes when the process does not run: what takes long then is not the crate's
-    /// fault.
+    /// Starts a thread that notes when this process does not run: what takes long at such a time is not the crate's fault.
     pub(crate) fn note_stalls(self: Arc<Self>) {
         std::thread::spawn(move || {
             let mut last = clock::now();
@@ -116,7 +115,7 @@ impl Journal {
         self.write_at(clock::now(), event);
     }
 
-    /// What was so at that time.
+    /// Writes an event that was true at that time.
     pub(crate) fn write_at(&self, at: u64, event: Event) {
         let Ok(mut line) = serde_json::to_vec(&Entry { at, event }) else { return };
         line.push(b'\n');
@@ -128,7 +127,7 @@ impl Journal {
     }
 }
 
-/// All whole lines of a log.
+/// Returns all whole lines of a log.
 pub(crate) fn read(file: &Path) -> Result<Vec<Entry>> {
     let text = std::fs::read(file)?;
     let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);

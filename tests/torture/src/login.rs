@@ -1,4 +1,4 @@
-//! User and password of all servers of a run, and the search for the password in what the run has put out.
+//! The user and password of all servers of a run, and the search for the password in everything that the run has written.
 
 mod scan;
 
@@ -8,15 +8,16 @@ use redis::{IntoConnectionInfo, RedisConnectionInfo, RedisResult};
 
 pub(crate) use scan::{Leak, Scan, Searched};
 
-/// The user of the processes. Servers and sentinels talk among themselves as `default`, with the same password.
+/// The user of the processes. Servers and sentinels use `default` among themselves, with the same password.
 pub(crate) const USER: &str = "torturer";
 
-/// How many characters a word of the password has: so many that it is in no text by chance.
+/// The number of characters in a word of the password: so many that it appears in no text by chance.
 const WORD: usize = 10;
 
-/// User and password.
+/// A user and a password.
 ///
-/// They follow from the seed. So the processes, and who checks the logs later, make them again, and no file and no command line has them.
+/// They follow from the seed. So the processes, and a later check of the logs, can make them again, and they are in no file and on no
+/// command line.
 #[derive(Clone)]
 pub(crate) struct Login {
     words: [String; 3],
@@ -32,24 +33,25 @@ impl Login {
         Login { words: [word(), word(), word()] }
     }
 
-    /// What is between its words has a meaning in a URL: a part that was cut out of one shows too.
+    /// Returns the password. The characters between its words have a meaning in a URL: so a part that was cut out of a URL is recognized
+    /// too.
     pub(crate) fn password(&self) -> String {
         let [one, two, three] = &self.words;
         format!("{one}@{two}/{three}")
     }
 
-    /// The words of the rule by which a server knows the user.
+    /// Returns the words of the rule that makes this user on a server.
     pub(crate) fn rule(&self) -> [String; 6] {
         [USER, "on", &format!(">{}", self.password()), "~*", "&*", "+@all"].map(str::to_owned)
     }
 
-    /// What stands before the host in a URL.
+    /// Returns what stands before the host in a URL.
     pub(crate) fn in_url(&self) -> String {
         let [one, two, three] = &self.words;
         format!("{USER}:{one}%40{two}%2F{three}@")
     }
 
-    /// For the looks of the conductor itself.
+    /// Returns a client for the conductor's own commands.
     pub(crate) fn client(&self, port: u16) -> RedisResult<redis::Client> {
         let settings = RedisConnectionInfo::default().set_username(USER).set_password(self.password());
         redis::Client::open(("127.0.0.1", port).into_connection_info()?.set_redis_settings(settings))

@@ -1,7 +1,7 @@
-//! Processes that take a few locks in all ways, on real servers that fail, and a checker of what they logged.
+//! Processes that take a few locks in all ways, on real servers that fail, and a checker that reads what they logged.
 //!
-//! `scripts/lab/torture` runs it. A seed decides which faults come, in which order, and what each task of a process does.
-//! It does not decide the timing of real processes and servers, so two runs of a seed are alike and not the same.
+//! `scripts/lab/torture` runs it. A seed decides which faults happen, in which order, and what each task of a process does. It does not
+//! decide the timing of real processes and servers, so two runs of a seed are similar but not the same.
 
 mod checker;
 mod claims;
@@ -28,7 +28,7 @@ mod turns;
 mod violation;
 mod worker;
 
-// What the tests of the crate start their servers, proxies and processes by.
+// The tests of the crate use this module to start their servers, proxies and processes.
 #[allow(
     unreachable_pub,
     missing_docs,

@@ -65,19 +65,19 @@ enum Way {
     Fenced,
     FencedRun,
     Extend,
-    /// The request is dropped at some point of its way, or the hold in the middle.
+    /// The request is dropped before it completes, or the hold before its end.
     Dropped,
-    /// The state of the lock is asked for.
+    /// Asks for the state of the lock.
     Look,
-    /// Several names at once.
+    /// Takes several names at once.
     Several,
     TrySeveral,
     SeveralRun,
     SeveralFenced,
-    /// The servers are asked whether the hold stands.
+    /// Checks on the servers whether the hold stands.
     Check,
     AtLeast,
-    /// Another process goes on with the hold.
+    /// Hands the hold over to another process.
     HandOver,
 }
 
@@ -120,7 +120,7 @@ const CHECK: Duration = Duration::from_millis(5);
 pub(crate) struct Operation {
     way: Way,
     name: &'static str,
-    /// With others, for those that take several: in the order in which they are asked for.
+    /// The names for those ways that take several, in the order in which they are asked for.
     names: Vec<&'static str>,
     /// How long the lock is held.
     stay: Duration,
@@ -151,7 +151,7 @@ impl Operation {
             Way::HandOver => millis(random, 100, longest),
             _ => millis(random, 0, 400),
         };
-        // Some short leases are held to their end.
+        // Some holds with a short lease last until its end.
         let short = matches!(way, Way::Fixed | Way::MaxHold) && time < Duration::from_millis(700);
         let stay = if short && random.random() { 2 * time } else { stay };
         let stay = if matches!(way, Way::Check) { millis(random, 10, 200) } else { stay };
@@ -173,7 +173,7 @@ impl Operation {
         self.way.name()
     }
 
-    /// How long the task does nothing afterwards.
+    /// Returns how long the task does nothing after this operation.
     pub(crate) fn pause(&self) -> Duration {
         self.pause
     }
@@ -303,7 +303,7 @@ impl Operation {
         }
     }
 
-    /// Takes the lock, does something inside, stays, and leaves.
+    /// Takes the lock, does something under it, stays, and leaves.
     async fn hold(
         &self,
         user: &User,
@@ -331,7 +331,7 @@ impl Operation {
         Ok(())
     }
 
-    /// Re-enters by guards, and looks at what the crate reports of each level.
+    /// Re-enters with guards, and checks what the crate reports of each level.
     async fn nest(
         &self,
         user: &User,
@@ -342,7 +342,7 @@ impl Operation {
     ) -> Result<()> {
         let inner = mutex.lock().await?;
         let (field, at, count) = (inner.hold_id() == outer.hold_id(), inner.depth(), mutex.hold_count());
-        // What is not lost now was not lost at these looks.
+        // A hold that is not lost now was not lost at these looks either.
         let right = field && at == depth && count == depth;
         if !right && !inner.is_lost() {
             let what =
@@ -368,7 +368,7 @@ impl Operation {
         }
     }
 
-    /// Branches of one task re-enter by `run`, one at a time.
+    /// Lets branches of one task re-enter with `run`, one at a time.
     async fn branch(&self, user: &User, mutex: &Mutex) -> Result<()> {
         let inside = AtomicBool::new(false);
         let work = || async {
@@ -384,7 +384,7 @@ impl Operation {
         Ok(one.and(two).and(three)?)
     }
 
-    /// Spawned tasks that are children of the holder enter one at a time.
+    /// Lets spawned tasks that are children of the holder enter, one at a time.
     async fn help(&self, user: &User, mutex: &Mutex) -> Result<()> {
         let request = user.asks(self.name, self.how(), true);
         let work = async {
@@ -434,8 +434,7 @@ impl Operation {
     }
 }
 
-/// Reads the register, stays, and adds one, also where the hold was lost in between: the register has to refuse
-/// that.
+/// Reads the register, stays, and adds one. It does so even if the hold was lost in between: the register has to refuse that write.
 async fn update<T>(user: &User, name: &str, token: u64, stay: impl Future<Output = T>) -> Result<()> {
     let register = Register::of(&user.folder, name);
     let seen = register.read(token).await?;

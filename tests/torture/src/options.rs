@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Serialize};
 
-/// Processes hammer a few locks on servers that fail; a checker looks for holds that overlap, tokens that fall, and
-/// what is left.
+/// Processes take a few locks again and again on servers that fail. A checker looks for holds that overlap, tokens that fall, and locks
+/// that are left.
 #[derive(Parser)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Options {
@@ -20,17 +20,17 @@ pub(crate) struct Options {
 pub(crate) enum Call {
     /// Checks the logs of an earlier run again.
     Check { folder: PathBuf },
-    /// One of the processes.
+    /// Runs one of the processes.
     #[command(hide = true)]
     Worker { job: String },
 }
 
 #[derive(Args)]
 pub(crate) struct Run {
-    /// How long the servers fail, in seconds. Starting and ending come on top.
+    /// How long the servers fail, in seconds. Start and end take additional time.
     #[arg(long, default_value_t = 60)]
     pub(crate) seconds: u64,
-    /// So many independent masters: 1, 3 or 5.
+    /// The number of independent masters: 1, 3 or 5.
     #[arg(long, value_name = "N", group = "deployment", value_parser = masters)]
     pub(crate) masters: Option<usize>,
     /// A master with two replicas and three sentinels.
@@ -42,10 +42,10 @@ pub(crate) struct Run {
     /// Decides which faults come, and what each process does; random by default.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// The logs stay, also where nothing is wrong.
+    /// Keeps the logs even if nothing is wrong.
     #[arg(long)]
     pub(crate) keep: bool,
-    /// Only faults that have this in their name.
+    /// Uses only faults that have this in their name.
     #[arg(long, default_value = "")]
     pub(crate) only: String,
 }
@@ -67,7 +67,7 @@ impl Run {
     }
 }
 
-/// Which kind of servers.
+/// The kind of deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Shape {
     Masters(usize),

@@ -1,4 +1,4 @@
-//! Two processes that meet at a new lock each time, so that each wait needs a subscription of its own.
+//! Two processes that meet at a new lock each time, so that each wait needs its own subscription.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use tokio::time::sleep;
 use crate::hold::User;
 use crate::{clock, trace};
 
-/// How often they meet.
+/// The time between two meetings, in nanoseconds.
 const ROUND: u64 = 50_000_000;
 
-/// Takes the lock of each round, at about the time at which the other process does so too.
+/// Takes the lock of each round, at about the same time as the other process.
 pub(crate) async fn meet(user: User, mut random: StdRng) {
     while !user.is_stopped() {
         let round = clock::now() / ROUND + 1;

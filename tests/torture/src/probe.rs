@@ -1,6 +1,6 @@
-//! How fast a server answers a command that has nothing to do with locks, on the way that the processes take.
+//! How fast a server answers a command that has nothing to do with locks, over the proxies of the processes.
 //!
-//! On a busy machine neither the servers nor the proxies run at times, and no lock is granted then.
+//! On a busy machine the servers or the proxies may not run for a while, and then no lock is granted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use crate::deployment::Deployment;
 use crate::journal::{Event, Journal};
 use crate::login::Login;
 
-/// An answer that takes longer is written down.
+/// An answer that takes longer, in nanoseconds, is written to the journal.
 const LATE: u64 = 200_000_000;
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Asks all servers until it is dropped.
+/// Sends commands to all servers until the result is dropped.
 pub(crate) fn start(deployment: &Deployment, journal: &Arc<Journal>) -> JoinSet<()> {
     let mut probes = JoinSet::new();
     for server in 0..deployment.all().len() {

@@ -1,4 +1,4 @@
-//! A number in a file that refuses late writers: what a fenced lock guards.
+//! A number in a file that refuses late writers: it is what a fenced lock guards.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -8,27 +8,27 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::Result;
 
-/// What the file has, in this order, as 8 bytes each.
+/// The content of the file, in this order, each as 8 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Record {
-    /// The highest token that was seen.
+    /// The highest token seen so far.
     token: u64,
     value: u64,
-    /// How many writes were taken. As each adds one to the value, the two are equal as long as no update is lost.
+    /// How many writes were accepted. Each adds one to the value, so the two are equal as long as no update is lost.
     writes: u64,
 }
 
-/// A register of one name, shared by all processes.
+/// A register for one name, which all processes share.
 #[derive(Clone)]
 pub(crate) struct Register(PathBuf);
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     Taken,
-    /// A greater token was seen before.
+    /// A greater token was seen before, so the write was refused.
     Refused,
-    /// It was taken, and overwrote what its writer had not read.
+    /// The write was accepted, but overwrote a value that its writer had not read.
     LostUpdate,
 }
 
@@ -37,7 +37,7 @@ impl Register {
         Register(folder.join(format!("register-{name}")))
     }
 
-    /// Reads the value, and refuses all lesser tokens from now on. `None`: this one is refused.
+    /// Returns the value, and refuses all smaller tokens from now on. Returns `None` if this token is refused.
     pub(crate) async fn read(&self, token: u64) -> Result<Option<u64>> {
         self.change(move |record| {
             (token >= record.token).then(|| {
@@ -59,7 +59,7 @@ impl Register {
         .await
     }
 
-    /// On a thread of its own: another process may be frozen with the file locked.
+    /// Changes the record on its own thread, since another process may be frozen while it has locked the file.
     async fn change<T: Send + 'static>(
         &self,
         how: impl FnOnce(&mut Record) -> T + Send + 'static,
@@ -74,7 +74,7 @@ impl Register {
             if record != before {
                 store(&file, record)?;
             }
-            // Its lock ends with the file.
+            // The lock on the file ends when the file is closed.
             Ok(output)
         })
         .await?
@@ -93,7 +93,7 @@ fn load(mut file: &File) -> Result<Record> {
     Ok(Record { token: word(0), value: word(8), writes: word(16) })
 }
 
-/// By one write, so that a process that is killed leaves the one record or the other.
+/// Stores the record with one write, so that a process that is killed leaves either the old record or the new one.
 fn store(mut file: &File, record: Record) -> Result<()> {
     file.rewind()?;
     let words = [record.token, record.value, record.writes];

@@ -1,4 +1,4 @@
-//! What a run came to, as a table.
+//! The result of a run, as a table.
 
 use std::path::Path;
 
@@ -11,13 +11,13 @@ use crate::login::{Leak, Login, Scan, Searched};
 use crate::violation::Violation;
 use crate::{Result, journal};
 
-/// The file beside the logs that has what was run.
+/// The file beside the logs that describes the run.
 pub(crate) const SETTING: &str = "setting.json";
 
-/// How many violations are printed.
+/// How many violations are printed at most.
 const SHOWN: usize = 20;
 
-/// Whether any process has got a lock yet.
+/// Returns whether any process has got a lock yet.
 pub(crate) fn is_granted(folder: &Path) -> Result<bool> {
     for file in std::fs::read_dir(folder)? {
         let path = file?.path();
@@ -31,7 +31,7 @@ pub(crate) fn is_granted(folder: &Path) -> Result<bool> {
     Ok(false)
 }
 
-/// Checks the logs in a folder, and prints what they show; whether all is as it must be.
+/// Checks the logs in a folder, and prints what they show. Returns whether everything is correct.
 pub(crate) fn judge(folder: &Path) -> Result<bool> {
     let setting: Setting = serde_json::from_slice(&std::fs::read(folder.join(SETTING))?)?;
     let history = History::read(folder)?;
@@ -65,7 +65,7 @@ pub(crate) fn judge(folder: &Path) -> Result<bool> {
     Ok(count == 0)
 }
 
-/// What is going to be printed.
+/// The text that will be printed.
 #[derive(Default)]
 struct Page(String);
 
@@ -161,7 +161,7 @@ fn recoveries(page: &mut Page, history: &History) {
     page.line(format!("  {:<32} {:>6}  {}", "all", history.faults.len(), quantiles(&all)));
 }
 
-/// How long free locks stayed free.
+/// Prints for how long free locks stayed free.
 fn gaps(page: &mut Page, history: &History, findings: &Findings) {
     page.line(format!(
         "\n{:<34} {:>6}  {:>8} {:>8} {:>8}  seconds until a waiter had it",
@@ -183,7 +183,7 @@ fn gaps(page: &mut Page, history: &History, findings: &Findings) {
 fn quantiles(nanos: &[u64]) -> String {
     let Ok(mut histogram) = Histogram::<u64>::new(3) else { return String::new() };
     for nanos in nanos {
-        // One that grows as needed takes any value.
+        // A histogram that grows as needed takes any value.
         let _ = histogram.record(nanos / 1_000);
     }
     if histogram.is_empty() {

@@ -1,4 +1,4 @@
-//! Claims on their way from one process to others, as text in files. Each goes to two, of which one may get the hold.
+//! Claims that go from one process to others, as text in files. Each claim is given to two processes, one of which may get the hold.
 
 use std::fs;
 use std::io::ErrorKind::NotFound;
@@ -14,7 +14,7 @@ use crate::Result;
 #[derive(Clone)]
 pub(crate) struct Spool(PathBuf);
 
-/// What the name of a file ends with that nobody has taken, and that of one that was taken once.
+/// The extensions of files: one for a claim that nobody has taken, and one for a claim that was taken once.
 const FRESH: &str = "fresh";
 const AGAIN: &str = "again";
 
@@ -25,15 +25,15 @@ impl Spool {
         Ok(Spool(spool))
     }
 
-    /// `number`: of this process alone.
+    /// Stores a claim. `number`: unique within this process.
     pub(crate) fn put(&self, claim: &Claim, number: u64) -> Result<()> {
         let file = self.0.join(format!("{}-{number}", std::process::id()));
-        // Whoever takes it has to find all of it.
+        // The rename comes last, so that a reader finds the whole text.
         fs::write(&file, claim.to_string())?;
         Ok(fs::rename(&file, file.with_extension(FRESH))?)
     }
 
-    /// One of them, if there is any.
+    /// Takes one of the claims, if there is any.
     pub(crate) fn take(&self, random: &mut StdRng) -> Result<Option<Claim>> {
         let mut files = Vec::new();
         for file in fs::read_dir(&self.0)? {
@@ -52,7 +52,7 @@ impl Spool {
             };
             match taken {
                 Ok(text) => return Ok(Some(text.parse()?)),
-                // Others were faster.
+                // Another process was faster.
                 Err(error) if error.kind() == NotFound => {}
                 Err(error) => return Err(error.into()),
             }

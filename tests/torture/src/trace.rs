@@ -1,4 +1,4 @@
-//! What a process puts out for people, in a file beside its journal: all that the crate logs, and each error that it returns.
+//! What a process writes for people, in a file beside its journal: everything that the crate logs, and each error that it returns.
 
 use std::error::Error;
 use std::fmt::{Debug, Display, Write as _};
@@ -12,13 +12,13 @@ use tracing::{Metadata, Subscriber, span};
 
 use crate::{Result, clock};
 
-/// From now on all levels of all targets are written to this file, a line each.
+/// Writes all levels of all targets to this file from now on, a line each.
 pub(crate) fn start(file: &Path) -> Result<()> {
     let trace = Trace { file: File::create_new(file)?, spans: AtomicU64::new(1) };
     Ok(tracing::subscriber::set_global_default(trace)?)
 }
 
-/// An operation returned it. As people read it, and as programmers do, with all that it came from.
+/// Notes an error that an operation returned, with all its causes: each as `Display` and as `Debug` show it.
 pub(crate) fn error(how: &str, error: &(dyn Error + 'static)) {
     let (mut text, mut next) = (String::new(), Some(error));
     while let Some(error) = next {
@@ -28,7 +28,7 @@ pub(crate) fn error(how: &str, error: &(dyn Error + 'static)) {
     tracing::debug!("{how} returned an error{text}");
 }
 
-/// What it shows of itself.
+/// Notes the `Debug` output of a value.
 pub(crate) fn show(value: &impl Debug) {
     tracing::debug!("{value:?}");
 }
@@ -43,7 +43,7 @@ impl Trace {
         let mut line = Line(format!("{} {what}", clock::now()));
         fields(&mut line);
         line.0.push('\n');
-        // What is not written is not searched.
+        // A line that is not written can't be searched for the password.
         if (&self.file).write_all(line.0.as_bytes()).is_err() {
             std::process::abort();
         }

@@ -1,5 +1,5 @@
-//! Two processes that take turns at one lock, and hold it for long: there is always a hold that a server could
-//! forget, and somebody who would get the lock then.
+//! Two processes that take turns at one lock, and hold it for a long time. So there is always a hold that a server could lose, and somebody
+//! who would then get the lock.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(crate) async fn take(user: User, mut random: StdRng) {
         let mut request = mutex.lock().within(Duration::from_secs(20));
         let stay = Duration::from_millis(random.random_range(longest / 6..=longest));
         if random.random() {
-            // Not renewed: only a command or a new connection shows that it is gone.
+            // The hold is not renewed: only a command or a new connection shows that it is gone.
             request = request.fixed_lease(LEASE);
         }
         let asked = user.asks(NAME, "turn", true);

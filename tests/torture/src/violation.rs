@@ -1,18 +1,18 @@
-//! What must not be, in words.
+//! Violations, as text.
 
 use crate::checker::{Confirmed, Findings, History, Misclaim, Overlap, Try};
 use crate::clock::seconds;
 
-/// One thing that must not be.
+/// Something that must not happen.
 pub(crate) struct Violation {
     at: u64,
-    /// Faults since then may have to do with it.
+    /// Faults from this time on may be related to it.
     from: u64,
     what: String,
 }
 
 impl Violation {
-    /// The earliest first.
+    /// Returns all violations, the earliest first.
     pub(crate) fn all(history: &History, findings: &Findings) -> Vec<Violation> {
         let when = |at| When { at, begun: history.begun.unwrap_or_default() };
         let mut all = Vec::new();
@@ -76,7 +76,7 @@ impl Violation {
         all
     }
 
-    /// With the faults at that time, and shortly before.
+    /// Describes the violation, with the faults at that time and shortly before.
     pub(crate) fn in_words(&self, history: &History) -> String {
         let when = |at| When { at, begun: history.begun.unwrap_or_default() };
         let mut text = format!("\nVIOLATION at {}: {}", when(self.at), self.what);
@@ -88,7 +88,7 @@ impl Violation {
     }
 }
 
-/// A time, as a reader of the report counts: from the start of the first process.
+/// A time as a reader of the report counts it: from the start of the first process.
 struct When {
     at: u64,
     begun: u64,

@@ -1,4 +1,4 @@
-//! One process: a `Locks`, and tasks that take locks until its parent says so.
+//! One process: a `Locks`, and tasks that take locks until the parent tells them to stop.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,11 +19,11 @@ use crate::operation::Operation;
 use crate::spool::Spool;
 use crate::{Result, claims, forced, pairs, trace, turns};
 
-/// What a parent says: all tasks end what they do, and nothing is held any more.
+/// From the parent: all tasks end their operations, and nothing is held any more.
 pub(crate) const REST: &str = "rest";
-/// The process ends.
+/// From the parent: the process ends.
 pub(crate) const END: &str = "end";
-/// What it answers when nothing is held.
+/// The answer once nothing is held.
 pub(crate) const RESTING: &str = "resting";
 
 pub(crate) async fn work(job: Job) -> Result<()> {
@@ -74,9 +74,9 @@ pub(crate) async fn work(job: Job) -> Result<()> {
     Ok(())
 }
 
-/// A process may be started while no server answers.
+/// Connects. A process may be started while no server answers.
 async fn connect(job: &Job) -> Locks {
-    // Both ways to give credentials, in half of the processes each.
+    // Half of the processes get their credentials in each of the two ways.
     let builder = job.target.builder(&Login::of(job.seed), job.process % 2 == 1);
     trace::show(&builder);
     loop {

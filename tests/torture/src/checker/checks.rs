@@ -1,30 +1,30 @@
-//! What a check confirms stands.
+//! A hold that a check confirms still stands.
 
 use super::history::{History, Hold};
 
-/// A check of a hold confirmed it after the lock was granted to another.
+/// A check that confirmed a hold after the lock was granted to another owner.
 #[derive(Debug)]
 pub(crate) struct Confirmed {
     pub(crate) name: String,
     pub(crate) hold: Hold,
-    /// When the check was asked.
+    /// When the check began.
     pub(crate) at: u64,
     pub(crate) other: Hold,
 }
 
-/// Checks that began behind the grant of a later hold: the earlier one was over then, whatever had become of the later
-/// one, and had to be reported as lost.
+/// Finds checks that began after the grant of a later hold and still confirmed the earlier one. The earlier hold was over then, whatever
+/// had become of the later one, and had to be reported as lost.
 ///
-/// 1. The servers lose a hold, as documented. 2. Another owner is granted the lock. 3. The first one checks its hold.
+/// 1. The servers lose a hold, as documented. 2. Another owner is granted the lock. 3. The first owner checks its hold.
 ///
-/// That both hold is excused, and that the check confirms it is not.
+/// That both have a hold is excused. That the check confirms the first one is not.
 pub(super) fn confirmed_too_late(history: &History) -> Vec<Confirmed> {
     let mut found = Vec::new();
     for (name, holds) in &history.holds {
         for (place, hold) in holds.iter().enumerate() {
             let Some((last, _)) = hold.checks.last() else { continue };
             let later = holds[place..].iter().take_while(|other| other.granted < *last);
-            // By its grant alone, one that was asked for before may have been granted before.
+            // The order of two grants is certain only if the later hold was also asked for after the first grant.
             let Some(other) =
                 later.filter(|other| hold.granted < other.asked).min_by_key(|other| other.granted)
             else {

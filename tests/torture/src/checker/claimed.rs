@@ -1,18 +1,18 @@
-//! A claim is good once.
+//! A claim can be resumed only once.
 
 use super::history::{History, Hold, Try};
 use crate::claims::DROPPED;
 use crate::clock::nanos;
 use crate::job::{LEASE, NODE_TIMEOUT};
 
-/// What became of a claim that must not.
+/// A claim with a result that is not allowed.
 #[derive(Debug)]
 pub(crate) struct Misclaim {
     pub(crate) name: String,
     /// The hold that was handed over.
     pub(crate) hold: Hold,
     pub(crate) tries: Vec<Try>,
-    /// It was resumed more than once. Otherwise it was good, and refused to the only one who tried.
+    /// Whether the claim was resumed more than once. Otherwise it was good, and was refused although nobody else tried.
     pub(crate) twice: bool,
 }
 

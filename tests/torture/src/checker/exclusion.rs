@@ -1,19 +1,19 @@
-//! Holds of different owners do not overlap, and no hold is gone without a reason.
+//! Holds of different owners do not overlap, and no hold is lost without a reason.
 
 use super::history::{History, Hold};
 
-/// Two holds of one lock at once.
+/// Two holds of one lock at the same time.
 #[derive(Debug)]
 pub(crate) struct Overlap {
     pub(crate) name: String,
     pub(crate) first: Hold,
     pub(crate) second: Hold,
-    /// The servers may have lost the first one, as documented.
+    /// Whether the servers may have lost the first hold, as documented.
     pub(crate) documented: bool,
 }
 
 impl Overlap {
-    /// How long both were held.
+    /// Returns for how long both were held.
     pub(crate) fn nanos(&self) -> u64 {
         self.first.end.min(self.second.end) - self.second.granted
     }
@@ -25,12 +25,12 @@ pub(super) fn overlaps(history: &History) -> Vec<Overlap> {
         let mut open: Vec<&Hold> = Vec::new();
         for hold in holds {
             open.retain(|before| before.end > hold.granted);
-            // One that was over when it was seen is in nobody's way.
+            // A hold that was over when its grant was seen overlaps with nothing.
             if hold.end <= hold.granted {
                 continue;
             }
             for before in &open {
-                // Either of them: this one may have been granted before the other, and be reported late.
+                // The order is unknown: this hold may have been granted before the other one, and reported late.
                 if history.may_have_been_forced(name, before.asked.min(hold.asked), hold.granted) {
                     continue;
                 }
@@ -44,7 +44,7 @@ pub(super) fn overlaps(history: &History) -> Vec<Overlap> {
     found
 }
 
-/// Holds that were reported to be gone though no server lost anything.
+/// Returns the holds that were reported as gone although no server lost anything.
 pub(super) fn unexplained_losses(history: &History) -> Vec<(String, Hold)> {
     let all = history.holds.iter().flat_map(|(name, holds)| holds.iter().map(move |hold| (name, hold)));
     let lost = all.filter_map(|(name, hold)| Some((name, hold, hold.gone?)));

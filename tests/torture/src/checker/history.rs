@@ -1,4 +1,4 @@
-//! The logs of all processes as one history.
+//! The logs of all processes, as one history.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,31 +8,31 @@ use crate::clock::nanos;
 use crate::job::{LEASE, NODE_TIMEOUT};
 use crate::journal::{self, Entry, Event};
 
-/// All that happened.
+/// Everything that happened in a run.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     /// When the first process began.
     pub(crate) begun: Option<u64>,
-    /// By name, in the order of their grants.
+    /// The holds of each name, in the order of their grants.
     pub(crate) holds: BTreeMap<String, Vec<Hold>>,
-    /// By name: requests that wait for the lock.
+    /// The requests of each name that waited for the lock.
     pub(crate) requests: BTreeMap<String, Vec<Request>>,
     pub(crate) faults: Vec<Fault>,
-    /// By name: requests for several names that may have had this one before they were granted all.
+    /// For each name, the requests for several names that may have had this lock before all were granted.
     pub(crate) gatherings: BTreeMap<String, Vec<Request>>,
-    /// By field: all that tried to resume a claim, in the order in which they asked.
+    /// For each field, the attempts to resume its claim, in the order in which they began.
     pub(crate) tries: BTreeMap<String, Vec<Try>>,
-    /// By name: when a lock may have been released by force.
+    /// For each name, the times at which the lock may have been released by force.
     pub(crate) forced: BTreeMap<String, Vec<(u64, u64)>>,
-    /// When a process did not run.
+    /// The times in which a process did not run.
     pub(crate) stalls: Vec<(u64, u64)>,
-    /// When a server did not answer at once, whatever it was asked.
+    /// The times in which a server did not answer at once, whatever the command.
     pub(crate) late: Vec<(u64, u64)>,
-    /// What the processes saw that must not be, and what was left at the end.
+    /// What the processes saw that must not happen, and what was left at the end.
     pub(crate) wrong: Vec<(u64, String)>,
-    /// Operations that ended with an error: which, and its kind.
+    /// How many operations ended with an error, by operation and kind of error.
     pub(crate) failures: BTreeMap<(String, String), u64>,
-    /// Ways to take a lock, and how many holds were taken so.
+    /// How many holds were taken in each way.
     pub(crate) ways: BTreeMap<String, u64>,
     pub(crate) losses: BTreeMap<String, u64>,
     pub(crate) taken_writes: u64,
@@ -46,15 +46,15 @@ pub(crate) struct Hold {
     pub(crate) granted: u64,
     pub(crate) end: u64,
     pub(crate) token: Option<u64>,
-    /// It was reported to be gone from the servers by this time.
+    /// The time by which the hold was reported as gone from the servers.
     pub(crate) gone: Option<u64>,
-    /// It was handed over, and stood on until it was tried to be resumed, or to the end of its claim.
+    /// The claim, if the hold was handed over. The hold then stood until somebody tried to resume it, or until the end of its claim.
     pub(crate) claim: Option<Claimed>,
-    /// Nobody was to have the lock before this time.
+    /// Nobody else may have the lock before this time.
     pub(crate) kept: Option<u64>,
     /// The release succeeded.
     pub(crate) is_released: bool,
-    /// From the call to the answer of each check that confirmed it.
+    /// Each check that confirmed the hold, from its call to its answer.
     pub(crate) checks: Vec<(u64, u64)>,
 }
 
@@ -62,21 +62,21 @@ pub(crate) struct Hold {
 #[derive(Clone, Debug)]
 pub(crate) struct Claimed {
     pub(crate) field: String,
-    /// When it was over, if nobody resumed it.
+    /// When the claim ended, if nobody resumed it.
     pub(crate) until: u64,
 }
 
-/// A claim was tried.
+/// An attempt to resume a claim.
 #[derive(Clone, Debug)]
 pub(crate) struct Try {
     pub(crate) who: String,
     pub(crate) asked: u64,
     pub(crate) granted: Option<u64>,
-    /// `None`: its process was killed.
+    /// `None` if its process was killed.
     pub(crate) ended: Option<u64>,
 }
 
-/// From its first poll until it was granted, refused or dropped.
+/// A request, from its first poll until it was granted, refused or dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) asked: u64,
@@ -94,18 +94,18 @@ pub(crate) struct Fault {
     pub(crate) revives: bool,
 }
 
-/// One that is not over yet, as the log of its process has it so far.
+/// A request or a hold that has not ended yet, as far as the log of its process has been read.
 struct Open {
     name: String,
     how: String,
     waits: bool,
     among: bool,
-    /// The field of the claim that it resumes.
+    /// The field of the claim that the request resumes.
     resumes: Option<String>,
     asked: u64,
     granted: Option<u64>,
     token: Option<u64>,
-    /// When it was seen to be good last.
+    /// When the hold was last seen to be good.
     good: u64,
     until: Option<u64>,
     gone: Option<u64>,
@@ -114,7 +114,7 @@ struct Open {
 }
 
 impl Open {
-    /// How long it was certainly held, if it was released or its loss was seen at this time.
+    /// Returns until when it was certainly held, if it was released or its loss was seen at this time.
     fn end(&self, at: Option<u64>) -> u64 {
         let claimed = self.until.unwrap_or(self.good).max(self.good);
         at.map_or(claimed, |at| claimed.min(at))
@@ -135,7 +135,7 @@ impl History {
         Ok(History::of(logs))
     }
 
-    /// The logs of all processes, by name.
+    /// Makes a history from the logs of all processes, by their names.
     pub(crate) fn of(logs: Vec<(String, Vec<Entry>)>) -> History {
         let stalls = logs.iter().flat_map(|(_, entries)| entries).filter_map(|entry| match entry.event {
             Event::Stalled { from } => Some((from, entry.at)),
@@ -147,13 +147,13 @@ impl History {
         }
         history.tries.values_mut().for_each(|tries| tries.sort_by_key(|one| one.asked));
         for hold in history.holds.values_mut().flatten() {
-            // What was moved by a resume that came to nothing is freed.
+            // A resume that failed after its move frees the lock.
             let first = hold.claim.as_ref().and_then(|claim| history.tries.get(&claim.field)?.first());
             hold.end = first.map_or(hold.end, |first| hold.end.min(first.asked));
         }
         history.holds.values_mut().for_each(|holds| holds.sort_by_key(|hold| hold.granted));
         history.faults.sort_by_key(|fault| fault.from);
-        // A majority has run it. A master that hangs, or that gets it late, runs it when the fault is over, as documented.
+        // A majority has run the forced release. A master that hangs, or that gets it late, runs it when the fault is over, as documented.
         for (from, to) in history.forced.values_mut().flatten() {
             let during = history.faults.iter().filter(|fault| fault.from <= *to && *from <= fault.to);
             *to = during.map(|fault| fault.to + nanos(NODE_TIMEOUT)).fold(*to, u64::max);
@@ -161,15 +161,15 @@ impl History {
         history
     }
 
-    /// The log of one process.
+    /// Adds the log of one process.
     fn add(&mut self, who: &str, entries: Vec<Entry>) {
         let mut open = BTreeMap::<u64, Open>::new();
-        // Those that have left: their name, and their place among its holds.
+        // Holds that have left: their name, and their place among the holds of that name.
         let mut left = BTreeMap::<u64, (String, usize)>::new();
         let mut forcing = BTreeMap::<String, u64>::new();
-        // The work of a `run` is looked at from inside: where the process stood still between the crate's look at the
-        // hold and this one, the hold may have ended in between. Where any process stood still the machine may have, and not
-        // each of them notes that.
+        // The work of a `run` sees its hold only from inside: if the process stood still after the crate's look at the hold and before this
+        // one, the hold may have ended in between. If any process stood still, the whole machine may have, and not every process notes
+        // that.
         let stalls = std::mem::take(&mut self.stalls);
         let ran = |at: u64| !stalls.iter().any(|(from, to)| (*from..=to + 20_000_000).contains(&at));
         for Entry { at, event } in entries {
@@ -211,7 +211,7 @@ impl History {
                 Event::Lost { request, loss } => {
                     if let Some(mut hold) = open.remove(&request) {
                         *self.losses.entry(loss.clone()).or_default() += 1;
-                        // All that is certain of another loss is that the hold was good when it was seen last.
+                        // For any other loss it is only certain that the hold was good when it was last seen.
                         let end = if loss == "Expired" { at } else { hold.good };
                         hold.gone = (loss == "Gone").then_some(at);
                         self.hold(who, hold, Some(end));
@@ -265,7 +265,7 @@ impl History {
             }
         }
         self.stalls = stalls;
-        // The process was killed.
+        // These have no end in the log, so the process was killed.
         for hold in open.into_values() {
             self.hold(who, hold, None);
         }
@@ -274,7 +274,7 @@ impl History {
         }
     }
 
-    /// A hold is over. `at`: when that was certain.
+    /// Adds a hold that is over. `at`: when its end was certain.
     fn hold(&mut self, who: &str, hold: Open, at: Option<u64>) {
         self.tried(who, &hold, hold.granted);
         let Some(granted) = hold.granted else { return };
@@ -300,7 +300,7 @@ impl History {
         self.holds.get_mut(name)?.get_mut(*place)
     }
 
-    /// If the request is one to resume a claim, it has ended.
+    /// Notes the end of an attempt to resume a claim, if the request is one.
     fn tried(&mut self, who: &str, request: &Open, ended: Option<u64>) {
         let Some(claim) = &request.resumes else { return };
         let (who, asked, granted) = (format!("{who}, {}", request.how), request.asked, request.granted);
@@ -316,31 +316,31 @@ impl History {
         of_name.entry(request.name).or_default().push(Request { asked: request.asked, ended });
     }
 
-    /// Whether somebody may have released this lock by force, in a part of this time.
+    /// Returns whether somebody may have released this lock by force during a part of this time.
     pub(crate) fn may_have_been_forced(&self, name: &str, from: u64, to: u64) -> bool {
         let forced = self.forced.get(name).map(Vec::as_slice).unwrap_or_default();
         forced.iter().any(|(begun, over)| *begun <= to && from <= *over)
     }
 
-    /// Whether servers may have lost what they had acknowledged, as documented, in a part of this time.
+    /// Returns whether servers may have lost what they had acknowledged, as documented, during a part of this time.
     pub(crate) fn may_have_lost(&self, from: u64, to: u64) -> bool {
         self.faults.iter().any(|fault| fault.loses && fault.from <= to && from <= fault.to)
     }
 
-    /// Whether what was over may have stood again in a part of this time, since servers went back to older data.
+    /// Returns whether a hold that was over may have stood again during a part of this time, since servers went back to older data.
     pub(crate) fn may_have_revived(&self, from: u64, to: u64) -> bool {
         let revives = |fault: &&Fault| fault.loses && fault.revives;
         self.faults.iter().filter(revives).any(|fault| fault.from <= to && from <= fault.to)
     }
 
-    /// Whether a counter of tokens may have been lost in a part of this time. That of one master is enough.
+    /// Returns whether a counter of tokens may have been lost during a part of this time. One master's counter is enough.
     pub(crate) fn may_have_forgotten(&self, from: u64, to: u64) -> bool {
         let forgets = |fault: &&Fault| fault.loses || fault.forgets;
         self.faults.iter().filter(forgets).any(|fault| fault.from <= to && from <= fault.to)
     }
 
-    /// Whether nothing failed in this time, nor so shortly before that it could still be felt, and all processes and
-    /// servers ran.
+    /// Returns whether all processes and servers ran in this time, and nothing failed in it or so shortly before it that it could still be
+    /// felt.
     pub(crate) fn is_calm(&self, from: u64, to: u64, aftermath: u64) -> bool {
         let touches = |begun: u64, over: u64| begun <= to && from <= over;
         !self.faults.iter().any(|fault| touches(fault.from, fault.to + aftermath))

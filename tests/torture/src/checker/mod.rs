@@ -1,7 +1,7 @@
-//! What the logs of a run must show, and what they do.
+//! What the logs of a run must show, and what they do show.
 //!
-//! All times are of one clock. A hold is taken to be as short as it can have been: from the return of its request to
-//! the call of its release, its own deadline, or the last time at which it was seen to be good.
+//! All times are of one clock. A hold is assumed to be as short as it can have been: from the return of its request to the call of its
+//! release, its own deadline, or the last time at which it was seen to be good.
 
 mod checks;
 mod claimed;
@@ -19,23 +19,23 @@ pub(crate) use history::{History, Hold, Try};
 pub(crate) use recovery::{Recovery, recoveries};
 pub(crate) use waits::Wait;
 
-/// What the checker found.
+/// What the checker has found.
 pub(crate) struct Findings {
-    /// Holds that overlap.
+    /// Pairs of holds that overlap.
     pub(crate) overlaps: Vec<Overlap>,
-    /// Holds that overlap, of which servers may have lost the first one, as documented.
+    /// Pairs of holds that overlap, in which servers may have lost the first one, as documented.
     pub(crate) documented: Vec<Overlap>,
-    /// By name: holds of which the later one has no greater token.
+    /// By name: pairs of holds in which the later one has no greater token.
     pub(crate) disorders: Vec<(String, Hold, Hold)>,
-    /// By name: holds that were gone though no server lost anything.
+    /// By name: holds that were gone although no server lost anything.
     pub(crate) lost: Vec<(String, Hold)>,
-    /// Checks that confirmed a hold which was over.
+    /// Checks that confirmed a hold that was over.
     pub(crate) confirmed: Vec<Confirmed>,
-    /// Claims that were resumed twice, or refused.
+    /// Claims that were resumed twice, or wrongly refused.
     pub(crate) misclaims: Vec<Misclaim>,
-    /// By name: holds with a time of `at_least`, and those that were granted before it was over.
+    /// By name: holds with a time of `at_least`, each with a hold that was granted before that time was over.
     pub(crate) too_early: Vec<(String, Hold, Hold)>,
-    /// How long free locks stayed free.
+    /// For how long free locks stayed free.
     pub(crate) waits: Vec<Wait>,
 }
 
@@ -55,7 +55,7 @@ impl Findings {
         }
     }
 
-    /// Locks that were free for too long.
+    /// Returns the locks that were free for too long.
     pub(crate) fn slow(&self) -> impl Iterator<Item = &Wait> {
         self.waits.iter().filter(|wait| wait.is_too_long())
     }

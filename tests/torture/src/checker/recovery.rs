@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use super::history::History;
 use crate::job::NAMES;
 
-/// Of one kind of fault.
+/// The recovery after one kind of fault.
 #[derive(Debug, Default)]
 pub(crate) struct Recovery {
     pub(crate) count: u64,
-    /// Nanoseconds from the repair until each of the names was granted.
+    /// For each name, the nanoseconds from the repair until it was granted again.
     pub(crate) times: Vec<u64>,
-    /// The next fault came before, or one that came at the same time lasted longer.
+    /// How often the next fault came first, or one that came at the same time lasted longer.
     pub(crate) cut_short: u64,
 }
 

@@ -3,10 +3,10 @@
 use super::history::History;
 use crate::journal::{Entry, Event};
 
-/// A millisecond.
+/// A millisecond, in nanoseconds.
 pub(super) const MS: u64 = 1_000_000;
 
-/// Lines of one process, with times in milliseconds.
+/// Makes a history from the lines of these processes, with times in milliseconds.
 pub(super) fn history(processes: &[&[(u64, Event)]]) -> History {
     let entries = |process: &&[(u64, Event)]| {
         process.iter().map(|(at, event)| Entry { at: at * MS, event: event.clone() }).collect()
@@ -23,7 +23,7 @@ pub(super) fn asked_for(request: u64, name: &str) -> Event {
     Event::Asked { request, name: name.into(), how: "lock".into(), waits: true, among: false, claim: None }
 }
 
-/// Good until this time.
+/// A grant that is good until this time.
 pub(super) fn granted(request: u64, until: u64) -> Event {
     Event::Granted { request, until: Some(until * MS), token: None }
 }
@@ -48,7 +48,7 @@ pub(super) fn among(request: u64) -> Event {
     }
 }
 
-/// The release of a lock that is kept until then.
+/// The release of a lock that is kept until this time.
 pub(super) fn keeping(request: u64, until: u64) -> Event {
     Event::Leaving { request, kept: Some(until * MS) }
 }
@@ -57,12 +57,12 @@ pub(super) fn checked(request: u64, from: u64) -> Event {
     Event::Checked { request, from: from * MS }
 }
 
-/// The claim `claim` is good until then.
+/// The hand-over of a hold; its claim is good until this time.
 pub(super) fn claimed(request: u64, until: u64) -> Event {
     Event::Claimed { request, claim: "claim".into(), until: until * MS }
 }
 
-/// To resume it.
+/// A request that resumes the claim.
 pub(super) fn resumes(request: u64) -> Event {
     Event::Asked {
         request,
@@ -74,12 +74,12 @@ pub(super) fn resumes(request: u64) -> Event {
     }
 }
 
-/// By force, since then.
+/// A release by force, at some time since `from`.
 pub(super) fn forced(from: u64) -> Event {
     Event::Forced { name: "stock".into(), from: from * MS, certain: true }
 }
 
-/// What was over may stand again.
+/// A fault after which holds that were over may stand again.
 pub(super) fn revival(from: u64) -> Event {
     Event::Fault {
         kind: "fault".into(),

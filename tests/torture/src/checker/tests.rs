@@ -1,4 +1,4 @@
-//! What the checker finds in histories that are wrong, and that it finds nothing in others.
+//! Tests that the checker finds what is wrong in histories, and finds nothing in correct ones.
 
 use super::checks::confirmed_too_late;
 use super::claimed::misclaims;
@@ -86,7 +86,7 @@ fn work_that_went_on_behind_a_stall_of_its_process_may_be_late() {
         (4002, leaving(0)),
     ];
     assert!(overlaps(&history(&[&frozen, &next])).is_empty());
-    // Noted by another process of the same machine.
+    // Another process of the same machine has noted the stall.
     assert!(overlaps(&history(&[&work, &next, &[(4001, stalled)]])).is_empty());
 }
 
@@ -141,7 +141,7 @@ fn a_lock_that_is_free_though_somebody_waits_is_found() {
 fn a_lock_that_a_request_for_several_names_may_have_is_not_free() {
     let one = [(0, asked(0)), (1, granted(0, 3000)), (10, leaving(0))];
     let two = [(5, asked(0)), (9000, granted(0, 9900)), (9010, leaving(0))];
-    // Until it is granted itself, or gives up.
+    // Such a request may have the lock until it is granted all of them, or gives up.
     let several = [(8, among(0)), (8990, Event::Refused { request: 0 })];
     let found = waits(&history(&[&one, &two, &several]));
     assert_eq!((found.len(), found[0].nanos), (1, 10 * MS));
@@ -181,9 +181,9 @@ fn a_check_that_confirms_a_hold_behind_the_grant_of_a_later_one_is_found() {
         (600, leaving(0)),
     ];
     assert_eq!(confirmed_too_late(&history(&[&early, &two]))[0].at, 500 * MS);
-    // It may have stood when the check ran.
+    // The hold may have stood when the check ran.
     assert!(confirmed_too_late(&history(&[&one(109), &two])).is_empty());
-    // That the servers lost the hold is no excuse, unless what was over may stand again.
+    // A loss on the servers is no excuse, unless a hold that was over may stand again.
     assert_eq!(confirmed_too_late(&history(&[&one(500), &two, &[(99, fault(50, true))]])).len(), 1);
     assert_eq!(confirmed_too_late(&history(&[&one(500), &two, &[(300, fault(200, true))]])).len(), 1);
     assert_eq!(confirmed_too_late(&history(&[&one(500), &two, &[(99, revival(50))]])).len(), 1);
@@ -198,7 +198,7 @@ fn a_lock_that_is_taken_by_force_is_another_owners_and_a_check_shows_it() {
     assert!(overlaps(&history(&[&one, &two(110), &force])).is_empty());
     assert_eq!(confirmed_too_late(&history(&[&one, &two(110), &force])).len(), 1);
     assert!(confirmed_too_late(&history(&[&one, &two(503), &force])).is_empty());
-    // Before that, or of another lock, it is no excuse.
+    // A forced release of another lock, or at another time, is no excuse.
     let early = [(0, asked(0)), (1, granted(0, 3000)), (2000, leaving(0))];
     assert_eq!(overlaps(&history(&[&early, &two(110), &[(1000, forced(999))]])).len(), 1);
     let other = Event::Forced { name: "shelf".into(), from: 98 * MS, certain: true };
@@ -206,19 +206,19 @@ fn a_lock_that_is_taken_by_force_is_another_owners_and_a_check_shows_it() {
     let lost = Event::Lost { request: 0, loss: "Gone".into() };
     let gone = [(0, asked(0)), (1, granted(0, 3000)), (500, lost)];
     assert!(unexplained_losses(&history(&[&gone, &force])).is_empty());
-    // 1. One is granted. 2. It is forced away, and another one is granted. 3. The first one's grant is looked at.
+    // 1. A hold is granted. 2. It is forced away, and another one is granted. 3. The process notices the first grant.
     let late = [(50, asked(0)), (120, granted(0, 3000)), (130, leaving(0))];
     let next = [(100, asked(0)), (110, granted(0, 3110)), (2000, leaving(0))];
     for (at, found) in [(99, 0), (40, 1)] {
         assert_eq!(overlaps(&history(&[&late, &next, &[(at, forced(at - 1))]])).len(), found);
     }
-    // A master that hangs runs it when it goes on.
+    // A master that hangs runs the forced release when it continues.
     let gone_late = [(900, asked(0)), (901, granted(0, 3000)), (950, gone[2].1.clone())];
     for (fault_ends, found) in [(500, 0), (300, 1)] {
         let hangs = [(fault_ends, fault(90, false))];
         assert_eq!(unexplained_losses(&history(&[&gone_late, &force, &hangs])).len(), found);
     }
-    // A process that is killed while it forces notes no more.
+    // A process that is killed during a forced release writes no more lines.
     let forces = Event::Forces { name: "stock".into() };
     assert!(unexplained_losses(&history(&[&gone, &[(98, forces.clone())]])).is_empty());
     let later = [(6200, asked(0)), (6201, granted(0, 9000)), (6500, gone[2].1.clone())];
@@ -226,7 +226,7 @@ fn a_lock_that_is_taken_by_force_is_another_owners_and_a_check_shows_it() {
     let answered = [(98, forces), (99, forced(98))];
     let again = [(200, asked(0)), (201, granted(0, 3000)), (500, gone[2].1.clone())];
     assert_eq!(unexplained_losses(&history(&[&again, &answered])).len(), 1);
-    // Without an answer it may run later.
+    // A forced release without an answer may run later.
     let force = |certain| Event::Forced { name: "stock".into(), from: 2 * MS, certain };
     let after = [(60, asked(0)), (61, granted(0, 3000)), (2000, leaving(0))];
     for (certain, found) in [(true, 1), (false, 0)] {
@@ -257,7 +257,7 @@ fn a_lock_that_is_kept_is_granted_when_its_time_is_over() {
     let two = |at| [(5, asked(0)), (at, granted(0, 9000)), (at + 1, leaving(0))];
     assert_eq!(granted_before_their_time(&history(&[&one, &two(499)])).len(), 1);
     assert!(granted_before_their_time(&history(&[&one, &two(500)])).is_empty());
-    // By the same process too.
+    // The same process must not get the lock either.
     let again = [&one[..], &[(20, asked(1)), (30, granted(1, 3000)), (40, leaving(1))]].concat();
     assert_eq!(granted_before_their_time(&history(&[&again])).len(), 1);
     let found = waits(&history(&[&one, &two(520)]));
@@ -287,10 +287,10 @@ fn a_lock_is_the_claims_until_it_is_resumed_or_over() {
     assert!(overlaps(&history(&[&one, &resumed, &two(90)])).is_empty());
     assert_eq!(overlaps(&history(&[&one, &resumed, &two(70)])).len(), 1);
     assert_eq!(overlaps(&history(&[&one, &resumed, &two(40)])).len(), 1);
-    // A resume that comes to nothing may free it.
+    // A resume that fails may free the lock.
     let failed = [(50, resumes(0)), (52, Event::Refused { request: 0 })];
     assert!(overlaps(&history(&[&one, &failed, &two(51)])).is_empty());
-    // A hold whose process did not note the claim is taken to have ended with the call.
+    // If a process did not note the claim, its hold is assumed to have ended with the call.
     assert!(overlaps(&history(&[&one[..3], &two(100)])).is_empty());
 }
 
@@ -306,7 +306,7 @@ fn a_claim_that_is_resumed_twice_is_found() {
     assert_eq!((found.len(), found[0].twice), (1, true));
     assert!(misclaims(&history(&[&one, &first, &refused])).is_empty());
     assert!(misclaims(&history(&[&one, &first])).is_empty());
-    // Beyond its time it may be gone. Servers that lose it do not grant it twice, but for a replica that has it still.
+    // After its time a claim may be gone. Servers that lose it do not grant it twice, unless a replica still has it.
     assert_eq!(misclaims(&history(&[&one, &first, &again, &[(84, fault(82, true))]])).len(), 1);
     assert!(misclaims(&history(&[&one, &first, &again, &[(84, revival(82))]])).is_empty());
 }
@@ -317,7 +317,7 @@ fn a_good_claim_that_is_refused_to_the_only_one_who_tries_is_found() {
     let tries = |at| [(at, resumes(0)), (at + 5, Event::Refused { request: 0 })];
     let found = misclaims(&history(&[&one, &tries(50)]));
     assert_eq!((found.len(), found[0].twice), (1, false));
-    // It was over, something failed, or somebody else tried too: with several masters both may be refused.
+    // The claim was over, something failed, or somebody else tried too: with several masters both may be refused.
     assert!(misclaims(&history(&[&one, &tries(3006)])).is_empty());
     assert!(misclaims(&history(&[&one, &tries(50), &[(40, fault(30, false))]])).is_empty());
     assert!(misclaims(&history(&[&one, &tries(50), &tries(51)])).is_empty());

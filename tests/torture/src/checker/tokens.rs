@@ -1,19 +1,19 @@
-//! A token is greater than that of each hold before it.
+//! The token of each hold is greater than those of all holds before it.
 
 use super::history::{History, Hold};
 use crate::job::AHEAD;
 
-/// Holds of a lock of which the later one has a token that is not greater.
+/// Returns pairs of holds of a lock in which the later one has a token that is not greater.
 ///
-/// Where two holds overlap since a server lost the first one, the order of their grants is not that of their tokens:
-/// only a request that began after the other was granted counts. The same is true of a hold that was over when it was seen: its process
-/// stood still in between, and it may have been granted before the other. Where counters are ahead of the time, tokens may fall
-/// when one of them is lost, as documented.
+/// If two holds overlap since a server lost the first one, the order of their grants is not that of their tokens: only a request that began
+/// after the other one was granted counts. The same is true of a hold that was over when its grant was seen: its process stood still in
+/// between, and it may have been granted before the other. If counters are ahead of the clock, tokens may fall when one counter is lost, as
+/// documented.
 pub(super) fn disorders(history: &History) -> Vec<(String, Hold, Hold)> {
     let mut found = Vec::new();
     for (name, holds) in &history.holds {
         let fenced: Vec<(&Hold, u64)> = holds.iter().filter_map(|hold| Some((hold, hold.token?))).collect();
-        // By their grants, the highest so far is what the next one has to exceed.
+        // In the order of the grants, the next token has to exceed the highest one so far.
         let mut highest: Option<(&Hold, u64)> = None;
         for (hold, token) in fenced {
             let is_lost =

@@ -1,30 +1,30 @@
-//! A lock that is free and waited for is granted soon.
+//! A free lock that somebody waits for is granted soon.
 
 use super::history::{History, Request};
 use crate::clock::nanos;
 use crate::job::{LEASE, NODE_TIMEOUT};
 
-/// A lock was free for so long though somebody waited for it.
+/// A time during which a lock was free although somebody waited for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Wait {
     pub(crate) name: String,
-    /// When it became free, also to those that were not to have it before the time of `at_least`.
+    /// When it became free for everybody: the time of `at_least` is over too.
     pub(crate) from: u64,
     pub(crate) nanos: u64,
-    /// Nothing failed in this time, nor shortly before, and all processes and servers ran.
+    /// Whether nothing failed in this time or shortly before it, and all processes and servers ran.
     pub(crate) calm: bool,
 }
 
 impl Wait {
-    /// A waiter that misses a message sleeps for the rest of the lease, which is nearly all of it. With faults it may
-    /// wait for a crashed holder, and for servers that have no vote yet.
+    /// Returns whether the wait shows a missed message: such a waiter sleeps for the rest of the lease, which is nearly all of it. With
+    /// faults a waiter may also have to wait for the lease of a crashed holder, and for servers that have no vote yet.
     pub(crate) fn is_too_long(&self) -> bool {
         let limit = if self.calm { LEASE * 3 / 4 } else { LEASE * 10 };
         self.nanos > nanos(limit)
     }
 }
 
-/// All times between a hold and the next one in which somebody waited from the beginning to the end.
+/// Returns all times between two holds in which somebody waited from the beginning to the end.
 pub(super) fn waits(history: &History) -> Vec<Wait> {
     let aftermath = nanos(LEASE + 2 * NODE_TIMEOUT);
     let mut found = Vec::new();
@@ -36,7 +36,7 @@ pub(super) fn waits(history: &History) -> Vec<Wait> {
         let mut free = u64::MAX;
         let (mut next, mut waiting) = (0, Vec::<u64>::new());
         for hold in holds {
-            // A request for several names may have had the lock, while it waited for another one, until it was over.
+            // A request for several names may have had this lock until it ended, while it waited for another one.
             let gathers = |request: &&Request| request.asked <= hold.granted && free < request.ended;
             let over = gatherings.iter().filter(gathers).map(|request| request.ended).max();
             free = if free == u64::MAX { free } else { free.max(over.unwrap_or_default()) };

@@ -1,4 +1,4 @@
-//! The faults: which there are, which a deployment can have, and what each does.
+//! The faults: which ones exist, which of them a deployment can have, and what each does.
 
 mod plan;
 mod strike;
@@ -9,16 +9,16 @@ pub(crate) use plan::Plan;
 
 use crate::options::Shape;
 
-/// What is done.
+/// The kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    // To servers.
-    /// One master is killed and keeps its data; several lose it. With replicas one of them takes over.
+    // Faults of servers.
+    /// Kills masters. A single master keeps its data, several lose it. With replicas, one of them takes over.
     Kill,
-    /// The only master comes back without its data.
+    /// Kills the only master, which comes back without its data.
     Lose,
     Freeze,
-    /// Until another server has taken over.
+    /// Freezes a server until another one has taken over.
     FreezeLong,
     Pause,
     Busy,
@@ -26,13 +26,13 @@ pub(crate) enum Kind {
     Fill,
     Evict,
     Strip,
-    /// The user is off: standing connections end, and new ones are refused.
+    /// Disables the user: open connections end, and new ones are refused.
     Refuse,
     KillClients,
     FailOver,
     Move,
     FreezeSentinel,
-    // To the network.
+    // Faults of the network.
     Cut,
     HalfOpen,
     Reset,
@@ -40,7 +40,7 @@ pub(crate) enum Kind {
     LoseReplies,
     LoseCommands,
     DeliverLate,
-    // To processes.
+    // Faults of processes.
     KillProcess,
     FreezeProcess,
 }
@@ -88,12 +88,12 @@ impl Kind {
         }
     }
 
-    /// Whether the servers may lose what they have acknowledged, as `docs/promises.md` lists it.
+    /// Returns whether the servers may lose what they have acknowledged, as `docs/promises.md` lists it.
     fn loses(self, shape: Shape) -> bool {
         match self {
             Lose | Evict | FreezeLong => true,
             Kill => !matches!(shape, Shape::Masters(_)),
-            // That of a cluster waits for the replica.
+            // In a cluster, a failover on demand waits for the replica.
             FailOver | HalfOpen => shape == Shape::Sentinel,
             _ => false,
         }
@@ -104,16 +104,16 @@ impl Kind {
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(crate) kind: Kind,
-    /// Which server, by a number that the deployment knows how to read, and how many of several masters.
+    /// A number that the deployment turns into a server, and how many of several masters are hit.
     server: usize,
     count: usize,
-    /// Whose connections; all in `None`.
+    /// The process whose connections are hit; `None` means all.
     process: Option<usize>,
     time: Duration,
     variant: usize,
 }
 
-/// The faults that come at once.
+/// The faults that happen at the same time.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) servers: Option<Fault>,
@@ -126,13 +126,13 @@ impl Fault {
         self.kind.loses(shape)
     }
 
-    /// Whether a server comes back without its data, and no hold is lost by that.
+    /// Returns whether a server comes back without its data although no hold is lost by that.
     pub(crate) fn forgets(&self, shape: Shape) -> bool {
         self.kind == Kill && matches!(shape, Shape::Masters(2..))
     }
 
-    /// Of one that loses: whether what was over may stand again, and be confirmed. A replica may take over that has a hold and
-    /// not its end. Of several masters that lose keys, one may be given a hold back by a command that was sent before.
+    /// For a fault that loses holds: returns whether a hold that was over may stand again, and be confirmed. A replica may take over that
+    /// has a hold, but not its end. If several masters lose keys, a command that was sent before may restore a hold on one of them.
     pub(crate) fn revives(&self, shape: Shape) -> bool {
         !matches!(
             (self.kind, shape),
@@ -144,7 +144,7 @@ impl Fault {
         matches!(self.kind, FlushScripts | Fill | Strip | KillClients)
     }
 
-    /// Whether another server takes over by this fault, and has all that the one before had.
+    /// Returns whether another server takes over by this fault and has all data of the one before.
     pub(crate) fn is_coordinated(&self, shape: Shape) -> bool {
         self.kind == FailOver && shape == Shape::Cluster
     }

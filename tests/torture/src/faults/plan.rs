@@ -1,4 +1,4 @@
-//! Which faults come, in which order: as a seed decides it.
+//! The faults of a run and their order, as a seed decides them.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{Fault, Step};
 use crate::job::PROCESSES;
 use crate::options::Shape;
 
-/// What comes often stands here more than once.
+/// Kinds that come often are listed more than once.
 const OF_SERVERS: [Kind; 17] = [
     Kill,
     Kill,
@@ -34,7 +34,7 @@ const OF_SERVERS: [Kind; 17] = [
 const OF_NETWORK: [Kind; 7] = [Cut, HalfOpen, Reset, Slow, LoseReplies, LoseCommands, DeliverLate];
 const OF_PROCESSES: [Kind; 2] = [KillProcess, FreezeProcess];
 
-/// Kinds of faults in random order: each of them comes before any comes again.
+/// Kinds of faults in random order: each of them comes once before any comes again.
 struct Deck {
     kinds: Vec<Kind>,
     left: Vec<Kind>,
@@ -75,7 +75,7 @@ impl Plan {
         }
     }
 
-    /// What comes next, and how long nothing comes afterwards.
+    /// Returns the next step, and the time for which nothing fails after it.
     pub(crate) fn next(&mut self) -> (Step, Duration) {
         let Plan { shape, random, servers, network, processes } = self;
         let drawn = random.random_range(0..20_u32);
@@ -86,7 +86,7 @@ impl Plan {
         if drawn < 12 {
             step.servers = fault(servers, random);
         }
-        // What is late or cut off must find its server alive.
+        // A fault that delays or cuts connections must find its server alive.
         let serves = step.servers.as_ref().is_none_or(|fault| fault.leaves_alive());
         if drawn >= 10 && serves {
             step.network = fault(network, random);
@@ -94,8 +94,7 @@ impl Plan {
         if drawn.is_multiple_of(3) || (step.servers.is_none() && step.network.is_none()) {
             step.process = fault(processes, random);
         }
-        // Now and then long enough to see how long recovery takes. Several masters that were killed have no vote for
-        // a lease.
+        // Some pauses are long enough to see how long recovery takes. Several masters that were killed have no vote for a lease.
         let are_young = matches!(shape, Shape::Masters(2..))
             && step.servers.as_ref().is_some_and(|fault| fault.kind == Kill);
         let pause =
@@ -110,18 +109,18 @@ impl Fault {
             Shape::Masters(count) => count,
             _ => 1,
         };
-        // Mostly a minority, but those that lose their data may be most of them.
+        // Mostly a minority of the masters is hit, but those that lose their data may be most of them.
         let count = match random.random_range(0..10) {
             0..=2 => 1,
             3..=5 if kind != Kill => (masters / 2).max(1),
             3..=7 => masters / 2 + 1,
             _ => masters,
         };
-        // Where others watch the servers, they must not be taken for dead.
+        // If replicas or sentinels watch the servers, a server must not be taken for dead.
         let longest = match (kind, shape) {
             (FreezeProcess, _) => 5_000,
             (Slow, _) => 2_000,
-            // Shorter than a lease: who was granted before still holds.
+            // Shorter than a lease, so a hold that was granted before still stands.
             (Kill, _) => 1_000,
             // Longer than a lease.
             (Freeze | Pause | Cut | DeliverLate, Shape::Masters(_)) => 4_000,

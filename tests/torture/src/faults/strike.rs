@@ -19,7 +19,7 @@ use crate::support::sentinel::is_master;
 use crate::support::server::Server;
 
 impl Fault {
-    /// The fault comes, and has been repaired when this returns.
+    /// Makes the fault happen. It has been repaired when this returns.
     pub(crate) async fn strike(&self, on: &Deployment) -> Result<()> {
         let first = on.serving(self.server).await;
         let count = match on.servers() {
@@ -66,7 +66,7 @@ impl Fault {
             }
         }
         if self.kind == HalfOpen {
-            // A replica would follow a dead connection for a minute, and not take over on demand.
+            // Otherwise a replica would keep a dead connection for a minute, and would not take over on demand.
             let kill = ["CLIENT", "KILL", "TYPE", "replica"];
             join_all(servers.iter().map(|server| on.all()[*server].try_ask::<()>(&kill))).await;
         }
@@ -112,7 +112,7 @@ impl Fault {
                 sleep(self.time).await;
             }
             Busy => {
-                // Longer than a node timeout on most machines, and it ends by itself.
+                // On most machines this script takes longer than a node timeout. It ends by itself.
                 let script = "local sum = 0 for step = 1, 3e7 do sum = sum + step end return sum";
                 let _ = server.try_ask::<()>(&["EVAL", script, "0"]).await;
             }
@@ -179,7 +179,7 @@ impl Fault {
                 proxy.close(which).await;
             }
             Slow => {
-                // Less than a node timeout, mostly.
+                // Mostly less than a node timeout.
                 let by = Duration::from_millis(30 + (self.variant as u64 * 7) % 500);
                 let slow = proxy.on(move |command| command.is(script)).delay_reply(by);
                 sleep(self.time).await;
@@ -207,7 +207,7 @@ impl Fault {
         }
     }
 
-    /// The slot of a lock goes to another node, with clients at work all the while.
+    /// Moves the slot of a lock to another node while clients work.
     async fn move_slot(&self, cluster: &Cluster, from: usize, login: &Login) -> Result<()> {
         let name = NAMES[self.server % NAMES.len()];
         let mut others = Vec::new();
@@ -224,7 +224,7 @@ impl Fault {
         eventually("a slot without keys", async || {
             let keys: Vec<String> = source.ask(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]).await;
             for key in &keys {
-                // It may have ended by now.
+                // The lock may have ended by now.
                 let way = ["MIGRATE", "127.0.0.1", &port, key, "0", "10000", "AUTH", &password];
                 let _ = source.try_ask::<String>(&way).await;
             }
@@ -235,7 +235,7 @@ impl Fault {
         let all: Vec<usize> =
             [to, from].into_iter().chain((0..cluster.nodes().len()).filter(|at| *at != to)).collect();
         for at in all {
-            // A replica does not take it, and learns it from its master.
+            // A replica refuses this, and learns the change from its master.
             if cluster.node(at).info("replication").await["role"] == "master" {
                 cluster.end_move(name, to, &[at]).await;
             }
@@ -244,7 +244,7 @@ impl Fault {
     }
 }
 
-/// This replica takes its master's place, with all that it had. A busy node may give that up after five seconds.
+/// Makes this replica take its master's place, with all the master's data. A busy node may give that up after five seconds.
 async fn hand_over(cluster: &Cluster, replica: usize) {
     let node = cluster.node(replica);
     let mut asked: Option<Instant> = None;
@@ -258,7 +258,7 @@ async fn hand_over(cluster: &Cluster, replica: usize) {
     .await;
 }
 
-/// The node of a cluster that has the same slots.
+/// Returns the other node of a cluster that has the same slots.
 fn partner(node: usize) -> usize {
     (node + 3) % 6
 }

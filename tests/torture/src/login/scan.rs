@@ -5,28 +5,28 @@ use std::path::Path;
 use super::Login;
 use crate::Result;
 
-/// What stands for a word of the password where it is shown.
+/// Replaces a word of the password when a line is shown.
 const MASK: &str = "<password>";
 
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Finds each word of a password by itself, in upper or lower case, as it is and as what it may be written as: the numbers of its bytes,
-/// in hexadecimal, or as part of a text in base64. Its words have no character that a URL encodes.
+/// Finds each word of a password separately, in upper or lower case, as it is and in other forms: as the numbers of its bytes, in
+/// hexadecimal, or as part of a text in base64. The words have no character that a URL encodes.
 pub(crate) struct Scan {
-    /// In lower case.
+    /// The texts to search for, in lower case.
     needles: Vec<String>,
 }
 
-/// A word of the password was put out.
+/// A place where a word of the password was written.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Leak {
     pub(crate) output: String,
     pub(crate) line: usize,
-    /// The line, without the password.
+    /// The line, with the password masked.
     pub(crate) text: String,
 }
 
-/// What was searched.
+/// How much was searched, and what was found.
 #[derive(Default)]
 pub(crate) struct Searched {
     pub(crate) outputs: usize,
@@ -43,7 +43,7 @@ impl Scan {
         Scan { needles }
     }
 
-    /// All files below a folder.
+    /// Searches all files below a folder.
     pub(crate) fn search_folder(&self, folder: &Path, searched: &mut Searched) -> Result<()> {
         let mut files = Vec::new();
         for file in std::fs::read_dir(folder)? {
@@ -56,7 +56,7 @@ impl Scan {
                 continue;
             }
             let bytes = std::fs::read(&file)?;
-            // The name is put out too.
+            // The name of the file is searched too.
             let text = format!("{}\n{}", file.display(), String::from_utf8_lossy(&bytes));
             self.search(&file.display().to_string(), &text, searched);
         }
@@ -77,7 +77,7 @@ impl Scan {
         searched.leaks.extend(leaks);
     }
 
-    /// The text without the password.
+    /// Returns the text with the password masked.
     pub(crate) fn mask(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for needle in &self.needles {
@@ -89,13 +89,13 @@ impl Scan {
     }
 }
 
-/// As what a word may be put out.
+/// Returns the forms in which a word may be written.
 fn forms(word: &[u8]) -> Vec<String> {
     let numbers: Vec<String> = word.iter().map(u8::to_string).collect();
     let hex = word.iter().map(|byte| format!("{byte:02x}")).collect();
     let mut forms =
         vec![String::from_utf8_lossy(word).into_owned(), numbers.join(", "), numbers.join(","), hex];
-    // What stands before it decides how its bits are divided.
+    // In base64, the bytes before the word decide how its bits are divided.
     for before in 0..3 {
         let text = inner_base64(before, word);
         forms.push(text.replace('+', "-").replace('/', "_"));
@@ -104,7 +104,7 @@ fn forms(word: &[u8]) -> Vec<String> {
     forms
 }
 
-/// What any text in base64 has in which so many bytes, modulo 3, stand before the word: the characters of which all bits are the word's.
+/// Returns the characters whose bits all belong to the word, in any base64 text in which this many bytes, modulo 3, precede the word.
 fn inner_base64(before: usize, word: &[u8]) -> String {
     let bits: Vec<u8> = word.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1)).collect();
     let skipped = [0, 4, 2][before % 3];
@@ -116,7 +116,7 @@ fn inner_base64(before: usize, word: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// How often it is found in this text.
+    /// Returns how often the password is found in this text.
     fn found(text: &str) -> usize {
         let mut searched = Searched::default();
         Scan::of(&Login::of(7)).search("a log", text, &mut searched);
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(found(&format!("connecting to redis://{}127.0.0.1:7000", login.in_url())), 1);
         for word in words {
             assert_eq!(found(&format!("invalid port: {word}")), 1);
-            // As a host.
+            // A host name is in lower case.
             assert_eq!(found(&word.to_lowercase()), 1);
             assert_eq!(found(&word.to_uppercase()), 1);
             assert_eq!(found(&format!("{:?}", word.as_bytes())), 1);
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn it_is_found_in_base64_whatever_stands_before_and_behind_it() {
-        // Made by `base64`: of "s3cret-w0rd" alone, and with one, two and three characters on both sides.
+        // These were made by `base64`: of "s3cret-w0rd" alone, and with one, two and three characters on both sides.
         let word = b"s3cret-w0rd";
         for (before, text) in
             ["czNjcmV0LXcwcmQ=", "YXMzY3JldC13MHJkYQ==", "YWFzM2NyZXQtdzByZGFh", "YWFhczNjcmV0LXcwcmRhYWE="]
@@ -157,7 +157,7 @@ mod tests {
             let inner = inner_base64(before, word);
             assert!(inner.len() >= 13 && text.contains(&inner), "{inner} is not in {text}");
         }
-        // `user:password`, as the header of a request has it.
+        // `user:password`, as in the header of a request.
         assert_eq!(found("a3V0b3J0dXJlcjo="), 0);
     }
 
@@ -176,7 +176,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("claims")).unwrap();
         std::fs::write(folder.path().join("a.log"), "nothing\n").unwrap();
-        // Not all of it is text.
+        // Not all bytes of this are text.
         let text = [b"\xff\xfe\nuser ".as_slice(), login.words[1].as_bytes(), b" left"].concat();
         std::fs::write(folder.path().join("claims/b"), text).unwrap();
         let mut searched = Searched::default();

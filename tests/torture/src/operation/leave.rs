@@ -1,20 +1,20 @@
-//! How a guard goes.
+//! The ways in which a guard ends.
 
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-/// By its release, or by a drop.
+/// How a guard ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Leave {
     Release,
     Drop,
-    /// The future of the release is polled once, and dropped.
+    /// Polls the future of the release once, and drops it.
     DropRelease,
 }
 
 impl Leave {
-    /// Whether a release was awaited, and succeeded.
+    /// Ends a guard. Returns whether a release was awaited and succeeded.
     pub(super) async fn free<G, F: Future<Output = nestlock::Result<()>>>(
         self,
         held: G,

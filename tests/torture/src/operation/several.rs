@@ -15,7 +15,7 @@ impl Operation {
     pub(super) async fn several(&self, user: &User) -> Result<()> {
         let mutexes = user.locks.mutexes(self.names.iter().copied());
         let asked = Requests::of(user, &self.names, self.how());
-        // Now and then. One that is not longer than the drift is refused.
+        // Some of the locks are kept. A time that is not longer than the drift would be refused.
         let is_kept = self.time.as_millis().is_multiple_of(8) && self.time > Duration::from_millis(40);
         let at_least = if is_kept { self.time / 4 } else { Duration::ZERO };
         let (guards, before) = match self.way {
