@@ -285,8 +285,8 @@ struct Sums {
     passed: u64,
     commands: u64,
     simulated: Duration,
-    /// The longest wait for a free lock without faults, and its seed. A lock that was kept, handed over, or leaked is not free, though nobody
-    /// has it: those programs do not count.
+    /// The longest wait for a free lock without faults, and its seed. A lock that was kept, handed over, or leaked is not free, although
+    /// nobody has it: those programs do not count.
     longest_wait: (Duration, u64),
 }
 
