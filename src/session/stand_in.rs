@@ -1,5 +1,6 @@
 //! The thread `nestlock`, which stands in for a runtime that does not run: it renews, and nothing else.
 
+use std::io;
 use std::mem;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, TryLockError, Weak};
@@ -35,16 +36,15 @@ impl Session {
     /// for the first time, or again after a time without one.
     #[cold]
     pub(super) fn begin_stand_in(&self) {
-        // This never waits: the child of a `fork` may have a copy that was locked by a thread that the child does not have.
-        let mut thread = match THREAD.try_lock() {
-            Ok(thread) => thread,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // The next visit tries again.
-            Err(TryLockError::WouldBlock) => return,
-        };
+        let thread = lock_for_a_moment(&THREAD);
         if self.pulse.attended.swap(true, Relaxed) {
             return;
         }
+        let Some(mut thread) = thread else {
+            return telemetry::no_stand_in(&io::Error::other(
+                "it was being started while this process was forked",
+            ));
+        };
         let process = std::process::id();
         if thread.as_ref().is_none_or(|thread| thread.process != process) {
             let started = Thread { process, sessions: start() };
@@ -62,6 +62,25 @@ impl Session {
         let is_known = lock(&self.table).entry_of(keys).is_some();
         if let Some(lease) = stand_in.call.action.lease().filter(|_| is_known) {
             self.visit_once(at, keys, |entry, _, at| entry.stood_in(stand_in.hold, lease, sent, at));
+        }
+    }
+}
+
+/// Locks what others lock for a moment only: the longest that they do in there is to start a thread.
+///
+/// It waits for them: 1. Two sessions have their first holds at the same moment. 2. One of them would leave it to its next visit. 3. Its
+/// runtime blocks, so there is none, and nobody renews. But not for ever: the child of a `fork` may have a copy that was locked by a thread that
+/// the child does not have.
+fn lock_for_a_moment<T>(mutex: &std::sync::Mutex<T>) -> Option<std::sync::MutexGuard<'_, T>> {
+    let until = std::time::Instant::now() + SHORTEST;
+    loop {
+        match mutex.try_lock() {
+            Ok(locked) => return Some(locked),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if std::time::Instant::now() < until => {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            Err(TryLockError::WouldBlock) => return None,
         }
     }
 }
@@ -258,3 +277,6 @@ async fn ask(
     };
     timeout_at(until, asked).await.ok()?.ok()
 }
+
+#[cfg(test)]
+mod tests;

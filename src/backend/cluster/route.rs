@@ -1,8 +1,5 @@
 //! Sends a call to the node that serves its key, and follows redirections.
 
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
@@ -12,7 +9,7 @@ use crate::backend::cluster::nodes::{Node, Nodes};
 use crate::backend::cluster::slots::{NodeAddress, slot};
 use crate::backend::cluster::split_calls::needs_split;
 use crate::backend::connection::redis_error::{self, Redirect};
-use crate::base::{Failure, Outcome, after};
+use crate::base::{Failure, Outcome, after, join_all};
 use crate::error::{Error, ErrorKind, shown};
 use crate::wire::{Call, Reply};
 
@@ -332,28 +329,6 @@ fn unanswered() -> Failure {
         outcome: Outcome::Unknown,
         error: Error::new(ErrorKind::Unavailable, "the call was not answered; try again later"),
     }
-}
-
-/// Awaits all futures. Returns their outputs in the same order.
-///
-/// Polls each of them in each poll, however many there are. The join of `futures-util` does not if there are more than 30: 1. The task
-/// has used up its budget, which wakes every future that waits for an answer at once. 2. After two of those the join returns. 3. The
-/// other calls are not sent in this poll, and the next one may be past their deadline.
-async fn join_all<F: Future>(work: impl IntoIterator<Item = F>) -> Vec<F::Output> {
-    let mut work: Vec<Pin<Box<F>>> = work.into_iter().map(Box::pin).collect();
-    let mut done: Vec<Option<F::Output>> = work.iter().map(|_| None).collect();
-    poll_fn(|cx| {
-        for (work, done) in work.iter_mut().zip(&mut done) {
-            if done.is_none()
-                && let Poll::Ready(output) = work.as_mut().poll(cx)
-            {
-                *done = Some(output);
-            }
-        }
-        if done.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    done.into_iter().flatten().collect()
 }
 
 #[cfg(test)]

@@ -270,6 +270,12 @@ impl Calls {
     /// moves.
     pub(super) fn deliver(&mut self, answers: &mut Vec<Value>, woken: &mut Vec<Waker>) -> RedisResult<()> {
         for answer in answers.drain(..) {
+            // 1. The runtime ends, and one of its threads ends the calls. 2. Another one still reads answers here. 3. The end of the
+            // connection would wait for them in vain.
+            if self.owed > 0 {
+                self.owed -= 1;
+                continue;
+            }
             // The first call may be refused though it could not be written: 1. A server sends why it hangs up. 2. It hangs up.
             let is_refused = |begin| begin == 0 && matches!(answer, Value::ServerError(_));
             let is_sent = |begin| begin < self.given || is_refused(begin);

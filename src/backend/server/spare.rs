@@ -12,7 +12,7 @@ use crate::backend::connection::{
     CHUNK, Commands, ConnectionSlot, DataWatch, Endpoint, Link, LinkStatus, Purpose, ask_many, redis_error,
 };
 use crate::backend::sentinel::Sentinels;
-use crate::base::after;
+use crate::base::{after, join_all};
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Call, Reply};
 
@@ -122,23 +122,27 @@ impl Spare {
             }
         }
         let mut renewed: Vec<bool> = answers.iter().map(Result::is_ok).collect();
-        // What was renewed counts, even if the other servers do not answer. So they have half of the time that is left.
+        // What was renewed counts, even if the other servers do not answer. So they have half of the time that is left. They are asked
+        // at the same time: one that does not answer would use up the time of the next one.
         let now = Instant::now();
         let until = after(now, deadline.saturating_duration_since(now) / 2);
-        for (to, part) in moved {
-            let Some(endpoint) = self.redirected.as_ref().and_then(|redirected| redirected(to)) else {
-                continue;
-            };
-            let purpose = Purpose { may_be_replica: true, ..Purpose::default() };
+        let followed = join_all(moved.into_iter().map(async |(to, part)| {
             let calls: Vec<_> = part.iter().map(|at| calls[*at].clone()).collect();
-            let follow = async {
-                let link = self.connect_to(&endpoint, purpose).await.ok()?;
-                Some(self.send(&link, &calls, until).await)
-            };
-            let Ok(Some(answers)) = timeout_at(until, follow).await else { continue };
+            let answers = timeout_at(until, self.follow(to, &calls, until)).await;
+            (part, answers.ok().flatten().unwrap_or_default())
+        }));
+        for (part, answers) in followed.await {
             part.into_iter().zip(answers).for_each(|(at, answer)| renewed[at] = answer.is_ok());
         }
         renewed
+    }
+
+    /// Sends renewals to the node that another one redirects to. Returns `None` if it can't be reached.
+    async fn follow(&self, to: &str, calls: &[Call], deadline: Instant) -> Option<Vec<RedisResult<()>>> {
+        let endpoint = self.redirected.as_ref()?(to)?;
+        let purpose = Purpose { may_be_replica: true, ..Purpose::default() };
+        let link = self.connect_to(&endpoint, purpose).await.ok()?;
+        Some(self.send(&link, calls, deadline).await)
     }
 
     /// Returns for each call that it has renewed a hold, or why not.

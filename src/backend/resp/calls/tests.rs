@@ -48,6 +48,23 @@ fn lost() -> RedisError {
     std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()
 }
 
+/// A thread of the runtime ends the calls while another one delivers the answers that it has read: the end of the connection does not wait for
+/// those.
+#[test]
+fn answers_that_come_after_the_end_of_the_runtime_are_owed_no_more() {
+    let mut calls = Calls::default();
+    enter(&mut calls, 1, b"one");
+    enter(&mut calls, 3, b"two");
+    write(&mut calls, 100);
+    deliver(&mut calls, [1, 2]).unwrap();
+    assert_eq!(calls.end_with_runtime(&lost(), &mut Vec::new()), 2);
+    deliver(&mut calls, [3]).unwrap();
+    assert_eq!(calls.end_with_runtime(&lost(), &mut Vec::new()), 1);
+    deliver(&mut calls, [4]).unwrap();
+    assert_eq!(calls.end_with_runtime(&lost(), &mut Vec::new()), 0);
+    assert!(deliver(&mut calls, [5]).is_err());
+}
+
 #[test]
 fn answers_are_brought_to_their_calls_in_their_order() {
     let mut calls = Calls::default();
