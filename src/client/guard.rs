@@ -372,7 +372,7 @@ impl<K: Kind> Guard<K> {
 }
 
 impl Guard {
-    /// Gives up the hold to the process that [`resume`](crate::Mutex::resume)s the claim, another one or this one.
+    /// Hands the hold over to the process that [`resume`](crate::Mutex::resume)s the claim, another one or this one.
     ///
     /// The lock stays held. A lease that is renewed is renewed once more first. After that this process neither renews nor releases
     /// the hold: if nobody resumes it before the lease is over, the lock is free. So the claim has to be resumed by then: take the

@@ -64,7 +64,7 @@ impl LockEntry {
         }
         self.handed_over.note(id);
         self.forget_proofs();
-        // Requests that waited for its end here now have to wait for a stranger's.
+        // Requests here that waited for its end now wait for the end of another process's hold.
         self.head_asks_once_more(at.now);
         self.wake_requests(at.now);
         answer

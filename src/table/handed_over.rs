@@ -11,6 +11,8 @@ pub(super) struct HandedOver(Option<Box<Last>>);
 struct Last(VecDeque<u64>);
 
 impl HandedOver {
+    /// An answer is late by a node timeout or so. After that many hand-overs of one lock it would undo the field of a claim on a minority
+    /// of the masters, which the claim can do without.
     const MOST: usize = 16;
 
     pub(super) fn note(&mut self, hold: u64) {

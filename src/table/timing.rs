@@ -14,7 +14,8 @@ pub(crate) struct Timing {
     pub(crate) masters: usize,
     pub(crate) lease: Lease,
     pub(crate) drift: Drift,
-    /// A command that is older than this and has no answer is given up: its future is not polled.
+    /// A command that is older than this and has no answer is given up: its future is not polled. A guard's call waits no longer for
+    /// another command of its hold. Two node timeouts, and more with `replicas` (`Session::new`).
     pub(crate) patience: Duration,
     /// Pause between two tries of a command in the background.
     pub(crate) retry: Duration,
