@@ -24,7 +24,7 @@
 local ttl = redis.call('PTTL', KEYS[1])
 if ttl == -2 and ARGV[#ARGV] == 'again' and redis.pcall('PTTL', KEYS[2]) ~= -2 then
   local sharded, term, _, wakes = string.match(ARGV[#ARGV - 1], '^(S?)(%d+) (%d+) (.*)$')
-  local served = serve(sharded .. 'PUBLISH', wakes, term, ARGV[3], ARGV[1])
+  local served = serve(sharded .. 'PUBLISH', wakes, term, ARGV[3], ARGV[1], nil, polls(ARGV[1]))
   if not served then
     -- All entries before it were gone. The lock is free, so this field gets it and leaves the line.
     redis.pcall('ZREM', KEYS[2], wakes .. ARGV[1])

@@ -204,11 +204,11 @@ impl Session {
             }
             result
         };
+        *unattended = effects.unattended;
+        self.carry_out(keys, effects);
         if begins_to_watch {
             self.begin_stand_in();
         }
-        *unattended = effects.unattended;
-        self.carry_out(keys, effects);
         if self.stage() == Stage::RuntimeEnded {
             self.send_last(std::slice::from_ref(keys));
         }

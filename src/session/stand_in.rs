@@ -3,7 +3,7 @@
 use std::io;
 use std::mem;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, TryLockError, Weak};
+use std::sync::{Arc, MutexGuard, TryLockError, Weak};
 use std::time::Duration;
 
 use tokio::runtime;
@@ -40,20 +40,28 @@ impl Session {
         if self.pulse.attended.swap(true, Relaxed) {
             return;
         }
-        let Some(mut thread) = thread else {
-            return telemetry::no_stand_in(&io::Error::other(
-                "it was being started while this process was forked",
-            ));
+        let begun = match thread {
+            Some(thread) => self.attend(thread),
+            None => Err(io::Error::other("it was being started when this process was forked")),
         };
+        // Not while the thread is locked: the subscriber may take locks of its own.
+        if let Err(error) = begun {
+            telemetry::no_stand_in(&error);
+        }
+    }
+
+    fn attend(&self, mut thread: MutexGuard<'_, Option<Thread>>) -> io::Result<()> {
         let process = std::process::id();
+        let mut begun = Ok(());
         if thread.as_ref().is_none_or(|thread| thread.process != process) {
-            let started = Thread { process, sessions: start() };
+            let sessions = start().map_err(|error| begun = Err(error)).ok();
             // Not dropped: in the child of a `fork` that would wake the parent's thread.
-            mem::forget(thread.replace(started));
+            mem::forget(thread.replace(Thread { process, sessions }));
         }
         if let Some(Thread { sessions: Some(sessions), .. }) = &*thread {
             let _ = sessions.send(self.me.clone());
         }
+        begun
     }
 
     /// Notes here a renewal that the thread has made.
@@ -71,34 +79,27 @@ impl Session {
 /// It waits for them: 1. Two sessions have their first holds at the same moment. 2. One of them would leave it to its next visit. 3. Its
 /// runtime blocks, so there is none, and nobody renews. But not for ever: the child of a `fork` may have a copy that was locked by a thread that
 /// the child does not have.
-fn lock_for_a_moment<T>(mutex: &std::sync::Mutex<T>) -> Option<std::sync::MutexGuard<'_, T>> {
-    let until = std::time::Instant::now() + SHORTEST;
-    loop {
+fn lock_for_a_moment<T>(mutex: &std::sync::Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    // Counted, not timed: while the process stands still, nobody can unlock it.
+    for _ in 0..1000 {
         match mutex.try_lock() {
             Ok(locked) => return Some(locked),
             Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) if std::time::Instant::now() < until => {
-                std::thread::sleep(Duration::from_micros(50));
-            }
-            Err(TryLockError::WouldBlock) => return None,
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(50)),
         }
     }
+    None
 }
 
 /// Starts the thread. It is never joined: a `Locks` may be dropped in async code, and the last one of a process in a destructor.
-fn start() -> Option<UnboundedSender<Weak<Session>>> {
+fn start() -> io::Result<UnboundedSender<Weak<Session>>> {
     let (sessions, begun) = unbounded_channel();
     let runs = move || match runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(run(begun)),
         Err(error) => telemetry::no_stand_in(&error),
     };
-    match std::thread::Builder::new().name("nestlock".to_owned()).spawn(runs) {
-        Ok(_) => Some(sessions),
-        Err(error) => {
-            telemetry::no_stand_in(&error);
-            None
-        }
-    }
+    std::thread::Builder::new().name("nestlock".to_owned()).spawn(runs)?;
+    Ok(sessions)
 }
 
 /// Watches each session on a task of its own, so that one whose servers don't answer delays no other, and a panic ends nothing

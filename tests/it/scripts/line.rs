@@ -219,6 +219,10 @@ async fn one_that_may_not_publish_hands_the_lock_on_if_its_field_says_that_it_po
     let mut admin = Wire::to(&server).await;
     let mut wire = admin.login(&server, &["resetchannels", "+@all"]).await;
     let _ears = Ears::of(&server, &[FIRST]).await;
+    // It asks for an expired lock before the first of the line does: that one is neither overtaken nor taken out of the line.
+    admin.held_before(&[FIRST, POLLS]).await;
+    admin.ask::<i64>(&["DEL", KEY]).await;
+    assert_eq!(in_line(&wire.again(POLLS).await), (FIRST, "0"));
     for (holder, handed) in [(POLLS, held(&[(FIRST, "0")])), (OURS, held(&[]))] {
         admin.clear().await;
         assert_eq!(admin.enter(holder).await, DONE);
