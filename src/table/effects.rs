@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 use crate::base::LossSignal;
 use crate::base::meter::{self, Sample};
+use crate::base::telemetry::{Context, Place};
 use crate::error::Loss;
 use crate::owner::Owner;
-use crate::table::waits::LongWait;
+use crate::table::seen::Owned;
 
 /// Work for when nothing is locked any more.
 #[derive(Debug, Default)]
@@ -65,4 +67,18 @@ pub(crate) enum LogEvent {
     RenewedLate { field: Arc<str>, failures: u32 },
     Waits(Box<LongWait>),
     Measured(Sample),
+}
+
+/// A request that has waited for long.
+#[derive(Debug)]
+pub(crate) struct LongWait {
+    pub(crate) waited: Duration,
+    /// Where it was made.
+    pub(crate) location: Place,
+    /// What the program was doing then.
+    pub(crate) context: Option<Arc<Context>>,
+    /// Who has the lock, if that is known.
+    pub(crate) by: Option<Owned>,
+    /// How many requests of this process there are for the lock.
+    pub(crate) waiting: usize,
 }

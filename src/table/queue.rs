@@ -1,16 +1,17 @@
 //! `Queue`: the waiters of one lock name, the order in which they ask, and which of them are branches of one owner.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::base::after;
+use crate::base::telemetry::{Context, Place};
 use crate::error::Loss;
 use crate::owner::{Owner, OwnerId};
 use crate::table::level::Polled;
-use crate::table::waits::Wait;
 
 /// How long a woken head may stay unpolled before the next one gets its turn.
 pub(crate) const HEAD_PATIENCE: Duration = Duration::from_millis(50);
@@ -67,6 +68,15 @@ pub(crate) struct Waiter {
     pub(super) wait: Option<Box<Wait>>,
     /// The loss of the hold that it would have entered.
     pub(super) lost: Option<Loss>,
+}
+
+/// What the log reports of a request that was refused and is still in its line.
+#[derive(Debug)]
+pub(super) struct Wait {
+    pub(super) location: Place,
+    pub(super) context: Option<Arc<Context>>,
+    /// When it is reported next.
+    pub(super) due: Instant,
 }
 
 /// What was done about a late head.

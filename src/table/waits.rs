@@ -1,39 +1,15 @@
 //! The requests that wait for others, and when the log reports each.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::base::telemetry::{Context, Place};
 use crate::base::{Moment, after};
-use crate::table::effects::LogEvent;
+use crate::table::effects::{LogEvent, LongWait};
 use crate::table::entry::LockEntry;
-use crate::table::seen::Owned;
+use crate::table::queue::Wait;
 use crate::table::timing::WarnAfter;
-
-/// A request that has waited for long.
-#[derive(Debug)]
-pub(crate) struct LongWait {
-    pub(crate) waited: Duration,
-    /// Where it was made.
-    pub(crate) location: Place,
-    /// What the program was doing then.
-    pub(crate) context: Option<Arc<Context>>,
-    /// Who has the lock, if that is known.
-    pub(crate) by: Option<Owned>,
-    /// How many requests of this process there are for the lock.
-    pub(crate) waiting: usize,
-}
-
-/// What the log reports of a request that was refused and is still in its line.
-#[derive(Debug)]
-pub(super) struct Wait {
-    location: Place,
-    context: Option<Arc<Context>>,
-    /// When it is reported next.
-    due: Instant,
-}
 
 impl LockEntry {
     /// Called when this request was refused and begins to wait: the log reports it as `warn_after` allows, until it leaves its

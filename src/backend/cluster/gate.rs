@@ -3,9 +3,10 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use crate::backend::cluster::nodes::Nodes;
+use crate::backend::cluster::identity::Identity;
 use crate::backend::cluster::slots::NodeAddress;
 use crate::backend::cluster::topology::{parse_answer, slots_command};
 use crate::backend::connection::{Gate, redis_error};
@@ -16,10 +17,17 @@ use crate::error::{Error, ErrorKind};
 /// node dies, or leaves. 2. A node of another cluster is started at its address. 3. A call that is sent there acquires a lock in the
 /// other cluster. The check's query is sent over the same connection as the call would be, so in every order the call is not sent.
 ///
-/// A view that is not recognized also requests the topology: the cluster may have changed so much that this client's is outdated.
-pub(super) fn gate(nodes: Weak<Nodes>, node_address: NodeAddress, address: Arc<str>) -> Gate {
+/// A view that is not recognized also notifies `topology_requested`: the cluster may have changed so much that this client's topology is
+/// outdated.
+pub(super) fn gate(
+    identity: Weak<Identity>,
+    topology_requested: Arc<Notify>,
+    node_address: NodeAddress,
+    address: Arc<str>,
+) -> Gate {
     Arc::new(move |connection| {
-        let (nodes, node_address, address) = (nodes.clone(), node_address.clone(), address.clone());
+        let (identity, topology_requested) = (identity.clone(), topology_requested.clone());
+        let (node_address, address) = (node_address.clone(), address.clone());
         Box::pin(async move {
             let mut asked = 0;
             loop {
@@ -27,20 +35,20 @@ pub(super) fn gate(nodes: Weak<Nodes>, node_address: NodeAddress, address: Arc<s
                 let answer = connection.send(&slots_command(), None).await;
                 let answer = answer.map_err(|error| redis_error::unreachable(error, &address))?;
                 let topology = parse_answer(answer, &node_address, &address)?;
-                let Some(nodes) = nodes.upgrade() else { return Ok(()) };
-                if nodes.identity.accepts(&topology.ids) {
+                let Some(identity) = identity.upgrade() else { return Ok(()) };
+                if identity.accepts(&topology.ids) {
                     return Ok(());
                 }
-                nodes.request_topology();
-                let is_stranger = !nodes.identity.may_show_few(&topology.ids);
+                topology_requested.notify_one();
+                let is_stranger = !identity.may_show_few(&topology.ids);
                 if asked == ASKED {
-                    if is_stranger && nodes.identity.report_once(&address) {
+                    if is_stranger && identity.report_once(&address) {
                         telemetry::stranger(&address);
                     }
                     let why = if is_stranger { STRANGER } else { FEW };
                     return Err(Error::new(ErrorKind::Unavailable, why).at(&address));
                 }
-                drop(nodes);
+                drop(identity);
                 sleep(PAUSE).await;
             }
         })

@@ -36,10 +36,10 @@ pub(super) struct Nodes {
     /// Receives what the nodes' subscribers report, if sharded channels are used.
     inbox: Option<Inbox>,
     state: Mutex<NodesState>,
-    pub(super) identity: Identity,
+    pub(super) identity: Arc<Identity>,
     pub(super) usage: Usage,
     /// Notified when the topology has to be queried again.
-    pub(super) topology_requested: Notify,
+    pub(super) topology_requested: Arc<Notify>,
     /// Incremented when a call that failed may succeed now.
     pub(super) changes: watch::Sender<u64>,
 }
@@ -88,9 +88,9 @@ impl Nodes {
             events,
             inbox,
             state: Mutex::default(),
-            identity: Identity::default(),
+            identity: Arc::default(),
             usage: Usage::default(),
-            topology_requested: Notify::new(),
+            topology_requested: Arc::default(),
             changes: watch::Sender::new(0),
         })
     }
@@ -178,7 +178,9 @@ impl Nodes {
         let server = server.ok_or_else(|| rejected("no node was given to `Master::cluster`"))?;
         let address = server.address();
         let to = tuned(&server.destination()?, self.node_timeout);
-        let gate = Some(gate(self.me.clone(), node_address.clone(), address.clone()));
+        let identity = Arc::downgrade(&self.identity);
+        let gate = gate(identity, self.topology_requested.clone(), node_address.clone(), address.clone());
+        let gate = Some(gate);
         Ok(Endpoint { to, address, gate, login: self.role.login.clone() })
     }
 
