@@ -200,7 +200,7 @@ async fn those_who_wait_get_it_behind_a_move_of_the_slot() {
     }
 }
 
-/// Of the lock and its line, one has moved to the slot's new node and the other has not, so neither node can run a script over both.
+/// The lock has moved to the slot's new node and its line has not, or the other way round, so neither node can run a script over both.
 #[tokio::test]
 async fn those_who_wait_get_it_while_the_slot_moves() {
     let cluster = Cluster::start().await;

@@ -200,7 +200,7 @@ async fn the_lock_is_handed_to_one_that_polls_and_the_next_one_asks_behind_it() 
     assert_eq!(wire.leave(OURS).await, ENDED);
     assert_eq!(wire.fields().await, held(&[(POLLS, "0")]));
     assert_eq!(wire.line().await, [FIRST, SECOND]);
-    // The next field is told to ask at once: it then learns that the holder is a process that may not publish.
+    // The hint has the next field ask at once: it then learns that the holder is a process that may not publish.
     assert_eq!(ears.heard(&mut wire).await, ["3 0 order:1"]);
     assert_eq!(in_line(&wire.again(FIRST).await), (POLLS, "0"));
     assert_eq!(wire.again(POLLS).await, DONE);
@@ -232,10 +232,10 @@ async fn one_that_may_not_publish_hands_the_lock_on_if_its_field_says_that_it_po
     }
 }
 
-/// 1. A process that polls holds the lock. 2. The first of the line, which asks by itself, leaves. 3. The next one is told when the lease
+/// 1. A process that polls holds the lock. 2. The first of the line, which asks by itself, leaves. 3. The next one learns when the lease
 /// ends, but no message tells it of the release.
 #[tokio::test]
-async fn whoever_becomes_first_behind_a_holder_that_may_not_publish_begins_to_ask() {
+async fn the_next_in_line_begins_to_ask_if_the_holder_may_not_publish() {
     let server = Server::start().await;
     let mut wire = Wire::to(&server).await;
     let mut ears = Ears::of(&server, &[FIRST, SECOND]).await;
@@ -651,7 +651,7 @@ async fn those_who_know_no_line_have_their_turns_among_those_who_wait_in_it() {
     ears.heard(&mut wire).await;
     let time = left_for(&wire.leave(FIRST).await);
     assert_eq!((wire.look().await, wire.line().await), (FREE, vec![SECOND.to_owned(), THIRD.to_owned()]));
-    // The first field is told to ask after those clients. The second is told when to ask in case the first is gone.
+    // The first field asks after those clients. The second gets the time to ask at if the first is gone.
     let third = "18446744073709551615";
     let told = [format!("7 {time} order:1"), format!("{third} 40000 order:1")];
     let heard = ears.heard(&mut wire).await;

@@ -257,7 +257,7 @@ fn a_lock_that_is_kept_is_granted_when_its_time_is_over() {
     let two = |at| [(5, asked(0)), (at, granted(0, 9000)), (at + 1, leaving(0))];
     assert_eq!(granted_before_their_time(&history(&[&one, &two(499)])).len(), 1);
     assert!(granted_before_their_time(&history(&[&one, &two(500)])).is_empty());
-    // The same process must not get the lock either.
+    // Nor may the same process get the lock.
     let again = [&one[..], &[(20, asked(1)), (30, granted(1, 3000)), (40, leaving(1))]].concat();
     assert_eq!(granted_before_their_time(&history(&[&again])).len(), 1);
     let found = waits(&history(&[&one, &two(520)]));
