@@ -172,3 +172,6 @@ impl fmt::Debug for Spare {
         f.debug_tuple("Spare").field(&self.endpoint.address).finish()
     }
 }
+
+#[cfg(test)]
+mod tests;
