@@ -1,6 +1,20 @@
+use std::future::pending;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, mpsc};
 
-use super::lock_for_a_moment;
+use tokio::time::advance;
+
+use super::*;
+use crate::backend::{Backend, BoxFuture};
+use crate::base::{Failure, Spread};
+use crate::config::Config;
+use crate::memory::Memory;
+use crate::owner::Owner;
+use crate::quorum::Quorum;
+use crate::session::clock::Clock;
+use crate::table::{AcquireParams, Admission, Grantee, NewLevel, Waiter};
+use crate::wire::keys::Keys;
+use crate::wire::{Call, Reply};
 
 /// Two runtimes that take their first locks at the same moment both have to be attended.
 #[test]
@@ -33,4 +47,129 @@ fn what_nobody_unlocks_is_not_waited_for_for_ever() {
     std::thread::scope(|scope| {
         assert!(scope.spawn(|| lock_for_a_moment(&mutex).is_none()).join().unwrap());
     });
+}
+
+/// A master whose unread answers a test sets.
+#[derive(Debug, Default)]
+struct Master {
+    is_unread: AtomicBool,
+    /// Whether a second connection to it was asked for. It has none.
+    asked: AtomicBool,
+}
+
+impl Backend for Master {
+    fn run(self: Arc<Self>, _: Call) -> BoxFuture<Result<Reply, Failure>> {
+        Box::pin(pending())
+    }
+
+    fn run_all(self: Arc<Self>, _: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>> {
+        Box::pin(pending())
+    }
+
+    fn is_unread(&self) -> bool {
+        self.is_unread.load(Relaxed)
+    }
+
+    fn spare(&self, _: &Keys) -> Option<Spare> {
+        self.asked.store(true, Relaxed);
+        None
+    }
+
+    fn is_younger_than(&self, _: Duration) -> bool {
+        false
+    }
+
+    fn subscribe(&self, _: &str) {}
+
+    fn unsubscribe(&self, _: &str) {}
+
+    fn close(&self) {}
+}
+
+/// A session with one hold, whose watchdog is the test, and the thread's watch over it.
+struct Watched {
+    session: Arc<Session>,
+    master: Arc<Master>,
+    watch: Watch,
+}
+
+impl Watched {
+    fn begin() -> Watched {
+        let master = Arc::<Master>::default();
+        let quorum = Quorum::new(vec![master.clone() as Arc<dyn Backend>], None);
+        let (config, clock) = (Config::over(&Memory::new()), Clock::with(|| Duration::ZERO));
+        let session = Session::new(config, quorum, "me".to_owned(), clock, Vec::new());
+        let lease = session.timing.lease;
+        // Not `visit`, which starts the watchdog.
+        session.visit_once(session.moment(), &Arc::new(Keys::new("", "stock")), |entry, number, at| {
+            let id = number();
+            assert!(entry.enter_alone(Waiter::new(id, Owner::new(), false, at.now)).is_ok());
+            let ask = AcquireParams {
+                nests: None,
+                refuses: false,
+                fixed: false,
+                single_attempt: false,
+                lease,
+                uuid: "me",
+                fence: None,
+                polled_before: false,
+                report_holder: false,
+                line: None,
+            };
+            let Admission::Ask(pending) = entry.admit(id, number(), ask, at) else {
+                panic!("it is its turn")
+            };
+            let new = NewLevel::watched(number(), lease);
+            assert!(entry.granted(&Grantee::Waiter(id), &pending, &new, Spread::default(), at).is_ok());
+        });
+        Watched { session, master, watch: Watch::default() }
+    }
+
+    /// Lets the thread look once, after the watchdog did if `beats`. Returns whether it stands in.
+    async fn look(&mut self, beats: bool, is_unread: bool) -> bool {
+        if beats {
+            self.session.pulse.beats.fetch_add(1, Relaxed);
+        }
+        self.master.is_unread.store(is_unread, Relaxed);
+        assert!(self.watch.look(&Arc::downgrade(&self.session)).await.is_some());
+        self.master.asked.swap(false, Relaxed)
+    }
+}
+
+/// Answers are unread for a moment on a runtime that runs, and the thread may look just then.
+#[tokio::test(start_paused = true)]
+async fn answers_that_are_unread_at_one_look_are_no_reason_to_stand_in() {
+    let mut watched = Watched::begin();
+    advance(watched.session.config.lease.duration() * 3 / 5).await;
+    for is_unread in [true, false, true, false, true] {
+        assert!(!watched.look(true, is_unread).await);
+    }
+    assert!(watched.look(true, true).await, "unread at two looks in a row");
+}
+
+/// A watchdog that looks renews each third of a lease. So two looks that find answers unread by chance change nothing while its renewals
+/// are in time.
+#[tokio::test(start_paused = true)]
+async fn unread_answers_are_no_reason_to_stand_in_until_a_renewal_is_late_too() {
+    let mut watched = Watched::begin();
+    let lease = watched.session.config.lease.duration();
+    advance(lease * 2 / 5).await;
+    for _ in 0..4 {
+        assert!(!watched.look(true, true).await);
+    }
+    assert!(watched.look(false, true).await, "the watchdog has not looked");
+    advance(lease / 5).await;
+    assert!(watched.look(true, true).await, "the renewal is late");
+}
+
+/// The watchdog was not asked for a sign of life before the first look.
+#[tokio::test(start_paused = true)]
+async fn the_thread_stands_in_after_a_second_look_without_a_sign_of_life_and_stops_at_the_next_sign() {
+    let mut watched = Watched::begin();
+    advance(watched.session.config.lease.duration() * 2 / 5).await;
+    assert!(!watched.look(false, false).await);
+    for _ in 0..2 {
+        assert!(watched.look(false, false).await);
+        assert!(!watched.look(true, false).await);
+    }
 }
