@@ -17,7 +17,7 @@ use crate::client::kind::{Fenced, Kind, Plain};
 use crate::error::{Error, ErrorKind, Loss, Result};
 use crate::owner::Owner;
 use crate::session::Handle;
-use crate::table::{Grant, HandOver, Meaning, ReleaseStep};
+use crate::table::{Grant, Meaning, Obstacle, ReleaseStep};
 use crate::wire::keys::Keys;
 
 /// A hold of a lock. Dropping it releases the hold without waiting; [`release`](Guard::release) releases it and reports the
@@ -397,7 +397,7 @@ impl Guard {
         held.check_open()?;
         let first =
             held.handle.visit(&held.keys, |entry, _, _| entry.may_be_handed_over(held.id, held.level));
-        self.refuse_hand_over(&first)?;
+        self.refuse_hand_over(first)?;
         let limit = held.limit();
         held.check_once(limit).await?;
         // Commands that have become due in the meantime go first: a settle, a re-entry.
@@ -405,24 +405,25 @@ impl Guard {
             let given = held
                 .handle
                 .visit(&held.keys, |entry, _, at| entry.hand_over(held.id, held.level, cx.waker(), at));
-            if given == HandOver::Wait { Poll::Pending } else { Poll::Ready(given) }
+            if given == Err(Obstacle::Command) { Poll::Pending } else { Poll::Ready(given) }
         });
         let given = timeout_at(limit, given).await.map_err(|_| held.stuck())?;
-        self.refuse_hand_over(&given)?;
+        self.refuse_hand_over(given)?;
         let claim = Claim::new(held.field.clone(), held.keys.name.clone());
         self.level.released = true;
         Ok(claim)
     }
 
-    fn refuse_hand_over(&self, answer: &HandOver) -> Result<()> {
+    /// Returns the error for a hold that can't be handed over, unless it only has to wait for a command.
+    fn refuse_hand_over(&self, answer: Result<(), Obstacle>) -> Result<()> {
         let message = match answer {
-            HandOver::Done | HandOver::Wait => return Ok(()),
-            HandOver::Lost(loss) => return Err(self.held().lost(*loss)),
-            HandOver::Nested(levels) => format!(
+            Ok(()) | Err(Obstacle::Command) => return Ok(()),
+            Err(Obstacle::Lost(loss)) => return Err(self.held().lost(loss)),
+            Err(Obstacle::Nested(levels)) => format!(
                 "the hold has {levels} levels, but only one with a single level can be handed over; release the others first, or take the lock as an owner \
                  of its own"
             ),
-            HandOver::Fenced => {
+            Err(Obstacle::Fenced) => {
                 "a hold with a fencing token can't be handed over; take the lock with a plain `mutex`, or let the other process take it"
                     .to_owned()
             }

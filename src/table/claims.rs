@@ -12,13 +12,11 @@ use crate::table::entry::LockEntry;
 use crate::table::hold::{Hold, Sender};
 use crate::wire::{self, Action, Pending};
 
-/// The result of an attempt to hand a hold over.
+/// Why a hold can't be handed over.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum HandOver {
-    /// The hold belongs to nobody here any more, and stands on the masters.
-    Done,
-    /// A command of the hold is under way, or due.
-    Wait,
+pub(crate) enum Obstacle {
+    /// A command of the hold is under way, or due. It is soon over.
+    Command,
     /// The hold has this many levels.
     Nested(u32),
     /// The hold has a fencing token.
@@ -31,31 +29,35 @@ impl LockEntry {
         self.handed_over.has(hold)
     }
 
-    /// Returns why a hold can't be handed over now, or `Done` if it can.
-    pub(crate) fn may_be_handed_over(&self, id: u64, level: u64) -> HandOver {
-        let Some(hold) = self.hold_of_guard(id) else { return HandOver::Lost(Loss::Gone) };
+    /// Returns whether a hold can be handed over now, or why it can't.
+    pub(crate) fn may_be_handed_over(&self, id: u64, level: u64) -> Result<(), Obstacle> {
+        let Some(hold) = self.hold_of_guard(id) else { return Err(Obstacle::Lost(Loss::Gone)) };
         let lost = hold.level(level).and_then(|level| level.signal.loss()).or_else(|| hold.loss());
         match lost {
-            Some(loss) => HandOver::Lost(loss),
-            None if hold.count() > 1 => HandOver::Nested(hold.count()),
-            None if hold.fence.is_some() => HandOver::Fenced,
+            Some(loss) => Err(Obstacle::Lost(loss)),
+            None if hold.count() > 1 => Err(Obstacle::Nested(hold.count())),
+            None if hold.fence.is_some() => Err(Obstacle::Fenced),
             // 1. A re-entry is under way. 2. The hold is continued elsewhere. 3. The re-entry is granted here, and two processes hold.
-            None if hold.command.is_some() || hold.next_action().is_some() => HandOver::Wait,
-            None => HandOver::Done,
+            None if hold.command.is_some() || hold.next_action().is_some() => Err(Obstacle::Command),
+            None => Ok(()),
         }
     }
 
-    /// Makes the hold that of a claim: from now on this process neither renews nor ends it. With `Wait`, `waker` is woken when it
-    /// may be handed over.
-    pub(crate) fn hand_over(&mut self, id: u64, level: u64, waker: &Waker, at: Moment) -> HandOver {
+    /// Makes the hold that of a claim: from now on this process neither renews nor ends it. If a command is in the way, `waker` is
+    /// woken when it is over.
+    pub(crate) fn hand_over(
+        &mut self,
+        id: u64,
+        level: u64,
+        waker: &Waker,
+        at: Moment,
+    ) -> Result<(), Obstacle> {
         self.end_late(id, at);
-        let answer = self.may_be_handed_over(id, level);
-        if answer == HandOver::Wait {
+        let obstacle = self.may_be_handed_over(id, level);
+        if obstacle == Err(Obstacle::Command) {
             self.wake_when_idle(waker);
         }
-        if answer != HandOver::Done {
-            return answer;
-        }
+        obstacle?;
         for mut hold in self.holds.extract_if(.., |hold| hold.id == id) {
             self.out.measure(Sample::Ended(at.now.saturating_duration_since(hold.since)));
             if let Some(left) = hold.remove_level(level) {
@@ -67,7 +69,7 @@ impl LockEntry {
         // Requests here that waited for its end now wait for the end of another process's hold.
         self.head_asks_once_more(at.now);
         self.wake_requests(at.now);
-        answer
+        Ok(())
     }
 
     /// Begins to continue the hold that another process had by the field `from`.

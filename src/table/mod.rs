@@ -41,7 +41,7 @@ mod timing;
 mod waits;
 
 pub(crate) use admission::{AcquireParams, Admission, Pause};
-pub(crate) use claims::HandOver;
+pub(crate) use claims::Obstacle;
 pub(crate) use effects::LogEvent;
 pub(crate) use entry::LockEntry;
 pub(crate) use expiry::retry_pause;

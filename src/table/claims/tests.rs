@@ -94,8 +94,7 @@ fn a_claimed_hold_takes_the_place_of_its_field_under_a_fresh_one() {
     let [renewal] = &world.due()[..] else { panic!("it is renewed") };
     assert_eq!((renewal.call.action, &renewal.call.from), (Action::Renew { lease: world.lease }, &None));
     world.entry.conclude(renewal, Ok(&Reply::Done), Spread::default(), world.at);
-    let answer = world.entry.hand_over(pending.hold, level, Waker::noop(), world.at);
-    assert_eq!(answer, HandOver::Done);
+    world.entry.hand_over(pending.hold, level, Waker::noop(), world.at).unwrap();
     assert!(world.entry.is_empty() && world.due().is_empty());
 }
 
@@ -109,7 +108,7 @@ fn what_is_answered_late_of_a_hold_that_was_handed_over_is_not_undone() {
     let mut world = World::new();
     let pending = world.begin();
     let (level, _) = world.resumed(&pending, Spread::default()).unwrap();
-    world.entry.hand_over(pending.hold, level, Waker::noop(), world.at);
+    world.entry.hand_over(pending.hold, level, Waker::noop(), world.at).unwrap();
     for late in [LateAnswer::There, LateAnswer::Unknown, LateAnswer::Missing, LateAnswer::Unsent] {
         world.entry.straggled(&pending, 2, late, world.at.now);
     }
@@ -125,13 +124,13 @@ fn a_hold_with_a_command_under_way_is_not_handed_over_before_its_answer() {
     let (level, _) = world.resumed(&pending, Spread::default()).unwrap();
     world.entry.doubt_all(world.at.now);
     let hand_over = |world: &mut World| world.entry.hand_over(pending.hold, level, Waker::noop(), world.at);
-    assert_eq!(hand_over(&mut world), HandOver::Wait, "a settle is due");
+    assert_eq!(hand_over(&mut world), Err(Obstacle::Command), "a settle is due");
     let [settle] = &world.due()[..] else { panic!("it is due") };
-    assert_eq!(hand_over(&mut world), HandOver::Wait, "it is under way");
+    assert_eq!(hand_over(&mut world), Err(Obstacle::Command), "it is under way");
     world.entry.out.made().wake.clear();
     world.entry.conclude(settle, Ok(&Reply::Gone), Spread::default(), world.at);
     assert_eq!(world.entry.out.made().wake.len(), 1, "it is woken");
-    assert_eq!(hand_over(&mut world), HandOver::Lost(Loss::Gone));
+    assert_eq!(hand_over(&mut world), Err(Obstacle::Lost(Loss::Gone)));
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use super::late::MOMENT;
 use super::*;
 use crate::error::{Error, ErrorKind};
-use crate::table::claims::HandOver;
 use crate::table::queue::HEAD_PATIENCE;
 
 impl World {
@@ -411,7 +410,7 @@ fn a_hold_is_handed_over_behind_its_check_alone_whatever_came_and_went_in_it() {
     world.flight.push(check);
     world.all_arrive();
     let (hold, level, at) = (world.hold_now().id, world.guards[0].level, world.at());
-    assert_eq!(world.entry.hand_over(hold, level, Waker::noop(), at), HandOver::Done);
+    assert_eq!(world.entry.hand_over(hold, level, Waker::noop(), at), Ok(()));
     assert!(world.flight.is_empty() && world.entry.holds.is_empty());
 }
 

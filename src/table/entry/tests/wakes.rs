@@ -1,7 +1,6 @@
 //! Who is woken, and who sleeps on.
 
 use super::*;
-use crate::table::claims::HandOver;
 
 impl World {
     /// Another process holds the lock, and this request, the head, sleeps. Then another one of this process is granted it.
@@ -154,7 +153,7 @@ fn an_owner_that_has_handed_its_hold_over_has_no_proven_branches_any_more() {
     world.go(at);
     world.answers(first);
     let Kept { hold, level, .. } = world.guards.remove(0);
-    assert_eq!(world.entry.hand_over(hold, level, Waker::noop(), world.at()), HandOver::Done);
+    assert_eq!(world.entry.hand_over(hold, level, Waker::noop(), world.at()), Ok(()));
     world.master.free();
     let again = world.asks(&owner, true);
     world.answers(again);
