@@ -49,8 +49,8 @@ pub struct Guard<K: Kind = Plain> {
 struct OwnLevel {
     held: Held,
     depth: u32,
-    /// Whether it has been removed from the hold, so that the drop has nothing left to do.
-    released: bool,
+    /// Whether it is no longer in its hold here, so that the drop has nothing left to do: it was released or handed over.
+    has_left: bool,
     /// The span of the hold, at its outermost level and if somebody records it. Boxed, since a guard is moved more often than its span
     /// is used.
     span: Option<Box<HeldSpan>>,
@@ -60,7 +60,7 @@ impl Guard {
     pub(super) fn new(handle: Handle, keys: Arc<Keys>, granted: Grant) -> Guard {
         let Grant { hold: id, level, depth, token, field, signal } = granted;
         let held = Held { handle, keys, field, signal, id, level, token };
-        Guard { level: OwnLevel { held, depth, released: false, span: None }, kind: PhantomData }
+        Guard { level: OwnLevel { held, depth, has_left: false, span: None }, kind: PhantomData }
     }
 }
 
@@ -128,7 +128,7 @@ impl<K: Kind> Guard<K> {
             return Ok(());
         }
         let (step, began) = self.level.held.handle.visit(&self.level.held.keys, |entry, number, at| {
-            self.level.released = true;
+            self.level.has_left = true;
             (entry.leave(self.level.held.id, self.level.held.level, Some(number()), at), at.by_tokio())
         });
         let held = self.held();
@@ -410,7 +410,7 @@ impl Guard {
         let given = timeout_at(limit, given).await.map_err(|_| held.stuck())?;
         self.refuse_hand_over(given)?;
         let claim = Claim::new(held.field.clone(), held.keys.name.clone());
-        self.level.released = true;
+        self.level.has_left = true;
         Ok(claim)
     }
 
@@ -464,14 +464,14 @@ impl OwnLevel {
     /// Releases a nested level, if nothing has to be sent or awaited for it. Returns whether it did.
     fn ends_here(&mut self) -> bool {
         let Held { handle, keys, id, level, .. } = &self.held;
-        self.released = self.depth > 1 && handle.unnest(keys, *id, *level);
-        self.released
+        self.has_left = self.depth > 1 && handle.unnest(keys, *id, *level);
+        self.has_left
     }
 }
 
 impl Drop for OwnLevel {
     fn drop(&mut self) {
-        if !self.released && !self.ends_here() {
+        if !self.has_left && !self.ends_here() {
             // The level is removed at once. The release is sent here or by the background.
             self.held.handle.let_go(&self.held.keys, self.held.id, self.held.level);
         }
