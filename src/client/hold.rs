@@ -181,7 +181,7 @@ impl Held {
     pub(super) async fn extend(&self, lease: Duration) -> Result<()> {
         let lease = self.handle.config.lease("extend", lease).map_err(|error| error.on(&self.keys.name))?;
         self.check_open()?;
-        self.renew(self.limit(), |entry, command_id, waker, now| {
+        self.carry_out(self.limit(), |entry, command_id, waker, now| {
             entry.begin_extension((self.id, self.level), lease, command_id, waker, now)
         })
         .await
@@ -205,8 +205,10 @@ impl Held {
 
     /// Asks the masters whether the hold stands; a hold that is renewed is renewed by that.
     pub(super) async fn check_once(&self, limit: Instant) -> Result<()> {
-        self.renew(limit, |entry, command_id, waker, now| entry.begin_check(self.id, command_id, waker, now))
-            .await
+        self.carry_out(limit, |entry, command_id, waker, now| {
+            entry.begin_check(self.id, command_id, waker, now)
+        })
+        .await
     }
 
     pub(super) fn check_open(&self) -> Result<()> {
@@ -299,9 +301,9 @@ impl Held {
         verdict.result.map(|_| meaning).map_err(|failure| failure.error)
     }
 
-    /// Sends the renewal that `begin` starts, as soon as no other command of the hold is under way. Fails if one still is when
-    /// `limit` is reached.
-    async fn renew(
+    /// Carries out the check or the extension that `begin` starts, as soon as no other command of the hold is under way. Fails if one
+    /// still is when `limit` is reached.
+    async fn carry_out(
         &self,
         limit: Instant,
         begin: impl Fn(&mut LockEntry, u64, &Waker, Instant) -> Option<Pending>,
