@@ -23,7 +23,7 @@ const WOKEN_AHEAD: usize = 8;
 const MANY: usize = if cfg!(test) { 3 } else { 32 };
 
 /// As many queues as may well be in use at once, each for another lock.
-const MOST_SPARE: usize = 64;
+const MOST_FREE: usize = 64;
 
 /// The state of a request that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +112,7 @@ struct Waiters {
 
 /// Memory of queues that no lock uses now: without it each request would allocate its own.
 #[derive(Debug, Default)]
-pub(super) struct Spare(
+pub(super) struct FreeQueues(
     #[allow(clippy::vec_box, reason = "a queue takes its room and gives it back as a pointer")]
     Vec<Box<Waiters>>,
 );
@@ -244,20 +244,20 @@ impl Waiter {
 
 impl Queue {
     /// Called before a visit of a lock of which nothing is left, since the visit may bring a request.
-    pub(super) fn take_room(&mut self, spare: &mut Spare) {
+    pub(super) fn take_room(&mut self, free: &mut FreeQueues) {
         if self.0.is_none() {
-            self.0 = spare.0.pop();
+            self.0 = free.0.pop();
         }
     }
 
     /// Called after a visit.
-    pub(super) fn give_room(&mut self, spare: &mut Spare) {
+    pub(super) fn give_room(&mut self, free: &mut FreeQueues) {
         if let Some(room) = self.0.take_if(|waiters| waiters.is_room())
             // A queue that has grown for many requests is not kept.
-            && spare.0.len() < MOST_SPARE
+            && free.0.len() < MOST_FREE
             && room.requests.capacity() <= MANY
         {
-            spare.0.push(room);
+            free.0.push(room);
         }
     }
 

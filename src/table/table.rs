@@ -11,7 +11,7 @@ use crate::table::agenda::Agenda;
 use crate::table::effects::Effects;
 use crate::table::entry::LockEntry;
 use crate::table::hold::Hold;
-use crate::table::queue::Spare;
+use crate::table::queue::FreeQueues;
 use crate::table::timing::Timing;
 use crate::wire::keys::Keys;
 
@@ -36,7 +36,7 @@ pub(crate) struct LockTable {
     channels: BTreeMap<Arc<str>, Vec<Arc<str>>>,
     /// Each entry's next due time.
     agenda: Agenda,
-    spare: Spare,
+    free_queues: FreeQueues,
     numbers: u64,
     /// Whether renewal has ended, because the `Locks` was closed.
     pub(crate) closed: bool,
@@ -97,7 +97,7 @@ impl LockTable {
             most_idle: FEWEST_IDLE,
             channels: BTreeMap::new(),
             agenda: Agenda::default(),
-            spare: Spare::default(),
+            free_queues: FreeQueues::default(),
             numbers: 0,
             closed: false,
             asleep: None,
@@ -265,7 +265,7 @@ impl LockTable {
         });
         entry.is_open = !self.closed;
         if entry.idle {
-            entry.queue.take_room(&mut self.spare);
+            entry.queue.take_room(&mut self.free_queues);
         }
         (slot, entry, &mut self.numbers)
     }
@@ -321,7 +321,7 @@ impl LockTable {
             entry.rest();
         }
         entry.idle = is_idle;
-        entry.queue.give_room(&mut self.spare);
+        entry.queue.give_room(&mut self.free_queues);
         effects.out = entry.out.take();
         // If another runtime may take over unattended work, the agenda has to have something to be seen.
         let lingers = self.takeover.is_none();
