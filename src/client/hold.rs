@@ -223,7 +223,7 @@ impl Held {
     pub(super) fn loss(&self) -> Option<Loss> {
         if self.signal.loss().is_none() && self.valid_until() <= Instant::now() {
             // Reports an end that came a moment ago, or while the machine slept.
-            self.handle.visit_known(&self.keys.name, |entry, _, at| entry.end_late(self.id, at));
+            self.handle.visit_known(&self.keys.name, |entry, _, at| entry.lose_late(self.id, at));
         }
         self.signal.loss()
     }
@@ -240,7 +240,7 @@ impl Held {
                     return loss;
                 }
                 let end = held.handle.visit_known(&held.keys.name, |entry, _, at| {
-                    entry.end_late(held.id, at);
+                    entry.lose_late(held.id, at);
                     entry.hold(held.id).map(|hold| hold.end_of(held.level))
                 });
                 match end.flatten() {

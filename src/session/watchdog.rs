@@ -54,7 +54,7 @@ impl Session {
         if taken {
             let keys = lock(&self.table).keys();
             for name in keys {
-                self.visit_once(self.moment(), &name, |entry, _, at| entry.abandon(at.now));
+                self.visit_once(self.moment(), &name, |entry, _, at| entry.give_up_background(at.now));
             }
         }
     }

@@ -104,14 +104,14 @@ impl LockEntry {
         self.queue.get_mut(id)?.polled(waker, now)
     }
 
-    /// Removes a request that is ready, refused or dropped. Its drop calls this at once: a request that lingered would prove
+    /// Takes a request that is ready, refused or dropped out of its line, and wakes whoever comes after it. Its drop calls this at once: a request that lingered would prove
     /// branches that do not exist.
     ///
     /// Drop the returned value once nothing is locked: a waker may be the last reference to its task, whose drop may drop guards.
     #[must_use]
     pub(crate) fn leave_queue(&mut self, id: u64, now: Instant) -> Option<Waiter> {
         let head = self.outer_front().is_some_and(|front| front.id == id);
-        let request = self.queue.leave(id);
+        let request = self.queue.remove(id);
         if let Some(request) = &request {
             request.owner.forget(&self.position);
         }
@@ -131,7 +131,7 @@ impl LockEntry {
         // 1. The outer level's `max_hold` is over, and the background has not looked yet. 2. Its owner asks to re-enter. 3. A
         // grant beneath a level that is over would live on.
         if let Some(live) = self.live().map(|hold| hold.id) {
-            self.end_late(live, at);
+            self.lose_late(live, at);
         }
         let now = at.now;
         if ask.single_attempt && self.queue.len() > 1 {

@@ -52,7 +52,7 @@ impl LockEntry {
         waker: &Waker,
         at: Moment,
     ) -> Result<(), Obstacle> {
-        self.end_late(id, at);
+        self.lose_late(id, at);
         let obstacle = self.may_be_handed_over(id, level);
         if obstacle == Err(Obstacle::Command) {
             self.wake_when_idle(waker);

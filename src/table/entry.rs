@@ -80,12 +80,12 @@ impl LockEntry {
     }
 
     /// Resets the entry when nothing is left of it: whatever comes next finds it as new.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.others_due = 0;
         self.seen = Seen::default();
         self.outage.ends();
-        self.orphans.rest();
-        self.queue.rest();
+        self.orphans.reset();
+        self.queue.reset();
         self.wake_command_waiters();
     }
 
@@ -131,6 +131,7 @@ impl LockEntry {
         self.holds.iter().flat_map(|hold| &hold.levels).any(|level| level.owner == *owner)
     }
 
+    /// Forgets which owners have branches, except those that still have a level or a request here.
     pub(super) fn forget_proofs(&mut self) {
         let live = self.holds.iter().find(|hold| hold.lives());
         let holds = |owner: &Owner| live.is_some_and(|hold| hold.levels.iter().any(|l| l.owner == *owner));
@@ -178,13 +179,13 @@ impl LockEntry {
         self.wake_next(now);
     }
 
-    /// Removes holds that are over, and lets the next request go.
+    /// Removes the holds of which nothing is left to do or to report, and wakes the next request.
     pub(super) fn sweep(&mut self, now: Instant) {
         // 1. A refused request leaves an orphan on one master. 2. Its end comes while the request asks again, which is refused.
         // 3. If this end woke the request, it would ask at once, leave the next orphan, and so on.
         let freed = self.holds.iter().any(|hold| hold.is_over() && !hold.frees_nobody());
         self.holds.retain(|hold| !hold.is_over());
-        self.orphans.tidy();
+        self.orphans.take_back();
         self.holds.extract_if(.., |hold| hold.is_orphan()).for_each(|hold| self.orphans.take_in(hold));
         self.forget_proofs();
         if freed { self.head_asks_once_more(now) } else { self.wake_next(now) }

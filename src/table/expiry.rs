@@ -15,7 +15,7 @@ use crate::table::queue::HeadCheck;
 use crate::wire::{Action, Pending};
 
 impl LockEntry {
-    /// Declares a hold lost. Requests that would have entered it end with it. `ends_key`: this client ends the key.
+    /// Marks a hold as lost, and reports it. Requests that would have entered it end with it. `ends_key`: this client ends the key.
     pub(super) fn lose(&mut self, id: u64, loss: Loss, ends_key: bool, now: Instant) {
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) else { return };
         if !hold.levels.is_empty() {
@@ -54,8 +54,8 @@ impl LockEntry {
         self.out.resolve(levels.chain(leaving));
     }
 
-    /// Called when the sender of the background's commands does not run: their answers may never be looked at.
-    pub(crate) fn abandon(&mut self, now: Instant) {
+    /// Gives up the background's commands, whose sender does not run: their answers may never be looked at.
+    pub(crate) fn give_up_background(&mut self, now: Instant) {
         let mut ended = false;
         let ids: Vec<u64> = self.holds.iter().map(|hold| hold.id).chain(self.orphans.ids()).collect();
         for id in ids {
@@ -166,13 +166,13 @@ impl LockEntry {
             }
         }
         for id in ids {
-            self.end_late(id, at);
+            self.lose_late(id, at);
         }
     }
 
-    /// Declares a hold lost that is past its end, and levels that are past theirs. If the hold's end came before the key's, this
+    /// Marks a hold as lost if it is past its end, and its levels that are past theirs. If the hold's end came before the key's, this
     /// client ends the key.
-    pub(crate) fn end_late(&mut self, id: u64, at: Moment) {
+    pub(crate) fn lose_late(&mut self, id: u64, at: Moment) {
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) else { return };
         let over = hold.limited().iter().filter(|level| level.max_hold.is_some_and(|end| end.at() <= at.now));
         for level in over.filter(|level| level.signal.seal(Loss::MaxHold)) {

@@ -78,7 +78,7 @@ impl LockEntry {
         spread: Spread,
         at: Moment,
     ) -> Result<(Grant, Waiter), NotHeld> {
-        self.end_late(pending.hold, at);
+        self.lose_late(pending.hold, at);
         // A hold that was requested later, and lives: this grant was taken away before it was looked at.
         let newer = |hold: &&Hold| hold.id > pending.hold && hold.has_lock();
         let newer = self.holds.iter().find(newer).map(|hold| hold.id);
@@ -108,7 +108,7 @@ impl LockEntry {
         let in_time = at.now < over && !taken;
         let request = match *grantee {
             _ if !in_time || !entered => None,
-            Grantee::Waiter(id) => self.queue.leave(id),
+            Grantee::Waiter(id) => self.queue.remove(id),
             Grantee::Claimant(owner) => {
                 let mut request = Waiter::new(0, owner.settle_at(&self.position), true, at.now);
                 // 1. A branch of a task asks, and is refused. 2. Another branch of it resumes. 3. The first one would look nested in
@@ -159,7 +159,7 @@ impl LockEntry {
         let request = self.queue.get(id)?;
         let enters = |one: &Hold| one.is_offered() || one.lives() && may_enter(request, one);
         let hold = self.holds.iter_mut().find(|one| one.id == hold && enters(one))?;
-        let request = self.queue.leave(id)?;
+        let request = self.queue.remove(id)?;
         if hold.levels.is_empty() {
             hold.offer.take();
             self.out.measure(Sample::Held);
@@ -196,7 +196,7 @@ impl LockEntry {
         }
     }
 
-    /// Marks holds as gone that were believed alive: a fresh grant shows that no other field is in the key.
+    /// Marks other holds as lost that were believed alive: a fresh grant shows that no other field is in the key.
     pub(super) fn lose_others(&mut self, id: u64, now: Instant) {
         let believed = |hold: &&Hold| hold.id != id && hold.has_lock();
         let others = self.holds.iter().filter(believed).map(|hold| hold.id);

@@ -27,7 +27,7 @@ impl LockEntry {
         let (front, accepts_handoff) = (front.id, front.accepts_handoff && front.can_be_woken());
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) else { return false };
         if !(passes && accepts_handoff && self.is_open) {
-            hold.offer.end(hold.timing.handoff, now);
+            hold.offer.note_end(hold.timing.handoff, now);
             return false;
         }
         hold.offer.make(hold.timing.handoff, now);
@@ -49,7 +49,7 @@ impl LockEntry {
         None
     }
 
-    /// Ends an offered hold: it may be gone, or nobody is to take it.
+    /// Ends the offered hold, if there is one: it may be gone, or nobody is to take it.
     pub(crate) fn withdraw(&mut self, now: Instant) {
         if self.timing.line.is_some() {
             self.leave_fair_line(now);
@@ -145,10 +145,10 @@ impl Hold {
         self.offer.until().filter(|_| stands)
     }
 
-    /// Ends the offer and the hold. The hold's time may have ended while it was offered.
+    /// Ends the offer, if there is one, and with it the hold. The hold's time may have ended while it was offered.
     pub(super) fn withdraw(&mut self, now: Instant) {
         if self.offer.withdraw() {
-            self.offer.end(self.timing.handoff, now);
+            self.offer.note_end(self.timing.handoff, now);
             self.retry_at = now;
         }
     }

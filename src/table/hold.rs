@@ -473,13 +473,13 @@ impl Hold {
         now < self.certain_until.at() && after(now, half) <= self.valid_until
     }
 
-    /// Removes a level, as soon as its guard is dropped or released. The next command, from
+    /// Takes a level out, as soon as its guard is dropped or released. The next command, from
     /// [`next_action`](Hold::next_action), reports it to the masters.
     pub(super) fn remove_level(&mut self, id: u64) -> Option<Level> {
         self.index_of(id).map(|at| self.levels.remove(at))
     }
 
-    /// Ends the hold for good. Returns the signals of its guards, to be resolved.
+    /// Marks the hold as lost, which is final; its levels stay until their guards go. Returns their signals, to be resolved.
     pub(super) fn lose(&mut self, loss: Loss, ends_key: bool, now: Instant) -> Vec<Arc<LossSignal>> {
         self.state = match self.state {
             State::Stands { .. } => State::Lost { loss, ends_key },
@@ -640,7 +640,7 @@ impl Hold {
         self.command.as_ref().is_some_and(|command| command.command_id == command_id)
     }
 
-    /// Ends the command, with or without an answer. Returns `None` if it had been given up before: then its answer is void.
+    /// Takes the command out, with or without an answer. Returns `None` if it had been given up before: then its answer is void.
     pub(super) fn finish(&mut self, command_id: u64, now: Instant) -> Option<UnderWay> {
         let command = self.command.take_if(|command| command.command_id == command_id)?;
         if let Some(lease) = command.action.lease() {
@@ -649,7 +649,7 @@ impl Hold {
         Some(command)
     }
 
-    /// Ends the command without a result: the background carries out what a guard has sent.
+    /// Takes the command out without a result: the background carries out what a guard has sent.
     pub(super) fn give_up(&mut self, command_id: u64, now: Instant) -> Option<UnderWay> {
         let command = self.finish(command_id, now)?;
         self.certain_until = self.certain_until.min(now.into());
@@ -659,7 +659,7 @@ impl Hold {
         Some(command)
     }
 
-    /// Notes that the command may have run, or may still run.
+    /// Takes the command out as one that may have run, or may still run.
     pub(super) fn unknown(&mut self, command_id: u64, now: Instant) -> Option<UnderWay> {
         let command = self.give_up(command_id, now)?;
         if let Some(lease) = command.action.lease() {

@@ -103,7 +103,7 @@ impl LockEntry {
         true
     }
 
-    /// Leaves the line by an end if nobody in this process waits for the lock.
+    /// Takes this process out of the server's fair line, by an end, if nobody here waits for the lock.
     pub(super) fn leave_fair_line(&mut self, now: Instant) {
         let stands = |hold: &&mut Hold| hold.in_line && hold.command.is_none();
         if !self.is_in_line() || (self.is_open && self.outer_front().is_some()) {

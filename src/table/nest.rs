@@ -43,7 +43,7 @@ impl LockEntry {
         Some(hold.add_level(level, hold.stands))
     }
 
-    /// Removes the innermost level, as [`leave`](LockEntry::leave) would, if that releases it and nothing else follows. Drop the
+    /// Takes the innermost level out of its hold as [`leave`](LockEntry::leave) would, if no command follows. Drop the
     /// returned value once nothing is locked.
     pub(crate) fn unnest(&mut self, id: u64, level: u64, at: Moment) -> Option<Level> {
         let hold =

@@ -53,14 +53,14 @@ impl Offer {
         (self.until, self.passed) = (None, true);
     }
 
-    /// Ends the offer. Returns whether it was offered.
+    /// Ends the offer, and not the hold. Returns whether it was offered.
     pub(super) fn withdraw(&mut self) -> bool {
         self.until.take().is_some()
     }
 
-    /// Called when the last owner leaves while others of this process wait. If the hold has been passed on for as long as it may,
-    /// they let other processes go first.
-    pub(super) fn end(&mut self, longest: Duration, now: Instant) {
+    /// Notes that the hold ends while others of this process wait. If it has been passed on for as long as it may, they let other
+    /// processes go first.
+    pub(super) fn note_end(&mut self, longest: Duration, now: Instant) {
         self.yields = self.passed && !self.is_in_time(longest, now);
     }
 

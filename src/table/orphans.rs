@@ -67,8 +67,8 @@ impl Orphans {
         self.0.as_ref().is_none_or(|left| left.holds.is_empty())
     }
 
-    /// Called when none is due: the next one is looked at when it is due.
-    pub(super) fn rest(&mut self) {
+    /// Forgets the last pause between ends, and frees the memory. Called when there is no orphan.
+    pub(super) fn reset(&mut self) {
         self.0 = None;
     }
 
@@ -84,15 +84,15 @@ impl Orphans {
     }
 
     pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut Hold> {
-        self.tidy();
+        self.take_back();
         let left = self.0.as_mut()?;
         let orphan = left.holds.get_mut(&id)?;
         left.lent = Some(id);
         Some(&mut orphan.hold)
     }
 
-    /// Looks at the orphan that was lent out.
-    pub(super) fn tidy(&mut self) {
+    /// Takes back the orphan that was lent out, which may be due at another time now, or be over.
+    pub(super) fn take_back(&mut self) {
         if let Some(left) = &mut self.0
             && let Some(id) = left.lent.take()
         {
@@ -113,7 +113,7 @@ impl Orphans {
         away: MasterSet,
         numbers: &mut dyn FnMut() -> u64,
     ) -> Vec<Pending> {
-        self.tidy();
+        self.take_back();
         let mut commands = Vec::new();
         let is_due = self.due().is_some_and(|due| due <= now);
         let Some(left) = self.0.as_mut().filter(|_| is_due) else { return commands };
@@ -144,7 +144,7 @@ impl Orphans {
                 hold.doubt();
             }
         }
-        self.tidy();
+        self.take_back();
     }
 }
 

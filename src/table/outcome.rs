@@ -51,10 +51,10 @@ pub(crate) enum LateAnswer {
 }
 
 impl LockEntry {
-    /// Called when a guard is dropped or released: from now on its level does not count. `command_id`: the number of the release, if the
+    /// Takes a level out of its hold when its guard is dropped or released, and begins the release. `command_id`: the number of the release, if the
     /// caller sends it. Without one, or if another command goes first, the background sends it.
     pub(crate) fn leave(&mut self, id: u64, level: u64, command_id: Option<u64>, at: Moment) -> ReleaseStep {
-        self.end_late(id, at);
+        self.lose_late(id, at);
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) else {
             return ReleaseStep::Released;
         };
@@ -190,7 +190,7 @@ impl LockEntry {
     fn answered(&mut self, pending: &Pending, reply: &Reply, spread: Spread, at: Moment) -> Meaning {
         // 1. The process stops for longer than the lease. 2. It goes on, and looks at a renewal's answer before the end that has
         // come meanwhile. 3. Its hold would be good again after it was over.
-        self.end_late(pending.hold, at);
+        self.lose_late(pending.hold, at);
         let Some(hold) = self.hold(pending.hold) else { return Meaning::Void };
         let (tried, frees_nobody) = (hold.release_tried, hold.frees_nobody());
         let Some(command) = hold.finish(pending.command_id, at.now) else { return Meaning::Void };

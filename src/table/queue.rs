@@ -265,8 +265,8 @@ impl Queue {
         self.0.as_ref().is_none_or(|waiters| waiters.requests.is_empty())
     }
 
-    /// Called when there is neither a request nor a hold: no proof is left.
-    pub(super) fn rest(&mut self) {
+    /// Forgets all proofs. Called when there is neither a request nor a hold.
+    pub(super) fn reset(&mut self) {
         if let Some(waiters) = &mut self.0 {
             waiters.known_branches.clear();
         }
@@ -398,8 +398,8 @@ impl Queue {
         }
     }
 
-    /// Removes a request.
-    pub(super) fn leave(&mut self, id: u64) -> Option<Waiter> {
+    /// Takes a request out of its line. [`LockEntry::leave_queue`] also wakes whoever comes after it.
+    pub(super) fn remove(&mut self, id: u64) -> Option<Waiter> {
         let waiters = self.0.as_mut()?;
         let at = waiters.index_of(id)?;
         let request = waiters.requests.remove(at)?;

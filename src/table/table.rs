@@ -314,11 +314,11 @@ impl LockTable {
     fn end_visit(&mut self, slot: usize, now: Instant) -> VisitEffects {
         let mut effects = VisitEffects::default();
         let Some(Some(entry)) = self.entries.get_mut(slot) else { return effects };
-        entry.orphans.tidy();
+        entry.orphans.take_back();
         let subscribe = entry.subscription_change(now).map(|on| (entry.keys.clone(), on));
         let (was_idle, is_idle) = (entry.idle, entry.is_empty());
         if is_idle {
-            entry.rest();
+            entry.reset();
         }
         entry.idle = is_idle;
         entry.queue.give_room(&mut self.free_queues);

@@ -241,7 +241,7 @@ fn what_the_background_sent_is_answered_or_given_up_once() {
         };
         let abandons = {
             let session = session.clone();
-            thread::spawn(move || session.visit_all(|entry, at| entry.abandon(at.now)))
+            thread::spawn(move || session.visit_all(|entry, at| entry.give_up_background(at.now)))
         };
         let asks = {
             let (session, keys) = (session.clone(), keys.clone());

@@ -652,7 +652,7 @@ fn what_is_left_on_a_master_is_ended_at_once_where_nothing_was_left_before() {
         let [end] = &world.entry.check(at, true, MasterSet::NONE, &mut || 8)[..] else { panic!("it is due") };
         world.entry.conclude(end, Ok(&Reply::Done), Spread::default(), at);
         assert!(world.entry.is_empty());
-        world.entry.rest();
+        world.entry.reset();
     }
 }
 

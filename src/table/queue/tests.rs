@@ -55,10 +55,10 @@ fn after_the_proof_a_request_of_a_holder_is_ambiguous() {
 fn a_proof_stands_until_its_owner_has_neither_hold_nor_request() {
     let (now, owner) = (Instant::now(), Owner::new());
     let mut queue = queue_of(&[&owner, &owner], now);
-    queue.leave(1).unwrap();
+    queue.remove(1).unwrap();
     queue.forget_proofs(|_| false);
     assert_eq!(queue.enter(request(3, &owner, true, now), true), Err(Ambiguous));
-    queue.leave(2).unwrap();
+    queue.remove(2).unwrap();
     queue.forget_proofs(|_| true);
     assert_eq!(queue.enter(request(4, &owner, true, now), true), Err(Ambiguous));
     queue.forget_proofs(|_| false);
@@ -71,8 +71,8 @@ fn a_proof_stands_until_its_owner_has_neither_hold_nor_request() {
 fn no_proof_is_left_of_a_queue_that_rests() {
     let (now, owner) = (Instant::now(), Owner::new());
     let mut queue = queue_of(&[&owner, &owner], now);
-    let _ = [1, 2].map(|id| queue.leave(id).unwrap());
-    queue.rest();
+    let _ = [1, 2].map(|id| queue.remove(id).unwrap());
+    queue.reset();
     queue.enter(request(3, &owner, true, now), true).unwrap();
     assert_eq!(branches(&mut queue), [false]);
 }
@@ -124,7 +124,7 @@ fn a_head_that_overslept_is_woken_before_it_is_passed_over() {
     queue.check(1, until + 2 * LATE);
     assert_eq!(queue.front(|_| true).unwrap().id, 2);
     // Alone it keeps nobody waiting.
-    queue.leave(2).unwrap();
+    queue.remove(2).unwrap();
     assert_eq!(queue.late_at(1), None);
 }
 
@@ -196,10 +196,10 @@ fn requests_of_a_tree_are_found_among_many_until_the_last_of_them_goes() {
     enter(&mut queue, 101, tree.child());
     for id in [100, 101] {
         assert!(queue.may_have_kin(&tree) && queue.may_have_kin(&tree.child()));
-        queue.leave(id);
+        queue.remove(id);
     }
     assert!(!queue.may_have_kin(&tree));
-    (0..2 * MANY as u64).for_each(|id| drop(queue.leave(id)));
+    (0..2 * MANY as u64).for_each(|id| drop(queue.remove(id)));
     assert!(queue.0.is_some_and(|waiters| waiters.per_tree.is_empty()), "few are looked at one by one");
 }
 
@@ -212,7 +212,7 @@ fn the_room_of_a_queue_goes_to_whoever_asks_next() {
     queue.enter(request(1, &owner, true, now), false).unwrap();
     queue.give_room(&mut free);
     assert!(free.0.is_empty() && queue.len() == 1, "it asks");
-    queue.leave(1).unwrap();
+    queue.remove(1).unwrap();
     queue.give_room(&mut free);
     assert!(queue.0.is_none() && free.0.len() == 1);
     next.take_room(&mut free);
@@ -224,7 +224,7 @@ fn the_room_of_a_queue_goes_to_whoever_asks_next() {
         "it waits"
     );
     (0..2 * MANY as u64).for_each(|id| next.enter(request(id, &owner, false, now), false).unwrap());
-    (0..2 * MANY as u64).for_each(|id| drop(next.leave(id)));
+    (0..2 * MANY as u64).for_each(|id| drop(next.remove(id)));
     next.give_room(&mut free);
     assert!(next.0.is_none() && free.0.is_empty(), "what was grown for many is dropped");
 }

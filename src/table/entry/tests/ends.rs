@@ -121,7 +121,7 @@ fn what_a_former_background_has_sent_is_settled_at_once() {
     let mut world = World::new(1);
     world.holds(&Owner::new());
     let renewal = world.renews();
-    world.entry.abandon(world.now);
+    world.entry.give_up_background(world.now);
     let sent = world.sends();
     assert!(
         matches!(sent[..], [Pending { call: Call { action: Action::Settle { .. }, .. }, .. }]),
@@ -140,7 +140,7 @@ fn no_message_is_expected_of_an_end_that_a_former_background_has_sent() {
     let (granted, level) = world.take();
     world.entry.leave(granted.hold, level, None, world.at());
     assert_eq!(world.sends().len(), 1);
-    world.entry.abandon(world.now);
+    world.entry.give_up_background(world.now);
     let sent = world.sends();
     let [end] = &sent[..] else { panic!("{sent:?}") };
     world.entry.conclude(end, Ok(&Reply::Done), Spread::default(), world.at());

@@ -175,7 +175,7 @@ fn who_was_not_refused_says_nothing_of_the_line() {
     world.answers(id);
     ends(&mut world);
     assert!(world.entry.is_empty());
-    world.entry.rest();
+    world.entry.reset();
     lock(&mut world, Some(false));
 }
 
