@@ -29,8 +29,8 @@ use crate::owner::Owner;
 use crate::quorum::Verdict;
 use crate::session::{Handle, Session, clock};
 use crate::table::{
-    AcquireParams, Admission, Ambiguous, Grant, Grantee, LockEntry, Meaning, NewLevel, NotHeld, Owned, Pause,
-    Polled, Waiter,
+    AcquireParams, Admission, Ambiguous, Grant, Grantee, LockEntry, Meaning, NewLevel, NotHeld, Owned,
+    Polled, Refusal, Waiter,
 };
 use crate::wire::keys::{self, Keys};
 use crate::wire::{Fence, Pending, Reply, Token};
@@ -750,22 +750,16 @@ impl Acquire {
             // 3. Woken by that, it would ask again at once, and so on, as fast as the masters answer.
             let split = entry.was_split() || split;
             let is_hinted = in_line && session.hints.line(entry).is_some_and(|line| !line.polls);
-            let (pause, subscribed) = (after(at.now, pause), entry.is_subscribed() || is_hinted);
+            let (pause, is_notified) = (after(at.now, pause), entry.is_subscribed() || is_hinted);
             let poll = after(at.now, session.config.poll_interval);
             let latest = lease_end.min(poll);
-            let soon = latest.min(pause);
-            let nap = match (split, subscribed) {
-                (true, _) => Pause::Polling(pause),
-                (false, true) => Pause::Notified { until: latest, soon },
-                (false, false) => Pause::Notified { until: soon, soon },
-            };
             entry.conclude(pending, Ok(reply), spread, at);
             let polls = entry.polls_after(pending, reply).map(|pause| after(at.now, pause).min(latest));
-            let nap = polls.map_or(nap, |until| Pause::Notified { until, soon: until });
-            entry.refused(self.id(), nap);
+            let refusal = Refusal { latest, pause, is_notified, split };
+            entry.refused(self.id(), polls.map_or(refusal, Refusal::until));
             // After its first refusal the request is about to subscribe, and it is woken once it has.
-            let pauses = split || !subscribed && asked_before && polls.is_none();
-            ((subscribed && poll < lease_end).then_some(poll), pauses.then_some(pause))
+            let pauses = split || !is_notified && asked_before && polls.is_none();
+            ((is_notified && poll < lease_end).then_some(poll), pauses.then_some(pause))
         });
         let backoff = self.backoff.get_or_insert_default();
         backoff.polls_at = polls_at;

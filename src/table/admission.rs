@@ -59,13 +59,24 @@ pub(crate) struct AcquireParams<'a> {
     pub(crate) line: Option<Line>,
 }
 
-/// How long a refused request sleeps.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Pause {
-    /// Until then, or until the message of a release; only until `soon`, if not every master's message of the last release came.
-    Notified { until: Instant, soon: Instant },
-    /// Until then.
-    Polling(Instant),
+/// What decides how long a refused request sleeps.
+#[derive(Clone, Copy)]
+pub(crate) struct Refusal {
+    /// When it asks again if nothing wakes it.
+    pub(crate) latest: Instant,
+    /// The end of its random pause, by which it asks again if the message of a release may have been missed.
+    pub(crate) pause: Instant,
+    /// Whether the message of a release, or a hint, reaches this process.
+    pub(crate) is_notified: bool,
+    /// Whether the votes were split.
+    pub(crate) split: bool,
+}
+
+impl Refusal {
+    /// Returns that of a request which asks again then, or as soon as it is notified.
+    pub(crate) fn until(until: Instant) -> Refusal {
+        Refusal { latest: until, pause: until, is_notified: true, split: false }
+    }
 }
 
 impl LockEntry {
@@ -328,15 +339,15 @@ impl LockEntry {
         }
     }
 
-    /// Called when the acquire was answered "busy": the request sleeps until then, unless something happened in the meantime.
-    pub(crate) fn refused(&mut self, id: u64, pause: Pause) {
+    /// Puts a request to sleep whose acquire was answered "busy", unless something happened while it asked. A message that did not
+    /// wake it may have been the last one of a release.
+    pub(crate) fn refused(&mut self, id: u64, Refusal { latest, pause, is_notified, split }: Refusal) {
         let missed = self.subscription.as_mut().is_some_and(|subscription| subscription.take_missed());
-        match pause {
+        match split {
             // Whoever settles a split vote publishes: all would ask again in step.
-            Pause::Polling(until) => self.pause_request(id, until),
-            Pause::Notified { until, soon } => {
-                self.put_to_sleep(id, if missed { until.min(soon) } else { until })
-            }
+            true => self.pause_request(id, pause),
+            false if is_notified && !missed => self.put_to_sleep(id, latest),
+            false => self.put_to_sleep(id, latest.min(pause)),
         }
     }
 

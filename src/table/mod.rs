@@ -40,7 +40,7 @@ mod table;
 mod timing;
 mod waits;
 
-pub(crate) use admission::{AcquireParams, Admission, Pause};
+pub(crate) use admission::{AcquireParams, Admission, Refusal};
 pub(crate) use claims::Obstacle;
 pub(crate) use effects::LogEvent;
 pub(crate) use entry::LockEntry;

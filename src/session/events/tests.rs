@@ -10,7 +10,7 @@ use crate::memory::Memory;
 use crate::owner::Owner;
 use crate::quorum::Quorum;
 use crate::session::clock::Clock;
-use crate::table::{AcquireParams, Admission, Pause, Waiter};
+use crate::table::{AcquireParams, Admission, Refusal, Waiter};
 use crate::wire::Reply;
 use crate::wire::keys::Keys;
 
@@ -50,7 +50,7 @@ async fn a_subscription_that_is_refused_or_lost_is_brought_to_its_entry() {
             // Somebody else holds the lock, so the request sleeps.
             let (busy, until) = (Reply::Busy(Duration::from_secs(9), None), at.now + Duration::from_secs(9));
             entry.conclude(&pending, Ok(&busy), Spread::default(), at);
-            entry.refused(id, Pause::Notified { until, soon: until });
+            entry.refused(id, Refusal::until(until));
         });
     }
     let is_on = || {

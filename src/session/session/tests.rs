@@ -9,7 +9,7 @@ use super::*;
 use crate::backend::{Backend, BoxFuture};
 use crate::base::{Failure, Lease, LossSignal, MasterSet, Outcome, Spread, atomic};
 use crate::memory::Memory;
-use crate::table::{AcquireParams, Admission, Grantee, NewLevel, Pause, ReleaseStep, Waiter};
+use crate::table::{AcquireParams, Admission, Grantee, NewLevel, Refusal, ReleaseStep, Waiter};
 use crate::wire::{Action, Call, Pending, Reply};
 
 fn in_all_orders(test: fn()) {
@@ -122,7 +122,7 @@ fn the_backend_is_notified_of_subscriptions_in_the_order_of_the_visits() {
                         let (busy, until) =
                             (Reply::busy(Duration::from_secs(1)), at.now + Duration::from_secs(1));
                         entry.conclude(&pending, Ok(&busy), Spread::default(), at);
-                        entry.refused(id, Pause::Notified { until, soon: until });
+                        entry.refused(id, Refusal::until(until));
                     });
                 }
                 session.leaves_line(&keys, id);

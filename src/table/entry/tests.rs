@@ -18,7 +18,7 @@ use crate::base::meter::Sample;
 use crate::base::{Drift, Lease, LossSignal, MasterSet, Moment, Outcome, Spread};
 use crate::error::Loss;
 use crate::owner::OwnerEnds;
-use crate::table::admission::{AcquireParams, Admission, Pause};
+use crate::table::admission::{AcquireParams, Admission, Refusal};
 use crate::table::effects::{Effects, LogEvent};
 use crate::table::grant::{Grantee, NewLevel, NotHeld};
 use crate::table::level::Grant;
@@ -358,7 +358,7 @@ impl World {
                 reply @ Reply::Busy(left, _) => {
                     let until = pending.sent + left + STEP;
                     self.entry.conclude(&pending, Ok(&reply), Spread::default(), moment);
-                    self.entry.refused(id, Pause::Notified { until, soon: until });
+                    self.entry.refused(id, Refusal::until(until));
                 }
                 Reply::Gone => {
                     self.entry.back_to_waiting(id);

@@ -102,7 +102,7 @@ fn a_new_head_asks_though_its_pause_was_over_when_another_was_before_it() {
     let (at, pause) = (world.asker(second), world.now + 5 * STEP);
     let pending = world.askers[at].asking.take().expect("it is its turn");
     world.entry.conclude(&pending, Ok(&Reply::busy(LEASE)), Spread::default(), world.at());
-    world.entry.refused(second, Pause::Polling(pause));
+    world.entry.refused(second, Refusal { split: true, ..Refusal::until(pause) });
     world.poll(at);
     world.entry.head_asks_once_more(world.now);
     world.wake();

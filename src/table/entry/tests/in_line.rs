@@ -33,7 +33,7 @@ impl World {
         let holder = Box::new(Holder::new("another:1", 1, LEASE));
         let (reply, until) = (Reply::InLine(LEASE, holder, 1), self.now + LEASE);
         self.entry.conclude(&pending, Ok(&reply), Spread::default(), self.at());
-        self.entry.refused(id, Pause::Notified { until, soon: until });
+        self.entry.refused(id, Refusal::until(until));
         self.poll(at);
         pending.call.field.rsplit_once(':').and_then(|(_, number)| number.parse().ok()).expect("a number")
     }
@@ -44,7 +44,7 @@ impl World {
         let pending = self.askers[at].asking.take().expect("it asks");
         let until = self.now + LEASE;
         self.entry.conclude(&pending, Ok(&Reply::busy(LEASE)), Spread::default(), self.at());
-        self.entry.refused(id, Pause::Notified { until, soon: until });
+        self.entry.refused(id, Refusal::until(until));
         self.poll(at);
         pending.hold
     }
@@ -62,7 +62,7 @@ impl World {
         self.entry.conclude(&pending, Ok(&reply), Spread::default(), self.at());
         let pause = self.entry.polls_after(&pending, &reply);
         let until = self.now + pause.unwrap_or(LEASE);
-        self.entry.refused(id, Pause::Notified { until, soon: until });
+        self.entry.refused(id, Refusal::until(until));
         self.poll(at);
         pause
     }

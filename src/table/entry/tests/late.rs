@@ -584,7 +584,7 @@ fn an_end_on_another_master_is_not_one_of_the_two() {
     let spread = Spread { remains: second, unanswered: third, ..Spread::default() };
     world.entry.conclude(&acquire, Ok(&Reply::busy(LEASE)), spread, world.at());
     let until = world.now + LEASE;
-    world.entry.refused(id, Pause::Notified { until, soon: until });
+    world.entry.refused(id, Refusal::until(until));
     let end = world.sends().pop().expect("the second has it");
     assert_eq!((end.call.action, end.masters), (Action::END, second));
     world.entry.straggled(&acquire, 2, LateAnswer::Unknown, world.now);
@@ -690,7 +690,7 @@ fn the_end_of_what_a_refused_request_has_left_wakes_nobody() {
     let (third, until) = (MasterSet::one(2), world.now + LEASE);
     let spread = Spread { remains: third, ..Spread::default() };
     world.entry.conclude(&pending, Ok(&Reply::busy(LEASE)), spread, world.at());
-    world.entry.refused(id, Pause::Notified { until, soon: until });
+    world.entry.refused(id, Refusal::until(until));
     let commands = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 99);
     let [end] = &commands[..] else { panic!("{commands:?}") };
     assert_eq!((end.call.action, end.masters), (Action::END, third));

@@ -133,7 +133,7 @@ fn a_head_that_was_notified_of_a_release_while_it_asked_sleeps_for_a_short_time(
         }
         let (soon, until) = (world.now + STEP, world.now + LEASE);
         world.entry.conclude(&pending, Ok(&Reply::busy(LEASE)), Spread::default(), world.at());
-        world.entry.refused(id, Pause::Notified { until, soon });
+        world.entry.refused(id, Refusal { pause: soon, ..Refusal::until(until) });
         let sleeps = world.entry.queue.get(id).and_then(|request| request.sleeps_until(world.now));
         assert_eq!(sleeps, Some(if notified { soon } else { until }));
     }

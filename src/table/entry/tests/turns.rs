@@ -270,7 +270,7 @@ fn a_head_that_was_notified_while_it_asked_does_not_sleep() {
         }
         let until = world.now + LEASE;
         world.entry.conclude(&pending, Ok(&Reply::busy(LEASE)), Spread::default(), world.at());
-        world.entry.refused(id, Pause::Notified { until, soon: until });
+        world.entry.refused(id, Refusal::until(until));
         assert_eq!(world.entry.queue.get(id).is_some_and(Waiter::is_asleep), !notified);
     }
 }
@@ -282,7 +282,7 @@ fn who_is_not_subscribed_yet_does_not_rely_on_messages() {
     let pending = world.askers[0].asking.take().unwrap();
     let until = world.now + LEASE;
     world.entry.conclude(&pending, Ok(&Reply::busy(LEASE)), Spread::default(), world.at());
-    world.entry.refused(id, Pause::Notified { until, soon: until });
+    world.entry.refused(id, Refusal::until(until));
     assert_eq!(world.entry.subscription_change(world.now), Some(true));
     assert!(!world.entry.is_subscribed());
     world.entry.subscribed(0, world.at());
