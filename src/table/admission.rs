@@ -115,8 +115,8 @@ impl LockEntry {
         self.queue.get_mut(id)?.polled(waker, now)
     }
 
-    /// Takes a request that is ready, refused or dropped out of its line, and wakes whoever comes after it. Its drop calls this at once: a request that lingered would prove
-    /// branches that do not exist.
+    /// Takes a request that is ready, refused or dropped out of its line, and wakes the one after it. Its drop calls this at once: a
+    /// request that lingered would prove branches that do not exist.
     ///
     /// Drop the returned value once nothing is locked: a waker may be the last reference to its task, whose drop may drop guards.
     #[must_use]
@@ -339,8 +339,8 @@ impl LockEntry {
         }
     }
 
-    /// Puts a request to sleep whose acquire was answered "busy", unless something happened while it asked. A message that did not
-    /// wake it may have been the last one of a release.
+    /// Puts a request to sleep whose acquire was answered "busy", unless something happened while it asked. If it may have missed the
+    /// message of a release, it sleeps no longer than a pause.
     pub(crate) fn refused(&mut self, id: u64, Refusal { latest, pause, is_notified, split }: Refusal) {
         let missed = self.subscription.as_mut().is_some_and(|subscription| subscription.take_missed());
         match split {

@@ -398,7 +398,7 @@ impl Queue {
         }
     }
 
-    /// Takes a request out of its line. [`LockEntry::leave_queue`] also wakes whoever comes after it.
+    /// Takes a request out of its line. [`LockEntry::leave_queue`] also wakes the one after it.
     pub(super) fn remove(&mut self, id: u64) -> Option<Waiter> {
         let waiters = self.0.as_mut()?;
         let at = waiters.index_of(id)?;
