@@ -28,28 +28,10 @@ use crate::table::Usage;
 #[derive(Clone, Debug)]
 pub struct LockStatus {
     name: Arc<str>,
-    hold_count: usize,
-    held_for: Option<Duration>,
-    remaining_lease: Option<Duration>,
-    waiting: usize,
-    waiting_for: Option<Duration>,
-    holder: Option<Holder>,
+    usage: Usage,
 }
 
 impl LockStatus {
-    fn new(name: Arc<str>, usage: Usage) -> LockStatus {
-        let Usage { held, waiting, longest, holder } = usage;
-        LockStatus {
-            name,
-            hold_count: held.map_or(0, |(levels, ..)| levels),
-            held_for: held.map(|(_, since, _)| since),
-            remaining_lease: held.map(|(_, _, left)| left),
-            waiting,
-            waiting_for: (waiting > 0).then_some(longest),
-            holder,
-        }
-    }
-
     /// Returns the lock's name, without the prefix.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -59,7 +41,7 @@ impl LockStatus {
     /// Returns how many guards and runs of this process hold the lock; 0 if it only waits for it.
     #[must_use]
     pub fn hold_count(&self) -> usize {
-        self.hold_count
+        self.usage.hold_count
     }
 
     /// Returns how long ago the server granted the hold, or `None` if this process has none.
@@ -67,49 +49,49 @@ impl LockStatus {
     /// Owners of this process that [pass the hold on](crate::Builder::local_handoff) to each other share this time.
     #[must_use]
     pub fn held_for(&self) -> Option<Duration> {
-        self.held_for
+        self.usage.held_for
     }
 
     /// Returns how long the hold is good for if it is not renewed, or `None` if this process has none.
     #[must_use]
     pub fn remaining_lease(&self) -> Option<Duration> {
-        self.remaining_lease
+        self.usage.remaining_lease
     }
 
     /// Returns how many requests of this process are under way: they wait, or have just asked.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.waiting
+        self.usage.waiting
     }
 
     /// Returns how long the first of these requests has waited, or `None` if there is none.
     #[must_use]
     pub fn waiting_for(&self) -> Option<Duration> {
-        self.waiting_for
+        self.usage.waiting_for
     }
 
     /// Returns which other process they wait for, according to the server's answer to the latest one that asked. `None` if nobody
     /// waits, if the lock is this process's, or if it is [not known](crate::Error::holder).
     #[must_use]
     pub fn holder(&self) -> Option<&Holder> {
-        self.holder.as_ref()
+        self.usage.holder.as_ref()
     }
 }
 
 impl fmt::Display for LockStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", shown(&self.name))?;
-        if let (Some(held_for), Some(left)) = (self.held_for, self.remaining_lease) {
+        if let (Some(held_for), Some(left)) = (self.usage.held_for, self.usage.remaining_lease) {
             write!(f, " held for {}, good for another {}", Shown(held_for), Shown(left))?;
-            if self.hold_count > 1 {
-                write!(f, ", {} levels", self.hold_count)?;
+            if self.usage.hold_count > 1 {
+                write!(f, ", {} levels", self.usage.hold_count)?;
             }
         }
-        if let Some(waiting_for) = self.waiting_for {
-            let comma = if self.held_for.is_some() { "," } else { "" };
-            write!(f, "{comma} {} waiting, the first for {}", self.waiting, Shown(waiting_for))?;
+        if let Some(waiting_for) = self.usage.waiting_for {
+            let comma = if self.usage.held_for.is_some() { "," } else { "" };
+            write!(f, "{comma} {} waiting, the first for {}", self.usage.waiting, Shown(waiting_for))?;
         }
-        match &self.holder {
+        match &self.usage.holder {
             Some(holder) => write!(f, ", held by {holder}"),
             None => Ok(()),
         }
@@ -139,7 +121,7 @@ impl Locks {
         keys.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         let status = keys.into_iter().filter_map(|keys| {
             let usage = session.table(|table, at| table.entry_of(&keys)?.usage(at))?;
-            Some(LockStatus::new(keys.name.clone(), usage))
+            Some(LockStatus { name: keys.name.clone(), usage })
         });
         status.collect()
     }

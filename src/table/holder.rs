@@ -11,13 +11,17 @@ use crate::table::seen::Owned;
 use crate::wire::{Pending, Reply};
 
 /// What this process has of a lock, and what it waits for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Usage {
-    /// The number of levels of its hold, how long ago the hold was granted, and how long it is still good.
-    pub(crate) held: Option<(usize, Duration, Duration)>,
+    /// The number of levels of its hold, or 0 if it has none.
+    pub(crate) hold_count: usize,
+    /// How long ago its hold was granted.
+    pub(crate) held_for: Option<Duration>,
+    /// How long its hold is still good.
+    pub(crate) remaining_lease: Option<Duration>,
     pub(crate) waiting: usize,
     /// How long the first of these requests has waited.
-    pub(crate) longest: Duration,
+    pub(crate) waiting_for: Option<Duration>,
     /// The holder that they wait for, if it is another process.
     pub(crate) holder: Option<Holder>,
 }
@@ -62,17 +66,15 @@ impl LockEntry {
 
     /// Returns what this process has of the lock and what it waits for, or `None` if there is neither.
     pub(crate) fn usage(&self, at: Moment) -> Option<Usage> {
-        let held = self.held(at).map(|hold| {
-            let left = hold.end().saturating_duration_since(at.now);
-            (hold.count() as usize, hold.held_for(at.now), left)
-        });
-        let (waiting, first) = (self.queue.len(), self.queue.first());
-        if held.is_none() && waiting == 0 {
-            return None;
-        }
-        let longest = first.map_or(Duration::ZERO, |first| first.waited(at.now));
-        let holder = self.holder(at).filter(|owned| !owned.here).map(|owned| owned.holder);
-        Some(Usage { held, waiting, longest, holder })
+        let (held, first) = (self.held(at), self.queue.first());
+        (held.is_some() || first.is_some()).then(|| Usage {
+            hold_count: held.map_or(0, |hold| hold.count() as usize),
+            held_for: held.map(|hold| hold.held_for(at.now)),
+            remaining_lease: held.map(|hold| hold.end().saturating_duration_since(at.now)),
+            waiting: self.queue.len(),
+            waiting_for: first.map(|first| first.waited(at.now)),
+            holder: self.holder(at).filter(|owned| !owned.here).map(|owned| owned.holder),
+        })
     }
 
     fn held(&self, at: Moment) -> Option<&Hold> {

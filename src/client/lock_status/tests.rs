@@ -4,9 +4,16 @@ use super::*;
 fn a_status_is_shown_in_a_line() {
     let second = Duration::from_secs(1);
     let holder = Holder::new("f:1", 2, 12 * second);
-    let shown = |held, waiting, holder| {
-        let longest = 4 * second;
-        LockStatus::new("stock\n42".into(), Usage { held, waiting, longest, holder }).to_string()
+    let shown = |held: Option<(usize, Duration, Duration)>, waiting, holder| {
+        let usage = Usage {
+            hold_count: held.map_or(0, |(levels, ..)| levels),
+            held_for: held.map(|(_, since, _)| since),
+            remaining_lease: held.map(|(.., left)| left),
+            waiting,
+            waiting_for: (waiting > 0).then_some(4 * second),
+            holder,
+        };
+        LockStatus { name: "stock\n42".into(), usage }.to_string()
     };
     assert_eq!(
         shown(Some((1, second, second / 2)), 0, None),
@@ -21,15 +28,4 @@ fn a_status_is_shown_in_a_line() {
         "stock\\n42: 1 waiting, the first for 4 s, held by f:1 for another 12 s"
     );
     assert_eq!(shown(None, 1, None), "stock\\n42: 1 waiting, the first for 4 s");
-}
-
-#[test]
-fn a_status_has_how_many_wait_and_for_how_long() {
-    let longest = Duration::from_secs(4);
-    for waiting in [0, 1, 7] {
-        let usage = Usage { held: None, waiting, longest, holder: None };
-        let status = LockStatus::new("stock".into(), usage);
-        assert_eq!(status.waiting(), waiting);
-        assert_eq!(status.waiting_for(), (waiting > 0).then_some(longest));
-    }
 }

@@ -236,7 +236,7 @@ fn a_resumed_hold_is_held_since_then() {
     let pending = world.begin();
     world.resumed(&pending, Spread::default()).unwrap();
     world.at.now += std::time::Duration::from_secs(2);
-    let (_, held_for, _) = world.entry.usage(world.at).and_then(|usage| usage.held).unwrap();
+    let held_for = world.entry.usage(world.at).and_then(|usage| usage.held_for).unwrap();
     assert_eq!(held_for, std::time::Duration::from_secs(2));
 }
 

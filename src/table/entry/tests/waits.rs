@@ -141,12 +141,13 @@ fn no_wait_is_reported_where_that_is_turned_off() {
 fn what_is_used_of_a_lock_is_its_hold_and_who_waits_for_how_long() {
     let mut world = World::new(1);
     world.take();
+    assert_eq!(world.entry.usage(world.at()).and_then(|usage| usage.waiting_for), None);
     for _ in 0..2 {
         world.now += STEP;
         world.asks(&Owner::new(), true);
     }
     world.now += STEP;
     let usage = world.entry.usage(world.at()).expect("it is held");
-    assert_eq!(usage.held.map(|(levels, since, _)| (levels, since)), Some((1, 3 * STEP)));
-    assert_eq!((usage.waiting, usage.longest), (2, 2 * STEP));
+    assert_eq!((usage.hold_count, usage.held_for), (1, Some(3 * STEP)));
+    assert_eq!((usage.waiting, usage.waiting_for), (2, Some(2 * STEP)));
 }
