@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A channel that is not wanted any more stays subscribed this long: the next waiter for a busy lock finds it confirmed.
+/// How long a channel stays subscribed after it is no longer wanted, so that the next waiter for a busy lock need not subscribe again.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// A refused subscription is retried after this long.
+/// How long after a refusal a subscription is retried. Equal to [`LINGER`], so that `timers` stays sorted.
 const REPEAT: Duration = LINGER;
 
 /// The channels by name. Tests walk over them in the same order each time.
@@ -32,7 +32,7 @@ pub(super) enum SubscriptionEvent {
     NotSubscribed,
 }
 
-/// All channels that are wanted, or were wanted less than [`LINGER`] ago.
+/// All channels that are wanted, that linger, or that have a request in flight.
 #[derive(Default)]
 pub(super) struct Channels {
     channels: ByName<Channel>,
@@ -49,13 +49,14 @@ pub(super) struct Channels {
 struct Channel {
     wanted: bool,
     state: ChannelState,
+    /// When its timer runs out: for an unsubscribe after [`LINGER`], or a retry after [`REPEAT`].
     due: Option<Instant>,
     /// Whether the last event that the waiters got is [`NotSubscribed`](SubscriptionEvent::NotSubscribed).
     reported_failed: bool,
 }
 
-/// A channel has at most one request in flight: with a subscribe, an unsubscribe and a subscribe in flight, the answer to the
-/// first would be taken for the answer to the third.
+/// A channel has at most one request in flight. Otherwise the answer to a subscribe could be taken for the answer to a second one, sent
+/// after an unsubscribe.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ChannelState {
     Off,
@@ -79,7 +80,8 @@ impl Channels {
         self.channels.get(channel).is_some_and(|entry| entry.reported_failed)
     }
 
-    /// Marks the channel as wanted. Each call is answered by an event, even if the channel is subscribed already.
+    /// Marks the channel as wanted. Each call is answered by an event, even if the channel is subscribed already, or its failure was
+    /// reported to earlier waiters.
     pub(super) fn want(&mut self, channel: &Arc<str>) {
         let entry = self.channels.entry(channel.clone()).or_insert(Channel {
             wanted: false,
@@ -100,7 +102,7 @@ impl Channels {
             }
             ChannelState::Off => {
                 entry.reported_failed = false;
-                self.start(channel);
+                self.subscribe_if_wanted(channel);
             }
             ChannelState::Subscribing | ChannelState::Unsubscribing => entry.reported_failed = false,
         }
@@ -113,8 +115,8 @@ impl Channels {
         entry.wanted = false;
         match entry.state {
             ChannelState::Off => drop(self.channels.remove(channel)),
-            ChannelState::On => self.later(channel, now, LINGER),
-            // This is decided when the answer arrives.
+            ChannelState::On => self.set_timer(channel, now, LINGER),
+            // Whether to keep the channel is decided when the answer arrives.
             ChannelState::Subscribing | ChannelState::Unsubscribing => {}
         }
     }
@@ -123,7 +125,7 @@ impl Channels {
     pub(super) fn connected(&mut self) {
         self.connected = true;
         let all: Vec<_> = self.channels.keys().cloned().collect();
-        all.iter().for_each(|channel| self.start(channel));
+        all.iter().for_each(|channel| self.subscribe_if_wanted(channel));
     }
 
     /// Called when the connection is lost, and with it all subscriptions and requests.
@@ -137,7 +139,8 @@ impl Channels {
         }
     }
 
-    /// Called when no connection could be made. It is reported once for each channel, until the channel is subscribed.
+    /// Called when no connection could be made. Reports each wanted channel as not subscribed: once, until it is subscribed or wanted
+    /// again.
     pub(super) fn unreachable(&mut self) {
         for (channel, entry) in &mut self.channels {
             if entry.wanted && !std::mem::replace(&mut entry.reported_failed, true) {
@@ -156,6 +159,9 @@ impl Channels {
     ) {
         let Some(entry) = self.channels.get_mut(channel) else { return };
         entry.state = match (request, confirmed) {
+            // 1. The server ends the subscription while an unsubscribe is on its way: `ended` counts that as the answer. 2. The channel
+            // is wanted again, and subscribed anew. 3. The server refuses the unsubscribe, since there was nothing to end.
+            (ChannelRequest::Unsubscribe, _) if entry.state != ChannelState::Unsubscribing => return,
             (ChannelRequest::Subscribe, true) | (ChannelRequest::Unsubscribe, false) => ChannelState::On,
             (ChannelRequest::Subscribe, false) | (ChannelRequest::Unsubscribe, true) => ChannelState::Off,
         };
@@ -164,21 +170,21 @@ impl Channels {
                 entry.reported_failed = false;
                 self.events.push((SubscriptionEvent::Subscribed, channel.clone()));
             }
-            (ChannelState::On, false) => self.later(channel, now, LINGER),
+            (ChannelState::On, false) => self.set_timer(channel, now, LINGER),
             (_, false) => drop(self.channels.remove(channel)),
-            (_, true) if request == ChannelRequest::Unsubscribe => self.start(channel),
+            (_, true) if request == ChannelRequest::Unsubscribe => self.subscribe_if_wanted(channel),
             (_, true) => {
                 // Repeated refusals are reported once.
                 if !std::mem::replace(&mut entry.reported_failed, true) {
                     self.events.push((SubscriptionEvent::NotSubscribed, channel.clone()));
                 }
-                self.later(channel, now, REPEAT);
+                self.set_timer(channel, now, REPEAT);
             }
         }
     }
 
-    /// Called when the server has ended a subscription. That may be the answer to a request. Otherwise the slot has moved: the channel is
-    /// requested again at once, and the server reports where the slot is.
+    /// Called when the server has ended a subscription: in answer to an unsubscribe or, on a Cluster, because the hash slot of a sharded
+    /// channel has moved. Then the channel is requested again at once: the refusal names the node that serves the slot now.
     pub(super) fn ended(&mut self, channel: &Arc<str>, now: Instant) {
         let Some(entry) = self.channels.get_mut(channel) else { return };
         match (entry.state, entry.wanted) {
@@ -188,10 +194,10 @@ impl Channels {
             (ChannelState::On, true) => {
                 (entry.state, entry.reported_failed) = (ChannelState::Off, true);
                 self.events.push((SubscriptionEvent::NotSubscribed, channel.clone()));
-                self.start(channel);
+                self.subscribe_if_wanted(channel);
             }
             (ChannelState::On, false) => drop(self.channels.remove(channel)),
-            // The subscription that has ended is an earlier one than that which is requested now.
+            // An earlier subscription has ended, not the one that is requested now.
             (ChannelState::Off | ChannelState::Subscribing, _) => {}
         }
     }
@@ -205,22 +211,20 @@ impl Channels {
     pub(super) fn run_due(&mut self, now: Instant) {
         while self.due().is_some_and(|due| due <= now) {
             let Some((due, channel)) = self.timers.pop_front() else { return };
-            let Some(entry) = self.channels.get_mut(&channel) else { continue };
-            if entry.due != Some(due) {
-                continue;
-            }
+            let entry = self.channels.get_mut(&channel).filter(|entry| entry.due == Some(due));
+            let Some(entry) = entry else { continue };
             entry.due = None;
             match (entry.state, entry.wanted) {
                 (ChannelState::On, false) => {
                     entry.state = ChannelState::Unsubscribing;
                     self.requests.push((ChannelRequest::Unsubscribe, channel));
                 }
-                _ => self.start(&channel),
+                _ => self.subscribe_if_wanted(&channel),
             }
         }
     }
 
-    fn start(&mut self, channel: &Arc<str>) {
+    fn subscribe_if_wanted(&mut self, channel: &Arc<str>) {
         let Some(entry) = self.channels.get_mut(channel) else { return };
         if self.connected && entry.wanted && entry.state == ChannelState::Off {
             (entry.state, entry.due) = (ChannelState::Subscribing, None);
@@ -228,7 +232,7 @@ impl Channels {
         }
     }
 
-    fn later(&mut self, channel: &Arc<str>, now: Instant, delay: Duration) {
+    fn set_timer(&mut self, channel: &Arc<str>, now: Instant, delay: Duration) {
         let due = now + delay;
         if let Some(entry) = self.channels.get_mut(channel) {
             entry.due = Some(due);

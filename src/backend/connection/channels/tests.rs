@@ -156,6 +156,24 @@ fn a_subscription_that_the_server_ends_while_nobody_wants_it_is_forgotten() {
 }
 
 #[test]
+fn a_refused_unsubscribe_does_not_end_the_subscription_that_is_requested_since() {
+    let mut bench = Bench::connected();
+    bench.want();
+    bench.answered(ChannelRequest::Subscribe, true);
+    bench.leave();
+    bench.run_due(LINGER);
+    bench.want();
+    bench.expect(&[ChannelRequest::Subscribe, ChannelRequest::Unsubscribe], &[SubscriptionEvent::Subscribed]);
+    bench.ended();
+    bench.expect(&[ChannelRequest::Subscribe], &[]);
+    // The slot has moved, so the unsubscribe is refused, which counts as confirmed.
+    bench.answered(ChannelRequest::Unsubscribe, true);
+    bench.expect(&[], &[]);
+    bench.answered(ChannelRequest::Subscribe, true);
+    bench.expect(&[], &[SubscriptionEvent::Subscribed]);
+}
+
+#[test]
 fn a_refused_channel_is_retried_for_as_long_as_it_is_wanted() {
     let mut bench = Bench::connected();
     bench.want();
