@@ -45,7 +45,7 @@ impl Endpoint {
 
     /// Returns how to make one connection with the credentials that the provider, if there is one, has returned last. It is not asked.
     pub(crate) fn last_destination(&self) -> Destination {
-        let last = self.login.as_ref().and_then(Login::last);
+        let last = self.login.as_ref().and_then(Login::last_issued);
         last.map_or_else(|| self.to.clone(), |(user, password)| self.with_credentials(&user, &password))
     }
 

@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// How long to wait for the provider.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// The longest pause before asking the provider again, or a server that refused new credentials.
+/// The longest pause before the provider is asked again, or refused credentials are sent again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The provider of one `Locks`, and what it returned last. Cheap to clone.
@@ -26,13 +26,13 @@ pub(crate) struct Login(Arc<Shared>);
 struct Shared {
     provider: Provider,
     /// Locked while the provider is asked.
-    last: Mutex<Last>,
+    last: Mutex<LastRequest>,
     current: watch::Sender<Current>,
 }
 
 /// The last request to the provider.
 #[derive(Default)]
-struct Last {
+struct LastRequest {
     outcome: Option<(Instant, Result<Arc<Issued>>)>,
     /// How many requests have failed since one succeeded.
     failures: u32,
@@ -41,11 +41,11 @@ struct Last {
 #[derive(Clone, Default)]
 struct Current {
     issued: Option<Arc<Issued>>,
-    /// When the provider is asked even if no connection is made.
+    /// When to ask the provider again, even if no new connection needs it.
     due: Option<Instant>,
 }
 
-/// Credentials that differ from the previous ones, and their number.
+/// Credentials as the provider returned them. The number grows with each change, so that a connection sees whether it has the newest.
 struct Issued {
     number: u64,
     credentials: Credentials,
@@ -69,12 +69,12 @@ impl Login {
     }
 
     /// Returns user and password as the provider returned them last.
-    pub(super) fn last(&self) -> Option<(String, String)> {
+    pub(super) fn last_issued(&self) -> Option<(String, String)> {
         let issued = self.0.current.borrow().issued.clone()?;
         Some((issued.credentials.user().to_owned(), issued.credentials.password().to_owned()))
     }
 
-    /// Asks the provider if that is due. It is not if another connection has asked in the meantime.
+    /// Asks the provider if that is still due: another connection may have asked while this one waited for the mutex.
     async fn renew(&self) {
         let mut last = self.0.last.lock().await;
         let due = self.0.current.borrow().due;
@@ -84,14 +84,14 @@ impl Login {
         }
     }
 
-    async fn ask(&self, last: &mut Last) -> Result<Arc<Issued>> {
+    async fn ask(&self, last: &mut LastRequest) -> Result<Arc<Issued>> {
         let asked = Instant::now();
         // Runs as a task of its own, which ends with this future: a panic of the provider ends no task of this crate.
         let (mut task, provider) = (JoinSet::new(), self.0.provider.clone());
         task.spawn(async move { provider.provide().await });
         let provided = match timeout(LIMIT, task.join_next()).await {
             Ok(Some(Ok(Ok(credentials)))) => Ok(credentials),
-            Ok(Some(Ok(Err(cause)))) => Err(self.failed(cause)),
+            Ok(Some(Ok(Err(cause)))) => Err(self.provider_error(cause)),
             Ok(Some(Err(_)) | None) => Err(failure("panicked; correct it")),
             Err(_) => Err(failure(&format!("did not return within {LIMIT:?}; check what it waits for"))),
         };
@@ -135,7 +135,9 @@ impl Login {
         issued
     }
 
-    fn failed(&self, cause: Box<dyn std::error::Error + Send + Sync>) -> Error {
+    /// Returns the error of a provider that failed, without its text if that shows the password that the provider returned last. A newer
+    /// one, over which it may have failed, is not known here.
+    fn provider_error(&self, cause: Box<dyn std::error::Error + Send + Sync>) -> Error {
         let text = cause.to_string();
         let known = self.0.current.borrow().issued.clone();
         let shows = |issued: Arc<Issued>| {
@@ -168,7 +170,7 @@ impl std::fmt::Debug for Login {
     }
 }
 
-/// The credentials that one connection has logged in with. Cheap to clone.
+/// Keeps one connection logged in. Cheap to clone.
 ///
 /// Its caller sends what [`next`](LoggedIn::next) returns over the connection, in order with everything else, and passes the answer to
 /// [`answered`](LoggedIn::answered), for as long as the connection lives.
@@ -195,6 +197,7 @@ impl LoggedIn {
         if self.refusals > 0 {
             // The server may get a new password later than the provider does, so that the same one may be accepted soon.
             sleep(pause(self.refusals)).await;
+            // Only to ask the provider again. What it returns arrives in `current`; an error is logged.
             let _ = self.login.begin().await;
         }
         let mut current = self.login.0.current.subscribe();
@@ -206,7 +209,7 @@ impl LoggedIn {
                 self.sent = Some(issued);
                 return auth;
             }
-            // The provider has returned the credentials that were accepted before.
+            // The newest credentials are those that this connection is logged in with: refused ones, if any, were withdrawn.
             self.refusals = 0;
             tokio::select! {
                 _ = current.changed() => {}
@@ -215,8 +218,8 @@ impl LoggedIn {
         }
     }
 
-    /// Handles the answer to that command. Fails if the connection is not usable any more. A server that refuses new credentials keeps
-    /// the connection logged in with the old ones.
+    /// Handles the answer to the command that [`next`](LoggedIn::next) returned. Fails if the connection is not usable any more. A server
+    /// that refuses new credentials keeps the connection logged in with the old ones.
     pub(crate) fn answered(&mut self, server: &str, answer: RedisResult<Value>) -> RedisResult<()> {
         match answer.and_then(Value::extract_error) {
             Ok(Value::Push { .. }) => {
