@@ -157,11 +157,11 @@ impl Backend for Cluster {
     fn spare(&self, keys: &Keys) -> Option<Spare> {
         let (nodes, node) = (Arc::downgrade(&self.nodes), self.nodes.standing(keys)?);
         let at = node.node_address;
-        let redirected = move |to: &str| {
+        let redirect = move |to: &str| {
             let nodes = nodes.upgrade()?;
             nodes.endpoint(&NodeAddress::of(to, &at)?.mapped(nodes.address_map())).ok()
         };
-        Some(node.server.spare(keys)?.following(Arc::new(redirected)))
+        Some(node.server.spare(keys)?.with_redirect(Arc::new(redirect)))
     }
 
     fn is_unused(&self, keys: &Keys) -> bool {

@@ -22,8 +22,8 @@ pub(crate) struct Purpose {
     pub(crate) reads_policy: bool,
     /// The server's age has to be known before any of its answers can count as a vote.
     pub(crate) needs_age: bool,
-    /// The server may turn out to be a replica.
-    pub(crate) may_be_replica: bool,
+    /// The server may have become a replica: its role is read, and a replica is refused.
+    pub(crate) checks_role: bool,
     /// Whether `WAIT` is sent over it.
     pub(crate) sends_wait: bool,
     /// The server's `run_id` has to be known: both connections of a pair have the same, and each master has another.
@@ -46,13 +46,13 @@ impl Purpose {
         let questions = [
             Some(redis::cmd("PING")),
             // Unlike `ROLE` it needs no right.
-            self.may_be_replica.then(|| redis::cmd("HELLO")),
+            self.checks_role.then(|| redis::cmd("HELLO")),
             // Before the age is read, so that data replaced after that is reported. The right to it is not required.
             self.needs_age.then(data_watch::command),
             needs_server.then(|| section("server")),
             self.needs_age.then(|| section("replication")),
             // Read only once, since a server logs what it denies.
-            (self.reads_policy && !info.is_policy_read()).then(|| section("memory")),
+            (self.reads_policy && !info.is_eviction_policy_read()).then(|| section("memory")),
             // With zero replicas, so that it returns at once.
             self.sends_wait.then(|| redis::cmd("WAIT").arg(0).arg(1).take()),
         ];
@@ -85,7 +85,7 @@ impl Purpose {
                 telemetry::age_unknown(&slot.address);
             }
             // A failover is ordinary for a master that sentinels name, and its second id stays: each new client would wait.
-            if self.one_of_several && !self.may_be_replica && was_replica(&age) {
+            if self.one_of_several && !self.checks_role && was_replica(&age) {
                 info.distrust_uptime();
             }
         }
@@ -142,7 +142,7 @@ fn check_wait(answer: Value, address: &Arc<str>) -> Result<()> {
 
 /// Warns if the server may evict keys, by its answer to `INFO memory`. Neither the right to it nor the field is required.
 fn read_policy(memory: Value, slot: &ConnectionSlot) {
-    slot.server_info.set_policy_read();
+    slot.server_info.set_eviction_policy_read();
     let info: String = redis::from_redis_value(memory).unwrap_or_default();
     match field(&info, "maxmemory_policy") {
         Some(policy) if policy != "noeviction" => telemetry::evicts(&slot.address, policy),

@@ -1,4 +1,4 @@
-//! `ServerInfo`: how long ago a server was started. It may have lost the grants that it made before.
+//! What is known about a server: its age (a young one may have lost its grants), its clock, and whether its eviction policy was read.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -8,18 +8,19 @@ use tokio::time::Instant;
 
 use crate::base::lock;
 
-/// What is known about a server's age and clock. The age is read at the beginning of each connection, before any of the server's
+/// What is known about a server. Its age is read at the beginning of each connection, before any of the server's
 /// answers counts.
 #[derive(Debug, Default)]
 pub(crate) struct ServerInfo {
     run: Mutex<Option<Run>>,
     clock: Mutex<Option<ServerClock>>,
-    is_policy_read: AtomicBool,
+    is_eviction_policy_read: AtomicBool,
 }
 
 /// A reading of a server's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ServerClock {
+    /// What the clock showed, since 1970.
     time: Duration,
     /// The midpoint between request and response.
     at: Instant,
@@ -34,7 +35,7 @@ impl ServerClock {
         ServerClock { time, at, slack: Duration::ZERO }
     }
 
-    /// Returns the smallest possible difference between two clocks.
+    /// Returns by how much two clocks differ at least, given the errors of both readings.
     pub(crate) fn apart(&self, other: &ServerClock) -> Duration {
         let (early, late) = if self.at < other.at { (self, other) } else { (other, self) };
         let expected = early.time.saturating_add(late.at.saturating_duration_since(early.at));
@@ -60,25 +61,26 @@ struct RunId {
 }
 
 impl ServerInfo {
-    /// Reads the answer to `INFO`, which is empty if the user lacks the right. Returns false if nothing is known about the server's
-    /// age: it then counts as old.
+    /// Reads the server's age from `INFO`; `info` is empty if the user lacks the right. Returns false if no `INFO` was ever readable: the
+    /// server then counts as old.
     ///
-    /// The uptime follows the wall clock. A server that was just started may report an hour, or `-3599` seconds. So the uptime
-    /// is used only for the first run that this client sees, and an `INFO` that can't be read never makes a server old. Otherwise:
+    /// The uptime is computed from the wall clock. If that is set after the start, a new server may report an hour, or `-3599` seconds.
+    /// So the uptime is used only for the first run that this client sees. Once an `INFO` was read, one that can't be read makes the
+    /// server young, never old. Otherwise:
     ///
     /// 1. A master of a hold restarts without its data.
     /// 2. Its clock is set, or its `INFO` can't be read.
     /// 3. It counts as old, and grants a second client what the holder still has.
     ///
-    /// A run is one process of a server with one set of data. A promoted replica gives its data a new id. So a server that was a master,
-    /// a replica and a master again is in another run, although it was never restarted: it has the data of the server that it followed.
+    /// A run is one process of a server with one set of data. A promoted replica gives its data a new id. So a server that was a replica
+    /// in between counts as a new run, even if it was never restarted: it has the data of the server that it followed.
     pub(super) fn update(&self, info: &str, now: Instant) -> bool {
         let id = field(info, "run_id").map(|run| RunId {
             run: run.to_owned(),
             data: field(info, "master_replid").unwrap_or_default().to_owned(),
         });
         let uptime = field(info, "uptime_in_seconds").and_then(|text| text.parse::<i64>().ok());
-        // The server rounds up.
+        // It is the difference of two times in whole seconds, so it may be up to a second too long.
         let uptime = uptime.map(|seconds| Duration::from_secs(seconds.max(1).unsigned_abs() - 1));
         let started = uptime.map(|uptime| now.checked_sub(uptime).unwrap_or(now));
         let mut seen = lock(&self.run);
@@ -98,16 +100,18 @@ impl ServerInfo {
 
     /// Counts the run's age from when it was first seen. The uptime means nothing for a server that [was a replica](was_replica):
     ///
-    /// 1. A client holds the lock on M and N.
+    /// 1. A client holds the lock on M and N, two of three masters.
     /// 2. M becomes a replica of a server that lacks the hold, and a master again.
-    /// 3. A client that connects for the first time reads an uptime of a year, and is granted the lock by M and a third master.
+    /// 3. A client that connects for the first time reads an uptime of a year, and is granted the lock by M and the third master, while
+    ///    the first client still holds it.
     pub(super) fn distrust_uptime(&self) {
         if let Some(run) = &mut *lock(&self.run) {
             run.started = run.first_seen;
         }
     }
 
-    /// Returns whether the server has had the same data since its age was read, as far as the answer to `INFO replication` shows.
+    /// Returns whether the server has had the same data since its age was read, as far as the answer to `INFO replication` shows:
+    /// true if that can't be told.
     pub(super) fn has_same_data(&self, info: &str) -> bool {
         match (&*lock(&self.run), field(info, "master_replid")) {
             (Some(known), Some(data)) => known.id.data == data,
@@ -128,14 +132,15 @@ impl ServerInfo {
     }
 
     /// Returns whether the eviction policy was read.
-    pub(super) fn is_policy_read(&self) -> bool {
-        self.is_policy_read.load(Relaxed)
+    pub(super) fn is_eviction_policy_read(&self) -> bool {
+        self.is_eviction_policy_read.load(Relaxed)
     }
 
-    pub(super) fn set_policy_read(&self) {
-        self.is_policy_read.store(true, Relaxed);
+    pub(super) fn set_eviction_policy_read(&self) {
+        self.is_eviction_policy_read.store(true, Relaxed);
     }
 
+    /// Returns whether the server was started less than `age` ago. False if its age is unknown.
     pub(crate) fn is_younger_than(&self, age: Duration, now: Instant) -> bool {
         let seen = lock(&self.run);
         seen.as_ref().is_some_and(|seen| now.saturating_duration_since(seen.started) < age)

@@ -52,7 +52,7 @@ impl Reconnector {
         one_vote: Option<OneVote>,
     ) -> Reconnector {
         one_vote.iter().for_each(|one_vote| one_vote.add(&slot));
-        let purpose = Purpose { may_be_replica: source.can_change(), ..purpose };
+        let purpose = Purpose { checks_role: source.can_change(), ..purpose };
         let (target, master_changed) = (watch::Sender::new(source.known()), watch::Sender::new(()));
         Reconnector { slot, source, purpose, target, master_changed, events, limit, one_vote }
     }

@@ -1,4 +1,4 @@
-//! A second connection to the server of a slot, which lives on another runtime: for the thread that stands in for a blocked one.
+//! How the thread that stands in for a blocked runtime makes a second connection, of its own, to the server of a slot.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,20 +24,23 @@ const OTHER_MASTER: &str = "the sentinels name another master than the one that 
 #[derive(Clone)]
 pub(crate) struct Spare {
     slot: Arc<ConnectionSlot>,
-    /// The number of the slot's connection, the server at the other end, and how to connect to it.
+    /// The number of the slot's connection.
     id: u64,
+    /// The server at its other end.
     run_id: Arc<str>,
+    /// How to connect to that server.
     endpoint: Endpoint,
     /// The sentinels that have to name the server, if the slot follows them.
     sentinels: Option<Arc<Sentinels>>,
-    limit: Duration,
+    /// How long connecting may take.
+    connect_limit: Duration,
     /// Whether one script may have the keys of several locks.
     renews_together: bool,
-    redirected: Option<Redirected>,
+    redirect: Option<Redirect>,
 }
 
 /// On a Cluster: how to connect to the node that another one redirects to.
-pub(crate) type Redirected = Arc<dyn Fn(&str) -> Option<Endpoint> + Send + Sync>;
+pub(crate) type Redirect = Arc<dyn Fn(&str) -> Option<Endpoint> + Send + Sync>;
 
 impl Spare {
     /// Returns `None` if there is no connection now, or it is unknown which server it leads to.
@@ -45,19 +48,19 @@ impl Spare {
         slot: &Arc<ConnectionSlot>,
         endpoint: Option<Endpoint>,
         sentinels: Option<Arc<Sentinels>>,
-        limit: Duration,
+        connect_limit: Duration,
         renews_together: bool,
     ) -> Option<Spare> {
         let link = slot.link_now().ok()?;
         let (slot, id, run_id, endpoint) = (slot.clone(), link.id, link.run_id.clone()?, endpoint?);
-        Some(Spare { slot, id, run_id, endpoint, sentinels, limit, renews_together, redirected: None })
+        Some(Spare { slot, id, run_id, endpoint, sentinels, connect_limit, renews_together, redirect: None })
     }
 
-    pub(crate) fn following(self, redirected: Redirected) -> Spare {
-        Spare { redirected: Some(redirected), ..self }
+    pub(crate) fn with_redirect(self, redirect: Redirect) -> Spare {
+        Spare { redirect: Some(redirect), ..self }
     }
 
-    /// Returns whether a connection that was made for the other one is good for this one.
+    /// Returns whether both are about the same connection of the same slot, so that a link made for one serves the other too.
     pub(crate) fn is_same(&self, other: &Spare) -> bool {
         Arc::ptr_eq(&self.slot, &other.slot) && self.id == other.id
     }
@@ -67,13 +70,13 @@ impl Spare {
         self.slot.id() == Some(self.id)
     }
 
-    /// Connects on the current runtime, with the credentials that the slot has logged in with: the provider's own connections may be on
-    /// the runtime that is blocked.
+    /// Connects on the current runtime, with the credentials that their provider returned last. It is not asked for new ones: its own
+    /// connections may be on the runtime that is blocked.
     pub(crate) async fn connect(&self) -> Result<Link> {
         self.check_master().await?;
-        // A replica of a Cluster redirects to its master.
+        // On a Cluster a replica needs no check: it answers a renewal with `MOVED`, which `renew` follows.
         let purpose =
-            Purpose { may_be_replica: self.redirected.is_none(), needs_run_id: true, ..Purpose::default() };
+            Purpose { checks_role: self.redirect.is_none(), needs_run_id: true, ..Purpose::default() };
         let link = self.connect_to(&self.endpoint, purpose).await?;
         if link.run_id.as_ref() != Some(&self.run_id) {
             return Err(redis_error::not_sent(OTHER_SERVER, &self.endpoint.address).error);
@@ -85,16 +88,18 @@ impl Spare {
         let (to, address) = (endpoint.last_destination(), &endpoint.address);
         let connect = async {
             let connection = Commands::connect(&to, Box::new(drop)).await;
+            // The slot has connected, so the server accepted credentials before.
             let connection = connection.map_err(|error| endpoint.unreachable(error, true))?;
             let status = Arc::new(LinkStatus::default());
             let run_id = purpose.check(&connection, &self.slot, &DataWatch::default(), address).await?;
+            // On a Cluster: checks that the node belongs to it.
             if let Some(gate) = &endpoint.gate {
                 gate(connection.clone()).await?;
             }
             let (id, paired_with, logged_in) = (self.id, None, None);
             Ok(Link { connection, id, status, paired_with, run_id, logged_in })
         };
-        endpoint.within(self.limit, connect).await
+        endpoint.within(self.connect_limit, connect).await
     }
 
     /// Fails if the sentinels don't say that the server is the master: the task that follows them for the slot is on the runtime
@@ -109,9 +114,8 @@ impl Spare {
 
     /// Sends renewals. Returns which of the holds were renewed for certain.
     ///
-    /// On a Cluster, the server that confirmed a hold last may name another one that serves the slot now, which is believed if it is a
-    /// master of the same cluster, and has the hold: 1. The runtime is blocked. 2. A replica takes the place of its master. 3. Nobody
-    /// follows, and the hold ends.
+    /// On a Cluster, the server may answer that another one serves the slot now. That one is asked too, if it is a master of the same
+    /// cluster. Otherwise: 1. The runtime is blocked. 2. A replica takes the place of its master. 3. Nobody follows it, and the hold ends.
     pub(crate) async fn renew(&self, link: &Link, calls: &[Call], deadline: Instant) -> Vec<bool> {
         let answers = self.send(link, calls, deadline).await;
         let mut moved: HashMap<&str, Vec<usize>> = HashMap::new();
@@ -122,8 +126,8 @@ impl Spare {
             }
         }
         let mut renewed: Vec<bool> = answers.iter().map(Result::is_ok).collect();
-        // What was renewed counts, even if the other servers do not answer. So they have half of the time that is left. They are asked
-        // at the same time: one that does not answer would use up the time of the next one.
+        // The caller drops this future at `deadline`, and with it what was renewed already. So the other servers have half of the time that
+        // is left. They are asked at the same time: one that does not answer would use up the time of the next one.
         let now = Instant::now();
         let until = after(now, deadline.saturating_duration_since(now) / 2);
         let followed = join_all(moved.into_iter().map(async |(to, part)| {
@@ -139,8 +143,8 @@ impl Spare {
 
     /// Sends renewals to the node that another one redirects to. Returns `None` if it can't be reached.
     async fn follow(&self, to: &str, calls: &[Call], deadline: Instant) -> Option<Vec<RedisResult<()>>> {
-        let endpoint = self.redirected.as_ref()?(to)?;
-        let purpose = Purpose { may_be_replica: true, ..Purpose::default() };
+        let endpoint = self.redirect.as_ref()?(to)?;
+        let purpose = Purpose { checks_role: true, ..Purpose::default() };
         let link = self.connect_to(&endpoint, purpose).await.ok()?;
         Some(self.send(&link, calls, deadline).await)
     }
@@ -152,10 +156,10 @@ impl Spare {
             let mut answers: Vec<Option<RedisResult<Value>>> = calls.iter().map(|_| None).collect();
             ask_many(&link.connection, calls, self.renews_together, &mut answers, deadline).await;
             renewed.extend(calls.iter().zip(answers).map(|(call, answer)| {
-                let answer = answer.unwrap_or_else(|| Err(unanswered()))?.extract_error()?;
+                let answer = answer.unwrap_or_else(|| Err(not_renewed()))?.extract_error()?;
                 match call.decode(answer)? {
                     Reply::Done | Reply::Longer(..) => Ok(()),
-                    _ => Err(unanswered()),
+                    _ => Err(not_renewed()),
                 }
             }));
         }
@@ -163,7 +167,7 @@ impl Spare {
     }
 }
 
-fn unanswered() -> RedisError {
+fn not_renewed() -> RedisError {
     (redis::ErrorKind::Client, "not renewed").into()
 }
 

@@ -45,7 +45,7 @@ async fn all_that_a_connection_is_checked_for_takes_one_round_trip() {
         one_of_several: true,
         reads_policy: true,
         needs_age: true,
-        may_be_replica: true,
+        checks_role: true,
         sends_wait: true,
         needs_run_id: true,
     };
@@ -56,17 +56,17 @@ async fn all_that_a_connection_is_checked_for_takes_one_round_trip() {
 /// A lone server needs no age. With sentinels and in clusters, replicas take over as a matter of course.
 #[tokio::test]
 async fn one_of_several_servers_that_was_a_replica_is_young_and_a_master_that_sentinels_name_is_not() {
-    for (one_of_several, may_be_replica, info, old) in [
+    for (one_of_several, checks_role, info, old) in [
         (true, false, WAS_REPLICA, false),
         (true, false, INFO, true),
         (true, true, WAS_REPLICA, true),
         (false, false, WAS_REPLICA, true),
     ] {
-        let purpose = Purpose { needs_age: true, one_of_several, may_be_replica, ..Purpose::default() };
-        let hello = may_be_replica.then_some("*0\r\n");
+        let purpose = Purpose { needs_age: true, one_of_several, checks_role, ..Purpose::default() };
+        let hello = checks_role.then_some("*0\r\n");
         let answers = [OK].into_iter().chain(hello).chain([OK, info, info]).collect::<Vec<_>>();
         let (checked, is_old) = checked(purpose, &answers).await;
-        assert_eq!((checked.is_ok(), is_old), (true, old), "{one_of_several} {may_be_replica} {info}");
+        assert_eq!((checked.is_ok(), is_old), (true, old), "{one_of_several} {checks_role} {info}");
     }
 }
 
@@ -105,11 +105,11 @@ async fn only_a_pair_needs_the_run_of_its_server() {
 async fn a_replica_is_refused_where_the_master_may_change() {
     let [master, replica] =
         ["master", "slave"].map(|role| format!("%2\r\n+mode\r\n+x\r\n+role\r\n+{role}\r\n"));
-    for (answer, may_be_replica, works) in
+    for (answer, checks_role, works) in
         [(&master, true, true), (&replica, true, false), (&replica, false, true)]
     {
-        let purpose = Purpose { may_be_replica, ..Purpose::default() };
-        let answers = [OK].into_iter().chain(may_be_replica.then_some(&**answer)).collect::<Vec<_>>();
+        let purpose = Purpose { checks_role, ..Purpose::default() };
+        let answers = [OK].into_iter().chain(checks_role.then_some(&**answer)).collect::<Vec<_>>();
         assert_eq!(checked(purpose, &answers).await.0.is_ok(), works, "{answer}");
     }
 }

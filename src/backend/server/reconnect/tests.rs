@@ -36,10 +36,10 @@ async fn an_attempt_ends_when_another_server_becomes_the_master() {
     let mut events = EventRecorder::new();
     let reconnector = connecting(Source::paired(main.clone(), targets), &events);
     // The name of the master may lead to a replica for a while, unlike a fixed address.
-    assert!(reconnector.purpose.may_be_replica);
+    assert!(reconnector.purpose.checks_role);
     let fixed = Source::Fixed(Box::new(endpoint(&address)));
     let fixed = connecting(fixed, &events);
-    assert!(!fixed.purpose.may_be_replica);
+    assert!(!fixed.purpose.checks_role);
     let (slot, mut master_changed) = (reconnector.slot(), reconnector.master_changed.subscribe());
     tokio::spawn(reconnector.run(false));
     // The attempt is in progress and gets no answer.
