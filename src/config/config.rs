@@ -547,7 +547,7 @@ impl Builder {
     pub(crate) fn check(self) -> Result<Config> {
         let mut config = self.config;
         let (drift, masters) = (config.drift, &config.masters);
-        limits::drift(drift)?;
+        limits::check_drift(drift)?;
         let lease = Lease::new("lease", self.lease, drift)?;
         config.lease = lease;
         master::check(masters)?;
@@ -557,8 +557,8 @@ impl Builder {
         if config.provider.is_some() {
             credentials::check(masters)?;
         }
-        limits::prefix(&config.prefix)?;
-        config.holder_name.as_deref().map_or(Ok(()), limits::holder_name)?;
+        limits::check_prefix(&config.prefix)?;
+        config.holder_name.as_deref().map_or(Ok(()), limits::check_holder_name)?;
         if config.node_timeout.is_zero() {
             return Err(rejected(
                 "node_timeout of 0 ns leaves no time for an answer; it must be more than zero",
@@ -576,8 +576,8 @@ impl Builder {
             )));
         }
         config.warn_after = limits::warn_after(self.warn_after, self.lease)?;
-        config.replicas.map_or(Ok(()), |replicas| limits::replicas(replicas, lease, masters))?;
-        limits::address_map(&config.address_map, masters)?;
+        config.replicas.map_or(Ok(()), |replicas| limits::check_wait(replicas.wait, lease, masters))?;
+        limits::check_address_map(&config.address_map, masters)?;
         config.sharded_channels = limits::sharded_channels(self.sharded_channels, masters)?;
         config.local_handoff = config.local_handoff.min(lease.duration() / 6);
         config.blocked_for = self.blocked_for.unwrap_or_else(|| lease.duration().saturating_mul(10));

@@ -1,4 +1,4 @@
-//! Checks of single options.
+//! Options that are checked one by one, and their defaults.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(crate) struct Replicas {
     pub(crate) wait: Duration,
 }
 
-/// Returns how long an unused counter stays, or `None` for ever.
+/// Returns how long an unused counter stays, or `None` for ever. `ttl`: `None` for the default, `Duration::MAX` for ever.
 pub(super) fn token_ttl(ttl: Option<Duration>, longest_lease: Lease, drift: Drift) -> Result<Option<Lease>> {
     let asked = match ttl {
         None => return Ok(Some(Lease::DAY.max(longest_lease))),
@@ -40,7 +40,8 @@ pub(super) fn token_ttl(ttl: Option<Duration>, longest_lease: Lease, drift: Drif
     Ok(Some(ttl))
 }
 
-/// Returns how long a master that was started has no vote, or `None` if it has one at once.
+/// Returns for how long after its start a master has no vote, or `None` if it has one at once. `asked`: `None` for the default, zero for
+/// no delay.
 pub(super) fn restart_delay(
     asked: Option<Duration>,
     masters: usize,
@@ -53,6 +54,7 @@ pub(super) fn restart_delay(
         Some(asked) => asked,
     };
     let delay = Lease::new("restart_delay", asked, drift)?;
+    // A longer `fixed_lease` is compared with this delay when it is used (`Config::lease`).
     if delay < lease {
         let lease = lease.duration();
         return Err(rejected(format!(
@@ -63,7 +65,7 @@ pub(super) fn restart_delay(
     Ok(Some(delay))
 }
 
-pub(super) fn drift(Drift { factor, .. }: Drift) -> Result<()> {
+pub(super) fn check_drift(Drift { factor, .. }: Drift) -> Result<()> {
     // Not `factor < 0.0 || factor >= 1.0`: a NaN would pass.
     if (0.0..1.0).contains(&factor) {
         return Ok(());
@@ -71,7 +73,8 @@ pub(super) fn drift(Drift { factor, .. }: Drift) -> Result<()> {
     Err(rejected(format!("drift factor of {factor} can't be used; it must be at least 0 and less than 1")))
 }
 
-pub(super) fn replicas(Replicas { wait, .. }: Replicas, lease: Lease, masters: &[MasterKind]) -> Result<()> {
+pub(super) fn check_wait(wait: Duration, lease: Lease, masters: &[MasterKind]) -> Result<()> {
+    // `WAIT` takes 0 for no limit.
     if wait.is_zero() {
         return Err(rejected("replicas with a wait of 0 ns would wait for ever; it must be more than zero"));
     }
@@ -87,11 +90,11 @@ pub(super) fn replicas(Replicas { wait, .. }: Replicas, lease: Lease, masters: &
     Ok(())
 }
 
-/// Returns when a waiting request is reported, or `None` for never.
+/// Returns when a waiting request is reported, or `None` for never. `asked`: `None` for the default, `Duration::MAX` for never.
 pub(super) fn warn_after(asked: Option<Duration>, lease: Duration) -> Result<Option<WarnAfter>> {
     const SHORTEST: Duration = Duration::from_millis(1);
-    /// The first report comes soon, for a request that waits for its own caller. A standby that waits for days must not fill the
-    /// log, so later reports come once a lease.
+    /// The first report comes soon, to show a request that waits for its own caller. Later ones come once a lease, so that a standby that
+    /// waits for days does not fill the log.
     const FIRST: Duration = Duration::from_secs(5);
     let Some(time) = asked else { return Ok(Some(WarnAfter { first: lease.min(FIRST), again: lease })) };
     if time < SHORTEST {
@@ -102,7 +105,7 @@ pub(super) fn warn_after(asked: Option<Duration>, lease: Duration) -> Result<Opt
     Ok((time < Duration::MAX).then_some(WarnAfter { first: time, again: time }))
 }
 
-/// Returns whether sharded channels are used, which only a cluster has.
+/// Returns whether a Cluster's channels are sharded, which is the default. Rejects the option if no master is a Cluster.
 pub(super) fn sharded_channels(asked: Option<bool>, masters: &[MasterKind]) -> Result<bool> {
     if asked.is_some() && !masters.iter().any(|master| matches!(master, MasterKind::Cluster(_))) {
         return Err(rejected(
@@ -113,7 +116,7 @@ pub(super) fn sharded_channels(asked: Option<bool>, masters: &[MasterKind]) -> R
 }
 
 /// Rejects a map if no master reports addresses.
-pub(super) fn address_map(map: &AddressMap, masters: &[MasterKind]) -> Result<()> {
+pub(super) fn check_address_map(map: &AddressMap, masters: &[MasterKind]) -> Result<()> {
     let reports = |master: &MasterKind| matches!(master, MasterKind::Cluster(_) | MasterKind::Sentinel(_));
     if !map.is_none() && !masters.iter().any(reports) {
         return Err(rejected(
@@ -123,10 +126,11 @@ pub(super) fn address_map(map: &AddressMap, masters: &[MasterKind]) -> Result<()
     Ok(())
 }
 
-/// Checks the name of a holder. The `:` that ends it is rejected in it, so that nothing else is taken for a name.
-pub(super) fn holder_name(name: &str) -> Result<()> {
-    let wrong = |char: &char| match char {
+/// Checks the name of a holder. A `:` ends it where it stands before the id of a hold, so it must have none itself.
+pub(super) fn check_holder_name(name: &str) -> Result<()> {
+    let is_bad = |char: &char| match char {
         ':' => true,
+        // Printable, although `escape_debug` escapes them.
         '\'' | '"' | '\\' => false,
         char => char.escape_debug().len() > 1,
     };
@@ -134,7 +138,7 @@ pub(super) fn holder_name(name: &str) -> Result<()> {
         "must not be empty; leave it out".to_owned()
     } else if name.len() > LONGEST_HOLDER_NAME {
         format!("has {} bytes, and at most {LONGEST_HOLDER_NAME} are allowed", name.len())
-    } else if let Some(char) = name.chars().find(wrong) {
+    } else if let Some(char) = name.chars().find(is_bad) {
         format!("has `{}` in it; use printable characters other than `:`", char.escape_debug())
     } else {
         return Ok(());
@@ -142,11 +146,11 @@ pub(super) fn holder_name(name: &str) -> Result<()> {
     Err(rejected(format!("the holder name `{}` {wrong}", shown(name))))
 }
 
-pub(super) fn prefix(prefix: &str) -> Result<()> {
+pub(super) fn check_prefix(prefix: &str) -> Result<()> {
     if prefix.len() > LONGEST_PREFIX {
         let (bytes, cut) = (prefix.len(), shown(prefix));
         return Err(rejected(format!(
-            "prefix of {bytes} bytes, `{cut}`, is too long; it may have {LONGEST_PREFIX} bytes"
+            "prefix of {bytes} bytes, `{cut}`, is too long; it may have at most {LONGEST_PREFIX} bytes"
         )));
     }
     if prefix.starts_with('}') {

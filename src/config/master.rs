@@ -11,8 +11,8 @@ use crate::memory::Memory;
 
 /// A master keeps locks: a server, one that sentinels name, a Cluster, or a store in this process.
 ///
-/// [`Locks::builder`](crate::Locks::builder) takes one, and [`Locks::quorum`](crate::Locks::quorum) takes several that have one
-/// vote each, however many servers they consist of. Everything that converts into a [`Server`] converts into a master too, and so
+/// [`Locks::builder`](crate::Locks::builder) takes one, and [`Locks::quorum`](crate::Locks::quorum) takes several, which have
+/// one vote each, whatever number of servers is behind them. Everything that converts into a [`Server`] converts into a master too, and so
 /// does `&Memory`. `Debug` shows no credentials.
 ///
 /// ```
@@ -40,9 +40,9 @@ impl Master {
     /// Creates a master that sentinels monitor, and that is followed through their failovers.
     ///
     /// `name` is the name by which they monitor it (`sentinel monitor NAME …`). Give all sentinels, or several of them: some may be
-    /// down. If they disagree, the newer configuration counts and, among equally new ones, what most of them report.
+    /// down. If they disagree, the newest configuration counts and, among equally new ones, the one that most of them report.
     ///
-    /// **User, password, database and TLS (`rediss://`) of the first URL are the master's.** Each sentinel is tried with the
+    /// **The master is reached with the user, password, database and TLS (`rediss://`) of the first URL.** Each sentinel is tried with the
     /// credentials in its own URL and, if it refuses them, without any: so `["redis://:secret@one:26379/2", "redis://two:26379"]` is
     /// enough if the sentinels have no password. With [`credentials`](crate::Builder::credentials), those are the master's, and the
     /// ones in the URLs are for the sentinels alone.
@@ -72,8 +72,8 @@ impl Master {
 
     /// Creates a master that is a Redis Cluster, named by some of its nodes.
     ///
-    /// One node that answers is enough to learn of all the others, at the addresses that the cluster gives for them; name several,
-    /// so that some may be down. A lock is kept by the node that serves the slot of its key. The client follows failovers, and
+    /// One node that answers is enough: it lists the others, at the addresses that the cluster announces. Name several, since some may
+    /// be down. A lock is kept by the node that serves the slot of its key. The client follows failovers, and
     /// slots that move. User, password and TLS settings of the named nodes apply to all nodes. A failover may lose writes that the
     /// replica had not received: [`guide::failover`](crate::guide::failover) describes what that means for locks.
     ///
@@ -128,7 +128,7 @@ impl fmt::Debug for Master {
     }
 }
 
-/// The place where locks are kept.
+/// The kinds of master.
 #[derive(Clone, Debug)]
 pub(crate) enum MasterKind {
     Server(Server),
@@ -160,11 +160,11 @@ pub(super) fn check(masters: &[MasterKind]) -> Result<()> {
     for (at, master) in masters.iter().enumerate() {
         match master {
             MasterKind::Server(server) => drop(server.destination()?),
-            MasterKind::Sentinel(master) => master.check()?,
+            MasterKind::Sentinel(sentinels) => sentinels.check()?,
             MasterKind::Cluster(seeds) => seeds.check()?,
             MasterKind::Memory(_) => {}
         }
-        if masters[..at].iter().any(|other| other.is(master)) {
+        if masters[..at].iter().any(|other| other.is_same_master(master)) {
             return Err(rejected(format!(
                 "{master} was given more than once: it would have more than one vote; give each master once"
             )));
@@ -174,11 +174,12 @@ pub(super) fn check(masters: &[MasterKind]) -> Result<()> {
 }
 
 impl MasterKind {
-    /// Returns whether both are known to be the same master. Two sets of nodes may belong to one cluster and have none in common.
-    fn is(&self, other: &MasterKind) -> bool {
+    /// Returns whether both are known to be the same master. Some duplicates are not found: two lists of nodes of one cluster may have
+    /// none in common, a host may have two names, and a server may be one that sentinels name too.
+    fn is_same_master(&self, other: &MasterKind) -> bool {
         match (self, other) {
             (MasterKind::Server(one), MasterKind::Server(other)) => one.address() == other.address(),
-            (MasterKind::Sentinel(one), MasterKind::Sentinel(other)) => one.is(other),
+            (MasterKind::Sentinel(one), MasterKind::Sentinel(other)) => one.is_same_master(other),
             (MasterKind::Cluster(one), MasterKind::Cluster(other)) => one.meets(other),
             (MasterKind::Cluster(seeds), MasterKind::Server(server))
             | (MasterKind::Server(server), MasterKind::Cluster(seeds)) => seeds.has(server),
@@ -213,7 +214,7 @@ impl SentinelMaster {
     }
 
     /// Returns whether both are the same master. One sentinel in common is enough: the same name is the same master to it.
-    fn is(&self, other: &SentinelMaster) -> bool {
+    fn is_same_master(&self, other: &SentinelMaster) -> bool {
         let known = |one: &Server| other.sentinels.iter().any(|other| other.address() == one.address());
         self.name == other.name && self.sentinels.iter().any(known)
     }
