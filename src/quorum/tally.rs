@@ -66,8 +66,8 @@ pub(super) struct Tally {
     pending: MasterSet,
     /// Masters that did as asked.
     done: MasterSet,
-    /// Masters that lack the field. `gone_young` has those without a vote on fresh grants: nobody else can have been granted the
-    /// lock there.
+    /// Masters that lack the field. Those in `gone_young` are no votes against the hold: they forgot it, and nobody else can have been
+    /// granted the lock there, so the field may be written to them again.
     gone: MasterSet,
     gone_young: MasterSet,
     /// Masters with a hold of somebody else, and how long each of those lasts.
@@ -81,18 +81,19 @@ pub(super) struct Tally {
     failed: MasterSet,
     /// The failed masters on which the command may have run, and young ones that granted.
     unknown: MasterSet,
-    /// Masters without a vote: too young although they granted, or not asked at all.
+    /// Masters without a vote: young ones that granted, and young ones that were not asked.
     barred: MasterSet,
     /// What one of the foreign masters has in the place of a lock.
     obstacle: Option<Reply>,
-    /// The longest TTL of a key that stays longer than a renewal requested, and when that key ends.
+    /// The longest TTL of a key that stays longer than a renewal requested, and the number that stands for its end in a
+    /// command that shortens it.
     longer: Option<(Duration, NonZeroU64)>,
     /// Why one of the masters deferred the command.
     deferral: Option<Reply>,
     failure: Option<Failure>,
     /// The tokens of the masters that granted.
     tokens: Vec<u64>,
-    /// What else than `Done` a master answered that did as asked.
+    /// A reply other than `Done` of a master that did as asked.
     special: Option<Reply>,
     /// How many fields are in the line; 0 if this one is not among them.
     in_line: u32,
@@ -149,8 +150,9 @@ impl Tally {
                 self.barred.insert(master);
                 self.unknown.insert(master);
             }
-            // A move on a young master counts for nobody, and is ended unless a majority has moved the hold: 1. A claim is used, on
-            // this master too. 2. A replica that still has the claim's field takes the master's place. 3. The claim is used again.
+            // A move on a young master is no vote, and is ended unless a majority has moved the hold: 1. A claim is used, on this
+            // master too. 2. A replica that still has the claim's field takes the master's place. 3. The claim is used again. If this
+            // master had a vote, both uses could have a majority.
             Ok(Reply::Done) if young && self.rule == Rule::Claim => self.barred.insert(master),
             Ok(Reply::Token(token)) => {
                 self.done.insert(master);
@@ -199,7 +201,8 @@ impl Tally {
         self.holders.extend(holder.map(|holder| *holder));
     }
 
-    /// Returns the verdict as soon as it is certain. Later answers only make its spread smaller.
+    /// Returns the verdict as soon as no later answer can change what it means to the caller. Its details may still change: the spread, a
+    /// time, or whether the command was deferred.
     pub(super) fn verdict(&self) -> Option<Verdict> {
         match self.rule {
             Rule::IsHeld | Rule::HeldFor | Rule::Who if self.is_majority(self.free) => {
@@ -227,14 +230,14 @@ impl Tally {
         masters.len() >= self.majority
     }
 
-    /// Returns whether so many masters are against it that the others are no majority.
+    /// Returns whether the masters other than these are too few for a majority.
     fn is_blocking(&self, masters: MasterSet) -> bool {
         self.masters - masters.len() < self.majority
     }
 
     fn fresh(&self) -> Option<Verdict> {
         if self.is_majority(self.done) {
-            // Masters that failed are not included: they report when they are back.
+            // Not those that failed: the field is written to them when they are back. No release has to be sent to `absent` ones.
             let lacking = self.barred.union(self.busy).without(self.unknown);
             let absent = lacking.union(self.failed).without(self.unknown);
             let spread = Spread { lacking, absent, ..self.spread() };
@@ -342,6 +345,7 @@ impl Tally {
 
     /// Returns the verdict that there is no majority.
     fn undecided(&self) -> Verdict {
+        // Masters that were not asked count as if it ran there: `Unknown` is always safe.
         let ran = self.masters > self.failed.len() || !self.unknown.is_empty();
         let outcome = if ran { Outcome::Unknown } else { Outcome::NotRun };
         Verdict { result: Err(Failure { outcome, error: self.error() }), ..self.with_reply(Reply::Done) }
