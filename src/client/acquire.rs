@@ -51,12 +51,12 @@ pub(super) struct Part {
     /// Set once it waits for others: a request for several locks must not hold a name that sorts after one that it waits for.
     is_waiting: AtomicBool,
     /// The session's number when the request for all of them began.
-    began: u64,
+    began_number: u64,
 }
 
 impl Part {
-    pub(super) fn new(began: u64) -> Part {
-        Part { is_waiting: AtomicBool::new(false), began }
+    pub(super) fn new(began_number: u64) -> Part {
+        Part { is_waiting: AtomicBool::new(false), began_number }
     }
 
     pub(super) fn is_waiting(&self) -> bool {
@@ -69,10 +69,10 @@ impl AcquireOptions {
         &self.keys.name
     }
 
-    /// Returns a number that was taken from the session when the request for several locks began that this one is part of, or
-    /// `u64::MAX` if it is part of none. A level with a higher number was granted later, so this request is not nested in it.
-    fn began(&self) -> u64 {
-        self.part.as_ref().map_or(u64::MAX, |part| part.began)
+    /// Returns the session's number when the request for several locks began that this one is part of, or `u64::MAX` if it is part of
+    /// none. A level with a higher number was granted later, so this request is not nested in it.
+    fn began_number(&self) -> u64 {
+        self.part.as_ref().map_or(u64::MAX, |part| part.began_number)
     }
 
     /// Returns what an attempt that is made now requires of the fencing counter.
@@ -222,9 +222,9 @@ struct Acquire {
     waiting: Waiting,
     /// `None` until an attempt is refused or fails.
     backoff: Option<Box<Backoff>>,
-    /// When it began to wait for a command of this process to end; it gives up after a time. Counted from the beginning of the
-    /// whole wait, that time could be over at once: 1. It waits in line for a long time. 2. The hold before it ends by itself,
-    /// which wakes it. 3. The end of that hold has not been sent yet.
+    /// When it began to wait for a command of this process to end; it gives up after a time. That time is not counted from the beginning
+    /// of the whole wait: 1. It waits in line for a long time. 2. The hold before it ends by itself, which wakes it. 3. The end of that
+    /// hold has not been sent yet, and the request would give up at once.
     behind_since: Option<Instant>,
 }
 
@@ -301,7 +301,7 @@ impl Drop for Sent {
     }
 }
 
-/// How much longer than one node timeout a single attempt waits, so that the master's own error, which is more precise, comes
+/// How much longer than [`Config::attempt_limit`] a single attempt waits, so that the master's own error, which is more precise, comes
 /// first.
 const GRACE: Duration = Duration::from_millis(10);
 
@@ -328,8 +328,8 @@ impl Acquire {
         }
     }
 
-    /// Checks whether it may ask at all.
-    fn check(&mut self) -> Result<()> {
+    /// Checks the options and whether the request may be made, sets its lease, and begins to measure it.
+    fn prepare(&mut self) -> Result<()> {
         let session = &self.options.handle;
         keys::check(&self.options.keys.name, &session.config.prefix)?;
         if let Some(asked) = self.options.call.times().fixed_lease {
@@ -348,7 +348,7 @@ impl Acquire {
     }
 
     async fn until_granted(&mut self) -> Result<Guard, NotGranted> {
-        self.check()?;
+        self.prepare()?;
         if let Some(opening) = self.options.handle.opening(self.limit) {
             opening.await;
         }
@@ -386,7 +386,8 @@ impl Acquire {
         // Most requests never sleep.
         let mut nap = pin!(None::<Sleep>);
         poll_fn(|cx| {
-            // It takes nothing over in its first poll: see `answer_of`.
+            // It takes nothing over in its first poll, for the reason that `answer_of` gives: nothing would prove that two requests are
+            // branches.
             let polled_before = self.id.is_some();
             // A `run` may be granted in its first poll without a command. Without this, a loop of such runs would never let another
             // task run.
@@ -412,7 +413,7 @@ impl Acquire {
     }
 
     /// Returns its turn or, if it has to wait, when to look again at the latest. The first look enters the line.
-    /// `polled_before`: whether this is not its first poll. Only then it may take over a hold that another owner of this process offers.
+    /// `polled_before`: whether this is not its first poll. Only then may it take over a hold that another owner of this process offers.
     fn look(
         &mut self,
         waker: &Waker,
@@ -429,11 +430,11 @@ impl Acquire {
         // If several names are requested, only the one that is waited for enters the fair line: the others would be handed over as well,
         // and be held for nothing.
         let may_enter_fair_line = self.options.part.as_ref().is_none_or(|part| part.is_waiting());
-        // Each request of a `run` has an owner of its own and no branches.
+        // A `run` may always enter locally: each has an owner of its own, so it is no branch that looks nested.
         let (bare, config) = (self.options.call.bare, &session.config);
         let connected = || session.quorum.is_connected(&self.options.keys);
-        let is_local = !config.confirm_reentry && (!bare || config.bare_reentry == BareReentry::Local);
-        let nests = is_local.then_some(&connected as &dyn Fn() -> bool);
+        let enters_locally = !config.confirm_reentry && (!bare || config.bare_reentry == BareReentry::Local);
+        let nests = enters_locally.then_some(&connected as &dyn Fn() -> bool);
         let refuses = config.bare_reentry == BareReentry::Refused;
         let ask = AcquireParams {
             single_attempt: self.single_attempt,
@@ -448,10 +449,10 @@ impl Acquire {
             line: None,
         };
         let (patience, unavailable_after) = (session.timing.patience, session.config.unavailable_after);
-        let (id, turn, taken, waits, _spent) = session
+        let (id, turn, taken, begins_to_wait, _spent) = session
             .visit_at(at, &self.options.keys, |entry, number, at| {
                 // Ends every waiter in a lasting outage: otherwise they would notice it one after the other, each by an attempt of
-                // its own. With a limit of zero, each makes its one attempt.
+                // its own. If `unavailable_after` is zero, each makes one attempt.
                 if !unavailable_after.is_zero() && entry.outage.is_fresh(patience, at.by_tokio()) {
                     entry
                         .outage
@@ -475,8 +476,8 @@ impl Acquire {
                 if refused {
                     entry.warn_of_self_wait(id, Owner::surrounds);
                 }
-                let waits = refused && !self.was_refused;
-                if waits {
+                let begins_to_wait = refused && !self.was_refused;
+                if begins_to_wait {
                     entry.waits(id, self.options.call.location, at.now);
                 }
                 let taken = match turn {
@@ -487,11 +488,11 @@ impl Acquire {
                     }),
                     _ => Ok(None),
                 };
-                Ok((id, turn, taken, waits, spent))
+                Ok((id, turn, taken, begins_to_wait, spent))
             })
             .map_err(|error| self.last_failure().unwrap_or(error))?;
         self.id = Some(id);
-        if waits {
+        if begins_to_wait {
             self.was_refused = true;
             let context = telemetry::context().map(Arc::new);
             drop(context.and_then(|context| {
@@ -523,7 +524,7 @@ impl Acquire {
         // Only a hold that is renewed and has no token can be taken over.
         let accepts_handoff = !fenced && self.options.call.times().fixed_lease.is_none();
         let request = request.first_polled(polled).taking(accepts_handoff);
-        entry.enter(request, self.options.began()).map_err(|Ambiguous| ambiguous())?;
+        entry.enter(request, self.options.began_number()).map_err(|Ambiguous| ambiguous())?;
         Ok(id)
     }
 
@@ -567,9 +568,9 @@ impl Acquire {
         Ok(until.into_iter().chain(self.limit).chain([after(now, again)]).min())
     }
 
-    /// Returns whether an attempt that is made now also asks who has the lock: if its answer may be the last one before the time is
-    /// over. Not every attempt does, since a server works twice as long on such an answer, and most requests end with a grant or
-    /// with `None`.
+    /// Returns whether an attempt that is made now also asks who has the lock: one whose answer may be the last before the time is over,
+    /// and each one after a refusal or a failure. The first one does not, since a server works twice as long on such an answer, and most
+    /// requests end with a grant or with `None`.
     fn reports_holder(&self, at: Moment) -> bool {
         const SOON: Duration = Duration::from_secs(1);
         let ends_soon = || self.limit.is_some_and(|limit| limit <= after(at.by_tokio(), SOON));
@@ -746,8 +747,9 @@ impl Acquire {
         // The server sends a hint to a request in its line.
         let in_line = matches!(reply, Reply::InLine(..));
         let (polls_at, paused) = self.visit(|entry, _, at| {
-            // 1. A majority refuses a request, which sleeps. 2. Another master grants it; that is ended, and the end is published.
-            // 3. Woken by that, it would ask again at once, and so on, as fast as the masters answer.
+            // After a split vote no message wakes the request: 1. A majority refuses it, and it sleeps. 2. Another master grants it;
+            // that is ended, and the end is published. 3. Woken by that, it would ask again at once, and so on, as fast as the
+            // masters answer.
             let split = entry.was_split() || split;
             let is_hinted = in_line && session.hints.line(entry).is_some_and(|line| !line.polls);
             let (pause, is_notified) = (after(at.now, pause), entry.is_subscribed() || is_hinted);
@@ -774,7 +776,7 @@ impl Acquire {
         let session = self.options.handle.clone();
         let now = Instant::now();
         // The lock's outage alone does not bound this: 1. A full server refuses a re-entry. 2. It answers the renewal of the hold.
-        // 3. That ends the outage, and so on for ever.
+        // 3. That ends the outage, and the request would go on for ever.
         let backoff = self.backoff.get_or_insert_default();
         let failing_until =
             after(*backoff.failing_since.get_or_insert(now), session.config.unavailable_after);
@@ -837,6 +839,7 @@ impl Acquire {
                     let longest = config.attempt_limit();
                     format!("the {longest:?} that `node_timeout` and `replicas` allow a single attempt")
                 }
+                // Connecting or earlier commands took a part: otherwise the master's own error would have come first, see `GRACE`.
                 Config { node_timeout, .. } => {
                     format!("the `node_timeout` of {node_timeout:?}, of which earlier commands took a part")
                 }

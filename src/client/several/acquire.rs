@@ -141,29 +141,29 @@ enum Slot {
     GoingBack(Releasing),
 }
 
-/// How a request that makes one attempt asks.
+/// How names are asked for. Only a single attempt leaves `AtOnce`.
 #[derive(Clone, Copy)]
 enum Pass {
     /// Asks for all names at once, like a request that waits.
     AtOnce,
-    /// Asks for one name after the other, in their order. A busy name is asked for again until then, after growing pauses.
+    /// Asks for one name after the other, in their order. A busy name is asked for again until `until`, after pauses that double.
     InOrder { until: Instant, pause: Duration },
 }
 
-/// The least time for which the second pass repeats refused names: four times, if the answers take no time.
+/// The second pass asks for refused names again for at least this long: about four times, after pauses of 1, 2, 4 and 8 ms.
 const BRIEF: Duration = Duration::from_millis(15);
 
 /// A request for several locks, from its first poll until it is ready or dropped. Dropping it drops its requests and guards.
 ///
 /// All names are asked for at once. As soon as one of them has to wait for others, the later names are released, and are asked for
-/// again once that one is granted. So a request that waits holds only earlier names: among all requests of this kind, the one that
-/// waits for the last name waits for somebody who waits for nobody.
+/// again once that one is granted. So a request that waits holds only earlier names, and requests never wait in a circle: of those
+/// that wait, take the one that waits for the last name in the order. Whoever holds that name waits for none.
 ///
 /// A single attempt that is refused releases what it was granted, and goes through the names once more, one by one. If several
 /// begin at once, each may refuse another in the first pass: 1. A is granted `a`, and B `b`. 2. Each is refused the other name. 3.
 /// Both release what they have, and nobody is granted both. In the second pass a request is refused only by one that has gone
-/// further in the order, and the one that has gone furthest is refused only by one that is still in its first pass. That one takes
-/// about as long as this one's first pass did, so a busy name is asked for again for that long.
+/// further in the order, and the one that has gone furthest is refused only by one that is still in its first pass. Such a
+/// request is done after about the time that this one's first pass took, so a busy name is asked for again for that long.
 struct Gathering {
     /// In the order of the names.
     slots: Box<[Slot]>,
@@ -173,16 +173,16 @@ struct Gathering {
     /// Whether it makes a single attempt, and does not wait for others.
     single_attempt: bool,
     pass: Pass,
-    started: Instant,
+    started_at: Instant,
     /// Whether it has asked for all names at once.
-    begun: bool,
+    has_asked: bool,
     /// The session's number when it began.
-    began: u64,
+    began_number: u64,
     /// The name that was waited for or lost last.
     waited: usize,
-    /// Why one of them is not granted: it was busy for all of the time, or failed. Commands that are under way are answered before
-    /// this ends, since dropping them would leave their outcomes unknown: 1. A server refuses all writes. 2. The first refusal ends
-    /// this, and the second one is never read. 3. `close` waits for the end of what was never held, which is refused too.
+    /// Why the request is about to end: a name was busy for all of the time, or failed. Commands that are under way are answered before
+    /// it ends, since dropping them would leave their outcomes unknown: 1. A server refuses all writes. 2. The first refusal ends the
+    /// request, and the second one is never read. 3. `close` waits for the end of a hold that never was, which is refused too.
     refused: Option<NotGranted>,
     losses: u32,
     /// Set after a loss, and before a busy name is asked for again: the request goes on when this is over.
@@ -191,17 +191,17 @@ struct Gathering {
 
 impl Gathering {
     fn new(options: &AllOptions) -> Gathering {
-        let started = Instant::now();
+        let started_at = Instant::now();
         Gathering {
             slots: options.keys.iter().map(|_| Slot::Free).collect(),
             // One owner for all names, whichever task polls this later.
             owner: options.call.owner.clone().unwrap_or_else(Owner::current),
-            limit: options.call.within.and_then(|within| limit(started, within)),
+            limit: options.call.within.and_then(|within| limit(started_at, within)),
             single_attempt: options.call.within == Some(Duration::ZERO),
             pass: Pass::AtOnce,
-            started,
-            begun: false,
-            began: options.handle.number(),
+            started_at,
+            has_asked: false,
+            began_number: options.handle.number(),
             waited: 0,
             refused: None,
             losses: 0,
@@ -214,7 +214,7 @@ impl Gathering {
             self.poll_requests(cx);
             if let Some(why) = self.refused.take() {
                 let goes_on = matches!(why, NotGranted::Busy { .. });
-                if goes_on && self.pauses_before_the_same_name() {
+                if goes_on && self.schedules_repeat() {
                     continue;
                 }
                 if self.give_back(0, goes_on && self.has_second_pass()) {
@@ -260,8 +260,8 @@ impl Gathering {
                 self.begin_again(at, loss, options);
             } else {
                 let guards = self.held();
-                // Not done at each grant: 1. The first name is granted. 2. The second one is not, and all are released. 3. The
-                // first one would be kept from everybody for nothing.
+                // The minimum time is set only now. If each grant set it: 1. The first name is granted. 2. The second one is not, and
+                // all are released. 3. The first one would be kept from everybody for nothing.
                 if let Some(time) = options.call.times().at_least {
                     guards.keep(time);
                 }
@@ -275,7 +275,7 @@ impl Gathering {
     fn ask(&mut self, options: &AllOptions) {
         let now = Instant::now();
         let within = match self.limit {
-            Some(limit) if self.begun && !self.single_attempt => {
+            Some(limit) if self.has_asked && !self.single_attempt => {
                 let left = limit.saturating_duration_since(now);
                 if left.is_zero() {
                     let name = options.keys[self.waited].name.clone();
@@ -287,14 +287,14 @@ impl Gathering {
             }
             _ => options.call.within,
         };
-        self.begun = true;
+        self.has_asked = true;
         let (busy_is_error, in_order) =
             (options.call.busy_is_error && !self.has_second_pass(), self.is_in_order());
         // `at_least` begins only once all are granted.
         let times = options.call.times.as_ref().map(|times| Box::new(Times { at_least: None, ..**times }));
         for (slot, keys) in self.slots.iter_mut().zip(&*options.keys) {
             if matches!(slot, Slot::Free) {
-                let part = Arc::new(Part::new(self.began));
+                let part = Arc::new(Part::new(self.began_number));
                 let call = CallOptions {
                     within,
                     times: times.clone(),
@@ -320,9 +320,9 @@ impl Gathering {
                     if let Poll::Ready(released) = release.as_mut().poll(cx) {
                         *slot = Slot::Free;
                         if released.is_err() {
-                            // The lost hold may still exist on a master, and would block others for as long as this request goes
-                            // on.
-                            self.pass = Pass::InOrder { until: self.started, pause: BRIEF };
+                            // In a second pass that has no time left, so no other pass follows: the lost hold may still exist on a
+                            // master, and would block others for as long as this request goes on.
+                            self.pass = Pass::InOrder { until: self.started_at, pause: BRIEF };
                         }
                     }
                     continue;
@@ -360,13 +360,13 @@ impl Gathering {
 
     fn go_in_order(&mut self) {
         let now = Instant::now();
-        let until = after(now, now.saturating_duration_since(self.started).max(BRIEF));
+        let until = after(now, now.saturating_duration_since(self.started_at).max(BRIEF));
         self.pass = Pass::InOrder { until, pause: Duration::from_millis(1) };
     }
 
     /// Called if a name is busy. In the second pass, asks for it again after a pause while all earlier names stay held. Returns
     /// whether there is such a pause.
-    fn pauses_before_the_same_name(&mut self) -> bool {
+    fn schedules_repeat(&mut self) -> bool {
         let Pass::InOrder { until, pause } = &mut self.pass else { return false };
         let next = after(Instant::now(), *pause);
         let pauses = next <= *until;
@@ -381,9 +381,9 @@ impl Gathering {
         self.slots.iter().position(|slot| matches!(slot, Slot::Asking { part, .. } if part.is_waiting()))
     }
 
-    /// Releases the holds from there on, and stops asking for the other names. A command that is under way is awaited first and
-    /// then undone, since dropping it would leave its outcome unknown. With `awaited`, the releases are awaited too, since a second
-    /// pass begins when nothing is held. Returns whether there are any to be polled.
+    /// Releases the holds from there on, and stops asking for the other names. A request that waits is dropped. One whose first answer is
+    /// still to come is awaited, since dropping it would leave its outcome unknown, and is released when `poll` comes back here. With
+    /// `awaited`, the releases are awaited too, since a second pass begins when nothing is held. Returns whether there are any to be polled.
     fn give_back(&mut self, from: usize, awaited: bool) -> bool {
         let mut begun = false;
         for slot in self.slots.iter_mut().skip(from) {
