@@ -1,4 +1,4 @@
-//! Changes of holds by time and by messages: ends, losses, and due work. All decisions, no I/O.
+//! What time does to holds: ends, losses, and work that is due; and the events after which everything is looked at again. No I/O.
 
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ impl LockEntry {
                 self.out.measure(Sample::Ended(now.saturating_duration_since(hold.since)));
             }
         }
+        // The watchdog did not renew it, so its end was expected.
         let fixed = hold.levels.iter().all(|level| !level.watched);
         let signals = hold.lose(loss, ends_key, now);
         // Logged once: the server may answer later that the hold is gone.
@@ -60,8 +61,8 @@ impl LockEntry {
         let ids: Vec<u64> = self.holds.iter().map(|hold| hold.id).chain(self.orphans.ids()).collect();
         for id in ids {
             let Some(hold) = self.hold(id) else { continue };
-            let theirs = hold.command.as_ref().filter(|command| command.sender.is_background());
-            if let Some(command_id) = theirs.map(|command| command.command_id) {
+            let of_background = hold.command.as_ref().filter(|command| command.sender.is_background());
+            if let Some(command_id) = of_background.map(|command| command.command_id) {
                 ended |= hold.is_ending();
                 hold.unknown(command_id, now);
                 hold.retry_at = now;
@@ -102,8 +103,8 @@ impl LockEntry {
         self.wake_next(now);
     }
 
-    /// Does what is due, and returns what has to be sent. `away`: masters to which nothing is sent that is meant for them alone.
-    /// `numbers`: gives a fresh number for each command.
+    /// Does what is due, and returns what has to be sent. `away`: masters that can't be asked now; what is meant for one of
+    /// them alone is put off. `numbers`: gives a fresh number for each command.
     pub(crate) fn check(
         &mut self,
         at: Moment,
@@ -124,7 +125,7 @@ impl LockEntry {
         commands
     }
 
-    /// Begins the ends that are still owed, whenever they would be due. Nobody sends them again.
+    /// Begins every end that is still owed, due or not. Nobody sends them again.
     pub(crate) fn last_ends(&mut self, numbers: &mut dyn FnMut() -> u64, now: Instant) -> Vec<Pending> {
         self.withdraw(now);
         let ids: Vec<u64> = self.holds.iter().map(|hold| hold.id).chain(self.orphans.ids()).collect();
@@ -159,7 +160,7 @@ impl LockEntry {
             }
             let tried = hold.levels.is_empty() && hold.command.is_none() && hold.failures > 0;
             if tried && at.now >= hold.gone_by {
-                // The server has dropped it by now, confirmed or not.
+                // The server has dropped it by now, even if that was never confirmed.
                 hold.mark_gone(false);
                 hold.copies.set_spread(Spread::NONE);
                 self.out.resolve(hold.resolve_pending_releases(Err(Loss::Expired)));
@@ -252,17 +253,17 @@ impl Hold {
         if awake < self.end() { Loss::Suspended } else { Loss::Expired }
     }
 
-    /// Returns when the command has been without an answer for too long.
+    /// Returns when a command that the background did not send will have been without an answer for too long.
     pub(super) fn overdue_at(&self) -> Option<Instant> {
-        let theirs = self.command.as_ref().filter(|command| !command.sender.is_background());
-        theirs.map(|command| after(command.sent, self.timing.patience))
+        let of_a_caller = self.command.as_ref().filter(|command| !command.sender.is_background());
+        of_a_caller.map(|command| after(command.sent, self.timing.patience))
     }
 
     /// Returns when its command is given up, if it keeps somebody waiting. `open`: the session is not closed.
     fn gives_up_at(&self, waiting: usize, open: bool) -> Option<Instant> {
         let overdue = self.overdue_at()?;
         // 1. The work of a `run` begins an extension of its hold, and keeps it unpolled. 2. The run ends. 3. The release would wait for
-        // an answer that nobody reads.
+        // an answer that nobody reads. So the command is given up at once.
         let orphaned = |command: &&UnderWay| {
             self.levels.is_empty() && matches!(command.sender, Sender::Extension { .. } | Sender::Check)
         };
@@ -289,7 +290,7 @@ impl Hold {
         let due = |at: Instant| at <= now;
         let action = match self.next_action() {
             None if self.renews_first(renews, now) => Some(Action::Renew { lease: self.timing.lease }),
-            // If they fail they take turns: the server may refuse the one and not the other.
+            // A renewal that is due goes before a release. If they fail they take turns: the server may refuse one and not the other.
             Some(Action::Release { .. })
                 if self.renews_first(renews, now) && self.failures.is_multiple_of(2) =>
             {
