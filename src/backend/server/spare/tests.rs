@@ -37,9 +37,9 @@ async fn a_silent_target_of_a_redirect_does_not_use_up_the_time_of_another() {
         run_id: "old".into(),
         endpoint: endpoint("old:1"),
         sentinels: None,
-        limit: LIMIT,
+        connect_limit: LIMIT,
         renews_together: false,
-        redirected: Some(Arc::new(|to| Some(endpoint(to)))),
+        redirect: Some(Arc::new(|to| Some(endpoint(to)))),
     };
     let connection = Commands::connect(&spare.endpoint.to, Box::new(drop)).await.unwrap();
     let old = link(connection, 1);
