@@ -568,9 +568,9 @@ impl Acquire {
         Ok(until.into_iter().chain(self.limit).chain([after(now, again)]).min())
     }
 
-    /// Returns whether an attempt that is made now also asks who has the lock: one whose answer may be the last before the time is over,
-    /// and each one after a refusal or a failure. The first one does not, since a server works twice as long on such an answer, and most
-    /// requests end with a grant or with `None`.
+    /// Returns whether an attempt that is made now also asks who has the lock: each one after a refusal or a failure, one whose answer may
+    /// be the last before the time is over, and a single attempt for which "busy" is an error. Others do not, since a server works twice
+    /// as long on such an answer, and most requests end with a grant or with `None`.
     fn reports_holder(&self, at: Moment) -> bool {
         const SOON: Duration = Duration::from_secs(1);
         let ends_soon = || self.limit.is_some_and(|limit| limit <= after(at.by_tokio(), SOON));

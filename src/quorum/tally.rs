@@ -202,7 +202,7 @@ impl Tally {
     }
 
     /// Returns the verdict as soon as no later answer can change what it means to the caller. Its details may still change: the spread, a
-    /// time, or whether the command was deferred.
+    /// time, the token, or whether the command was deferred.
     pub(super) fn verdict(&self) -> Option<Verdict> {
         match self.rule {
             Rule::IsHeld | Rule::HeldFor | Rule::Who if self.is_majority(self.free) => {

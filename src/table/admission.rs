@@ -73,7 +73,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// Returns that of a request which asks again then, or as soon as it is notified.
+    /// Describes a refusal after which the request sleeps until then, or until it is notified.
     pub(crate) fn until(until: Instant) -> Refusal {
         Refusal { latest: until, pause: until, is_notified: true, split: false }
     }
@@ -340,7 +340,7 @@ impl LockEntry {
     }
 
     /// Puts a request to sleep whose acquire was answered "busy", unless something happened while it asked. If it may have missed the
-    /// message of a release, it sleeps no longer than a pause.
+    /// message of a release, it sleeps no longer than a pause. After a split vote it sleeps for the whole pause, whatever messages come.
     pub(crate) fn refused(&mut self, id: u64, Refusal { latest, pause, is_notified, split }: Refusal) {
         let missed = self.subscription.as_mut().is_some_and(|subscription| subscription.take_missed());
         match split {

@@ -15,7 +15,7 @@ use crate::wire::{self, Action, Pending};
 /// Why a hold can't be handed over.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Obstacle {
-    /// A command of the hold is under way, or due. It is soon over.
+    /// A command of the hold is under way, or due. The hand-over waits for it.
     Command,
     /// The hold has this many levels.
     Nested(u32),

@@ -51,8 +51,8 @@ pub(crate) enum LateAnswer {
 }
 
 impl LockEntry {
-    /// Takes a level out of its hold when its guard is dropped or released, and begins the release. `command_id`: the number of the release, if the
-    /// caller sends it. Without one, or if another command goes first, the background sends it.
+    /// Takes a level out of its hold when its guard is dropped or released, and begins the release. `command_id`: the number of the
+    /// release, if the caller sends it. Without one, or if another command goes first, the background sends it.
     pub(crate) fn leave(&mut self, id: u64, level: u64, command_id: Option<u64>, at: Moment) -> ReleaseStep {
         self.lose_late(id, at);
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) else {

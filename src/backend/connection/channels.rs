@@ -159,8 +159,9 @@ impl Channels {
     ) {
         let Some(entry) = self.channels.get_mut(channel) else { return };
         entry.state = match (request, confirmed) {
-            // 1. The server ends the subscription while an unsubscribe is on its way: `ended` counts that as the answer. 2. The channel
-            // is wanted again, and subscribed anew. 3. The server refuses the unsubscribe, since there was nothing to end.
+            // 1. The slot moves, and the server ends the subscription while an unsubscribe is on its way: `ended` counts that as the
+            // answer. 2. The channel is wanted, and is requested again. 3. The server refuses the unsubscribe, since the slot has moved.
+            // If that counted, a second subscribe would be in flight.
             (ChannelRequest::Unsubscribe, _) if entry.state != ChannelState::Unsubscribing => return,
             (ChannelRequest::Subscribe, true) | (ChannelRequest::Unsubscribe, false) => ChannelState::On,
             (ChannelRequest::Subscribe, false) | (ChannelRequest::Unsubscribe, true) => ChannelState::Off,
@@ -184,7 +185,7 @@ impl Channels {
     }
 
     /// Called when the server has ended a subscription: in answer to an unsubscribe or, on a Cluster, because the hash slot of a sharded
-    /// channel has moved. Then the channel is requested again at once: the refusal names the node that serves the slot now.
+    /// channel has moved. In the second case a wanted channel is requested again at once: the refusal names the node that serves the slot now.
     pub(super) fn ended(&mut self, channel: &Arc<str>, now: Instant) {
         let Some(entry) = self.channels.get_mut(channel) else { return };
         match (entry.state, entry.wanted) {

@@ -136,7 +136,7 @@ impl Login {
     }
 
     /// Returns the error of a provider that failed, without its text if that shows the password that the provider returned last. A newer
-    /// one, over which it may have failed, is not known here.
+    /// password, which may be what it failed with, is not known here.
     fn provider_error(&self, cause: Box<dyn std::error::Error + Send + Sync>) -> Error {
         let text = cause.to_string();
         let known = self.0.current.borrow().issued.clone();

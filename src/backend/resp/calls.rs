@@ -267,7 +267,7 @@ impl Calls {
     }
 
     /// Assigns answers to their calls. A push that answers none is skipped: a server ends a subscription by itself when its slot
-    /// moves.
+    /// moves. One that comes while an unsubscribe of the same channel is the next call is taken for its answer.
     pub(super) fn deliver(&mut self, answers: &mut Vec<Value>, woken: &mut Vec<Waker>) -> RedisResult<()> {
         for answer in answers.drain(..) {
             // 1. The runtime ends, and one of its threads ends the calls. 2. Another one still reads answers here. 3. The end of the

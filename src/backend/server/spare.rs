@@ -88,7 +88,7 @@ impl Spare {
         let (to, address) = (endpoint.last_destination(), &endpoint.address);
         let connect = async {
             let connection = Commands::connect(&to, Box::new(drop)).await;
-            // The slot has connected, so the server accepted credentials before.
+            // The slot has logged in with credentials of the same provider: so a refusal now is no mistake in them.
             let connection = connection.map_err(|error| endpoint.unreachable(error, true))?;
             let status = Arc::new(LinkStatus::default());
             let run_id = purpose.check(&connection, &self.slot, &DataWatch::default(), address).await?;

@@ -320,8 +320,8 @@ impl Gathering {
                     if let Poll::Ready(released) = release.as_mut().poll(cx) {
                         *slot = Slot::Free;
                         if released.is_err() {
-                            // In a second pass that has no time left, so no other pass follows: the lost hold may still exist on a
-                            // master, and would block others for as long as this request goes on.
+                            // No pass follows: the lost hold may still exist on a master, and would block others for as long as
+                            // this request goes on. So it is in a second pass that has no time left.
                             self.pass = Pass::InOrder { until: self.started_at, pause: BRIEF };
                         }
                     }
@@ -381,8 +381,8 @@ impl Gathering {
         self.slots.iter().position(|slot| matches!(slot, Slot::Asking { part, .. } if part.is_waiting()))
     }
 
-    /// Releases the holds from there on, and stops asking for the other names. A request that waits is dropped. One whose first answer is
-    /// still to come is awaited, since dropping it would leave its outcome unknown, and is released when `poll` comes back here. With
+    /// Releases the holds from there on, and stops asking for the other names. A request that waits is dropped. One whose first answer
+    /// is still to come is awaited, since dropping it would leave its outcome unknown, and is released when `poll` comes back here. With
     /// `awaited`, the releases are awaited too, since a second pass begins when nothing is held. Returns whether there are any to be polled.
     fn give_back(&mut self, from: usize, awaited: bool) -> bool {
         let mut begun = false;
