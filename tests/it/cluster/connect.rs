@@ -74,8 +74,7 @@ async fn a_node_that_is_given_as_a_server_is_reported_as_a_node_of_a_cluster() {
 
 #[tokio::test]
 async fn a_node_that_was_never_in_a_cluster_is_unavailable() {
-    let bus = free_port().to_string();
-    let server = Server::with(&["--cluster-enabled", "yes", "--cluster-port", &bus]).await;
+    let server = Server::with(&["--cluster-enabled", "yes", "--cluster-port", "0"]).await;
     let error = Locks::builder(nestlock::Master::cluster([server.url()])).connect().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("no slot"), "{error}");

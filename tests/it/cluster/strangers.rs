@@ -6,7 +6,7 @@ use tracing::Level;
 
 use super::{SECOND, builder};
 use crate::support::cluster::Cluster;
-use crate::support::server::{Server, free_port};
+use crate::support::server::Server;
 use crate::support::{PATIENCE, eventually, log, soon};
 
 /// Returns what a request of another owner gets: `None` if the lock is held, or if its node is away.
@@ -111,8 +111,7 @@ async fn a_seed_that_comes_later_and_is_of_another_cluster_ends_grants_unless_mo
 
 #[tokio::test]
 async fn a_new_cluster_at_the_old_addresses_is_used_after_a_while() {
-    let bus = free_port().to_string();
-    let server = Server::with(&["--cluster-enabled", "yes", "--cluster-port", &bus]).await;
+    let server = Server::with(&["--cluster-enabled", "yes", "--cluster-port", "0"]).await;
     let build = async || {
         server.ask::<()>(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await;
         eventually("a cluster that works", async || {
@@ -162,17 +161,17 @@ async fn a_node_that_joined_another_cluster_without_a_restart_takes_nobody_along
     guard.release().await.unwrap();
 }
 
-/// Starts a node that no cluster knows yet. Returns it with the port of its cluster bus.
-async fn lone(args: &[&str]) -> (Server, String) {
-    let bus = free_port().to_string();
-    let mut all = vec!["--cluster-enabled", "yes", "--cluster-port", &bus];
+/// Starts a node that no cluster knows yet.
+async fn lone(args: &[&str]) -> Server {
+    let mut all = vec!["--cluster-enabled", "yes", "--cluster-port", "0"];
     all.extend(["--cluster-require-full-coverage", "no", "--repl-diskless-sync-delay", "0"]);
     all.extend(args);
-    (Server::with(&all).await, bus)
+    Server::with(&all).await
 }
 
-async fn meet(one: &Server, (other, bus): &(Server, String)) {
-    one.ask::<()>(&["CLUSTER", "MEET", "127.0.0.1", &other.port().to_string(), bus]).await;
+async fn meet(one: &Server, other: &Server) {
+    let port = other.port().to_string();
+    one.ask::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port, &other.bus_port()]).await;
     let id: String = other.ask(&["CLUSTER", "MYID"]).await;
     let own: String = one.ask(&["CLUSTER", "MYID"]).await;
     eventually("both know each other", async || {
@@ -191,9 +190,9 @@ async fn shows(node: &Server, id: &str) -> bool {
 #[tokio::test]
 async fn a_node_that_was_given_to_another_cluster_is_not_believed_while_it_alone_answers() {
     let theirs = Cluster::start().await;
-    let (master, _) = lone(&["--appendonly", "yes", "--appendfsync", "always"]).await;
+    let master = lone(&["--appendonly", "yes", "--appendfsync", "always"]).await;
     let leaver = lone(&[]).await;
-    let replica = &leaver.0;
+    let replica = &leaver;
     master.ask::<()>(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await;
     meet(&master, &leaver).await;
     let id: String = replica.ask(&["CLUSTER", "MYID"]).await;
@@ -252,17 +251,17 @@ async fn a_node_that_was_given_to_another_cluster_is_not_believed_while_it_alone
 
 #[tokio::test]
 async fn the_few_remaining_nodes_of_a_cluster_are_used_after_a_while() {
-    let (left, _) = lone(&[]).await;
+    let left = lone(&[]).await;
     let gone = [lone(&[]).await, lone(&[]).await];
-    for (node, first, last) in [(&left, 0, 99), (&gone[0].0, 100, 8_000), (&gone[1].0, 8_001, 16_383)] {
+    for (node, first, last) in [(&left, 0, 99), (&gone[0], 100, 8_000), (&gone[1], 8_001, 16_383)] {
         let range = [first, last].map(|slot: u16| slot.to_string());
         node.ask::<()>(&["CLUSTER", "ADDSLOTSRANGE", &range[0], &range[1]]).await;
     }
     for node in &gone {
         meet(&left, node).await;
     }
-    let seeds = [left.url(), gone[0].0.url(), gone[1].0.url()];
-    let nodes = [&gone[0].0, &gone[1].0, &left];
+    let seeds = [left.url(), gone[0].url(), gone[1].url()];
+    let nodes = [&gone[0], &gone[1], &left];
     let mut ids = Vec::new();
     for node in nodes {
         ids.push(node.ask::<String>(&["CLUSTER", "MYID"]).await);
@@ -275,7 +274,7 @@ async fn the_few_remaining_nodes_of_a_cluster_are_used_after_a_while() {
     }
     let connect = Locks::builder(nestlock::Master::cluster(seeds)).lease(3 * SECOND).node_timeout(SECOND);
     let stock = connect.unavailable_after(PATIENCE).connect().await.unwrap().mutex("shrunk");
-    for (node, _) in &gone {
+    for node in &gone {
         node.kill();
     }
     // All views change in one step. Otherwise two of three nodes, and then one of these two, would each be a majority that is believed at

@@ -8,7 +8,7 @@ use redis::Value;
 use tokio::sync::OnceCell;
 
 use super::proxy::Proxy;
-use super::server::{Server, free_port};
+use super::server::Server;
 use super::tls::Certificates;
 use super::{eventually, log};
 
@@ -17,8 +17,6 @@ const MASTERS: usize = 3;
 /// Six servers. The first three begin as masters, and server `n + 3` as the replica of `n`.
 pub struct Cluster {
     nodes: Vec<Server>,
-    /// The ports that the nodes use among themselves.
-    buses: Vec<String>,
 }
 
 impl Cluster {
@@ -53,21 +51,18 @@ impl Cluster {
         log::capture();
         let timeout = timeout.as_millis().to_string();
         let starting = (0..2 * MASTERS).map(async |_| {
-            let bus = free_port().to_string();
-            let mut all = vec!["--cluster-enabled", "yes", "--cluster-port", &bus];
+            let mut all = vec!["--cluster-enabled", "yes", "--cluster-port", "0"];
             all.extend(["--cluster-node-timeout", &timeout, "--cluster-replica-validity-factor", "0"]);
             all.extend(["--cluster-allow-replica-migration", "no", "--repl-diskless-sync-delay", "0"]);
             // A node does not report a replica before the replica's master has sent it something.
             all.extend(["--repl-ping-replica-period", "1"]);
             all.extend(args);
-            let node = match certificates {
+            match certificates {
                 Some(certificates) => Server::tls_among(certificates, &all).await,
                 None => Server::with(&all).await,
-            };
-            (node, bus)
+            }
         });
-        let (nodes, buses) = join_all(starting).await.into_iter().unzip();
-        let cluster = Cluster { nodes, buses };
+        let cluster = Cluster { nodes: join_all(starting).await };
         // Nodes ping each other twice within a timeout, and pings tell them about the other nodes.
         cluster.set("cluster-replica-no-failover", "yes").await;
         cluster.set("cluster-node-timeout", "1000").await;
@@ -108,9 +103,9 @@ impl Cluster {
             master.ask::<()>(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]).await;
             master.ask::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(at + 1).to_string()]).await;
         }
-        for (node, bus) in self.nodes.iter().zip(&self.buses).skip(1) {
+        for node in &self.nodes[1..] {
             let port = node.known_port().to_string();
-            self.nodes[0].ask::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port, bus]).await;
+            self.nodes[0].ask::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port, &node.bus_port()]).await;
         }
         for node in &self.nodes {
             eventually("all nodes know each other", async || {
@@ -310,7 +305,7 @@ impl Cluster {
         self.expel(at, heir).await;
         let (node, slot, id) = (&self.nodes[at], self.slot(key).await.to_string(), self.id(at).await);
         let port = node.port().to_string();
-        to.nodes[0].ask::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port, &self.buses[at]]).await;
+        to.nodes[0].ask::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port, &node.bus_port()]).await;
         for master in &to.nodes[..MASTERS] {
             eventually("a node that knows the new one", async || {
                 let known: String = master.ask(&["CLUSTER", "NODES"]).await;
@@ -334,7 +329,7 @@ impl Cluster {
         let node = &self.nodes[at];
         node.restart_as_new_node().await;
         let port = node.port().to_string();
-        to.nodes[0].ask::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port, &self.buses[at]]).await;
+        to.nodes[0].ask::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port, &node.bus_port()]).await;
         eventually("the new node knows its cluster", async || shards(node).await.len() >= MASTERS).await;
     }
 

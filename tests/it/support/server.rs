@@ -65,7 +65,8 @@ impl Server {
         Server::with(&[]).await
     }
 
-    /// Starts a server with more options, such as `["--maxmemory", "1mb"]`.
+    /// Starts a server with more options, such as `["--maxmemory", "1mb"]`. Whatever number follows `--cluster-port`, it is replaced by that
+    /// of a free port.
     pub async fn with(args: &[&str]) -> Server {
         Server::launch(args, None).await
     }
@@ -101,6 +102,9 @@ impl Server {
         for _ in 0..20 {
             server.port = free_port();
             server.tls_port = certificates.map(|_| free_port());
+            if let Some(at) = server.args.iter().position(|arg| arg == "--cluster-port") {
+                server.args[at + 1] = free_port().to_string();
+            }
             match server.run().await {
                 Ok(()) => return server,
                 Err(error) => trouble = error,
@@ -117,6 +121,12 @@ impl Server {
 
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Returns the port at which a node of a Cluster talks to the others.
+    pub fn bus_port(&self) -> String {
+        let at = self.args.iter().position(|arg| arg == "--cluster-port").expect("start it as a node");
+        self.args[at + 1].clone()
     }
 
     /// Returns the port that others of its group use for it, and name to clients.
