@@ -191,11 +191,10 @@ fn due(session: &Session) -> (Batch, Option<Instant>) {
             return (Batch::new(), next);
         }
         let mut batch = Batch::new();
-        let renews = session.stage() == Stage::Open;
         for keys in keys {
             // `away` is read inside the visit: a master that returns is either reported to the entry after this, or seen here.
             let check = |entry: &mut LockEntry, number: &mut dyn FnMut() -> u64, at| {
-                entry.check(at, renews, session.quorum.away(), number)
+                entry.check(at, session.quorum.away(), number)
             };
             batch.extend(session.visit(&keys, check));
         }

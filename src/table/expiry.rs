@@ -108,14 +108,13 @@ impl LockEntry {
     pub(crate) fn check(
         &mut self,
         at: Moment,
-        renews: bool,
         away: MasterSet,
         numbers: &mut dyn FnMut() -> u64,
     ) -> Vec<Pending> {
         self.end_overdue(at);
         let mut commands = Vec::new();
         for hold in &mut self.holds {
-            commands.extend(hold.due_command(at.now, renews, numbers));
+            commands.extend(hold.due_command(at.now, self.is_open, numbers));
         }
         commands.extend(self.orphans.check(at.now, away, numbers));
         commands.iter().for_each(|pending| self.expect_echoes(pending));
@@ -231,9 +230,9 @@ impl LockEntry {
     }
 
     /// Returns when [`check`](LockEntry::check) has something to do.
-    pub(super) fn due(&self, renews: bool) -> Option<Instant> {
+    pub(super) fn due(&self) -> Option<Instant> {
         let waiting = self.queue.len();
-        let holds = self.holds.iter().filter_map(|hold| hold.due(renews, waiting));
+        let holds = self.holds.iter().filter_map(|hold| hold.due(self.is_open, waiting));
         let ends =
             self.subscription.as_ref().filter(|_| waiting == 0).and_then(|subscription| subscription.ends_at);
         let due = holds.chain(self.orphans.due()).chain(self.queue.report_at()).chain(ends).min();

@@ -65,12 +65,12 @@ pub(crate) struct VisitEffects {
 
 impl LockEntry {
     /// Returns when it is due from now on. `lingers`: even if nothing is left of it, it stays in the agenda until it was due.
-    fn next_due(&mut self, renews: bool, lingers: bool, now: Instant) -> Option<Instant> {
+    fn next_due(&mut self, lingers: bool, now: Instant) -> Option<Instant> {
         // Only the look that it was due for moves it to a later time. Otherwise each pair of a grant and a release would wake the
         // background: 1. A grant makes a renewal due. 2. Its release is sent, which is due to be given up later than that. 3. The
         // background looks, and sleeps until then. 4. The next grant makes a renewal due sooner than the background knows.
         let kept = self.scheduled.filter(|before| *before > now && (lingers || !self.idle));
-        let due = match (self.due(renews), kept) {
+        let due = match (self.due(), kept) {
             (Some(due), Some(kept)) => Some(due.min(kept)),
             (due, kept) => due.or(kept),
         };
@@ -325,7 +325,7 @@ impl LockTable {
         effects.out = entry.out.take();
         // If another runtime may take over unattended work, the agenda has to have something to be seen.
         let lingers = self.takeover.is_none();
-        let (before, due) = (entry.scheduled, entry.next_due(!self.closed, lingers, now));
+        let (before, due) = (entry.scheduled, entry.next_due(lingers, now));
         entry.scheduled = due;
         match (was_idle, is_idle) {
             (true, false) => self.busy += 1,

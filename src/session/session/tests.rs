@@ -228,7 +228,7 @@ fn what_the_background_sent_is_answered_or_given_up_once() {
         let end = session.visit(&keys, |entry, number, at| {
             let left = entry.leave(pending.hold, level, None, at);
             assert!(matches!(left, ReleaseStep::Wait));
-            entry.check(at, true, MasterSet::NONE, number).pop().expect("the end is due")
+            entry.check(at, MasterSet::NONE, number).pop().expect("the end is due")
         });
         assert_eq!(end.call.action, Action::END);
         let answered = {
@@ -251,7 +251,7 @@ fn what_the_background_sent_is_answered_or_given_up_once() {
         abandons.join().expect("it panics nowhere");
         let (id, asked) = asks.join().expect("it panics nowhere");
         // If it was given up before it was answered, it is sent again, and then finds nothing.
-        let again = session.visit(&keys, |entry, number, at| entry.check(at, true, MasterSet::NONE, number));
+        let again = session.visit(&keys, |entry, number, at| entry.check(at, MasterSet::NONE, number));
         assert!(again.len() <= 1, "{again:?}");
         for end in again {
             session

@@ -74,7 +74,7 @@ impl World {
 
     fn due(&mut self) -> Vec<Pending> {
         let number = &mut self.number;
-        self.entry.check(self.at, true, MasterSet::NONE, &mut || {
+        self.entry.check(self.at, MasterSet::NONE, &mut || {
             *number += 1;
             *number
         })

@@ -239,9 +239,9 @@ impl World {
     /// A `run` is granted without a visit, where that is possible. Returns whether that is kept; else it goes by its line, which has to
     /// grant it as well.
     fn nests_here(&mut self, owner: &Owner) -> Option<bool> {
-        let (connected, at, due) = (self.nests == Some(true), self.at(), self.entry.due(true));
+        let (connected, at, due) = (self.nests == Some(true), self.at(), self.entry.due());
         let granted = self.entry.nest(owner, false, &mut self.numbers, || connected.then_some(at))?;
-        assert_eq!(self.entry.due(true), due, "it has to be looked at sooner");
+        assert_eq!(self.entry.due(), due, "it has to be looked at sooner");
         let keeps = self.dice(2) == 0;
         match keeps {
             true => {
@@ -429,9 +429,9 @@ impl World {
     /// A guard is released: it sends the command itself, or it is dropped.
     fn release_by(&mut self, at: usize, sends: bool) {
         let guard = self.guards.remove(at);
-        let (moment, due) = (self.at(), self.entry.due(true));
+        let (moment, due) = (self.at(), self.entry.due());
         if self.nests.is_some() && self.entry.unnest(guard.hold, guard.level, moment).is_some() {
-            assert_eq!(self.entry.due(true), due, "it has to be looked at sooner");
+            assert_eq!(self.entry.due(), due, "it has to be looked at sooner");
             return;
         }
         let command_id = sends.then(|| self.number());
@@ -471,18 +471,18 @@ impl World {
     fn check(&mut self) {
         // One look passes over one head at the most, and each hold has few things to do.
         for _ in 0..self.entry.queue.len() + 2 * self.entry.holds.len() + 1 {
-            if self.entry.due(true).is_none_or(|due| due > self.now) {
+            if self.entry.due().is_none_or(|due| due > self.now) {
                 return;
             }
             let (moment, numbers) = (self.at(), &mut self.numbers);
-            let commands = self.entry.check(moment, true, MasterSet::NONE, &mut || {
+            let commands = self.entry.check(moment, MasterSet::NONE, &mut || {
                 *numbers += 1;
                 *numbers
             });
             self.flight.extend(commands);
             self.wake();
         }
-        if self.entry.due(true).is_none_or(|due| due > self.now) {
+        if self.entry.due().is_none_or(|due| due > self.now) {
             return;
         }
         panic!("due again and again: {:#?}", self.entry);
@@ -587,7 +587,7 @@ fn what_a_master_that_is_away_may_have_waits_for_its_return() {
     let (pending, timing) = (world.bygone(), world.timing);
     world.entry.straggled(&pending, 2, LateAnswer::There, world.now);
     let asked = |world: &mut World, away| {
-        let commands = world.entry.check(world.at(), true, away, &mut || 8);
+        let commands = world.entry.check(world.at(), away, &mut || 8);
         commands.iter().map(|pending| pending.masters).collect::<Vec<_>>()
     };
     for _ in 0..8 {
@@ -608,7 +608,7 @@ fn what_happens_on_a_master_while_something_is_ended_there_is_not_forgotten() {
     world.entry.straggled(&bygone, 2, LateAnswer::There, world.now);
     let asked = |world: &mut World| {
         world.now += Duration::from_millis(20);
-        world.entry.check(world.at(), true, MasterSet::NONE, &mut || 8)
+        world.entry.check(world.at(), MasterSet::NONE, &mut || 8)
     };
     let failed = Spread { remains: MasterSet::one(2), ..Spread::default() };
     for (again, spread) in [(false, failed), (true, Spread::default())] {
@@ -632,7 +632,7 @@ fn what_a_master_has_granted_after_the_end_is_ended_there() {
     let entry = &mut world.entry;
     for (late, ends) in [(LateAnswer::Missing, 0), (LateAnswer::Unsent, 0), (LateAnswer::There, 1)] {
         entry.straggled(&pending, 2, late, at.now);
-        let commands = entry.check(at, true, MasterSet::NONE, &mut || 8);
+        let commands = entry.check(at, MasterSet::NONE, &mut || 8);
         assert_eq!(commands.len(), ends, "{late:?}");
         for end in commands {
             assert_eq!((end.call.action, end.masters), (Action::END, MasterSet::one(2)));
@@ -649,7 +649,7 @@ fn what_is_left_on_a_master_is_ended_at_once_where_nothing_was_left_before() {
     let (pending, at) = (world.bygone(), world.at());
     for _ in 0..2 {
         world.entry.straggled(&pending, 2, LateAnswer::There, at.now);
-        let [end] = &world.entry.check(at, true, MasterSet::NONE, &mut || 8)[..] else { panic!("it is due") };
+        let [end] = &world.entry.check(at, MasterSet::NONE, &mut || 8)[..] else { panic!("it is due") };
         world.entry.conclude(end, Ok(&Reply::Done), Spread::default(), at);
         assert!(world.entry.is_empty());
         world.entry.reset();

@@ -206,7 +206,7 @@ fn the_answer_to_a_renewal_mostly_leaves_its_entry_where_it_is_in_the_agenda() {
     for (round, answer) in [(1, true), (2, true), (3, false)] {
         let now = now + round * lease.duration() / 3;
         let asked = visit(now, &mut |entry, number, at| {
-            renewals = entry.check(at, true, crate::base::MasterSet::NONE, number);
+            renewals = entry.check(at, crate::base::MasterSet::NONE, number);
         });
         assert_eq!(renewals.len(), 1);
         let answered = visit(now, &mut |entry, _, at| {

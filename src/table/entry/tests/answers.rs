@@ -124,7 +124,7 @@ fn what_is_left_on_a_master_is_ended_at_once_and_then_less_and_less_often() {
     world.entry.conclude(&end, Ok(&Reply::Done), third, world.at());
     let retry = world.timing.retry;
     for pause in [Duration::ZERO, retry, 2 * retry, 4 * retry, 4 * retry] {
-        assert_eq!(world.entry.due(true), Some(world.now + pause), "the background sleeps until then");
+        assert_eq!(world.entry.due(), Some(world.now + pause), "the background sleeps until then");
         if !pause.is_zero() {
             world.now += pause - Duration::from_millis(1);
             assert!(world.sends().is_empty(), "before {pause:?}");

@@ -238,7 +238,7 @@ fn what_happens_while_a_hold_is_settled_is_asked_for_again() {
     world.take();
     let (at, mut numbers) = (world.at(), 100..);
     let mut settles = |world: &mut World| {
-        let commands = world.entry.check(at, true, MasterSet::NONE, &mut || numbers.next().unwrap());
+        let commands = world.entry.check(at, MasterSet::NONE, &mut || numbers.next().unwrap());
         assert!(commands.iter().all(|pending| matches!(pending.call.action, Action::Settle { .. })));
         commands
     };
@@ -258,7 +258,7 @@ fn what_happens_while_a_lock_is_granted_is_asked_for() {
     let mut world = World::new(1);
     let now = world.now;
     world.take_while(|entry| entry.doubt_all(now));
-    let commands = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 8);
+    let commands = world.entry.check(world.at(), MasterSet::NONE, &mut || 8);
     assert!(matches!(commands[..], [Pending { call: Call { action: Action::Settle { .. }, .. }, .. }]));
 }
 
@@ -267,17 +267,17 @@ fn what_happens_while_a_lock_is_granted_is_asked_for() {
 fn who_is_alone_makes_nothing_due_before_a_renewal() {
     let mut world = World::new(1);
     let now = world.now;
-    let (pending, level) = world.take_while(|entry| assert_eq!(entry.due(true), None));
+    let (pending, level) = world.take_while(|entry| assert_eq!(entry.due(), None));
     let moment = world.at();
-    let renewal = world.entry.due(true).unwrap();
+    let renewal = world.entry.due().unwrap();
     assert!(renewal > now + LEASE / 4);
     let command_id = world.number();
     let ReleaseStep::Send(pending) = world.entry.leave(pending.hold, level, Some(command_id), moment) else {
         panic!("it is held")
     };
-    assert!(world.entry.due(true).is_none_or(|due| due >= renewal));
+    assert!(world.entry.due().is_none_or(|due| due >= renewal));
     world.entry.conclude(&pending, Ok(&Reply::Done), Spread::default(), moment);
-    assert!(world.entry.is_empty() && world.entry.due(true).is_none());
+    assert!(world.entry.is_empty() && world.entry.due().is_none());
 }
 
 /// What the background has sent in vain is sent again after a pause; what a guard has sent, by the background at once.
@@ -288,7 +288,7 @@ fn who_has_sent_a_command_in_vain_decides_when_it_is_sent_again() {
         let (granted, level) = world.take();
         let mut numbers = 100..;
         let mut check = |world: &mut World| {
-            world.entry.check(world.at(), true, MasterSet::NONE, &mut || numbers.next().unwrap())
+            world.entry.check(world.at(), MasterSet::NONE, &mut || numbers.next().unwrap())
         };
         world.entry.doubt_all(world.now);
         let [settle] = &check(&mut world)[..] else { panic!("it is asked for at once") };
@@ -331,6 +331,6 @@ fn a_release_does_not_go_before_a_settle() {
     world.entry.doubt_all(world.now);
     let release = world.entry.leave(granted.hold, level, Some(99), world.at());
     assert!(matches!(release, ReleaseStep::Wait), "{release:?}");
-    let commands = world.entry.check(world.at(), true, MasterSet::NONE, &mut || 100);
+    let commands = world.entry.check(world.at(), MasterSet::NONE, &mut || 100);
     assert!(matches!(&commands[..], [end] if end.is_end()), "{commands:?}");
 }

@@ -320,7 +320,7 @@ impl World {
     }
 
     fn is_due(&self) -> bool {
-        self.entry.due(true).is_some_and(|due| due <= self.now)
+        self.entry.due().is_some_and(|due| due <= self.now)
     }
 
     fn is_strangers(&self) -> bool {
@@ -331,7 +331,7 @@ impl World {
     fn next_moment(&self) -> Option<Instant> {
         let naps = self.askers.iter().filter_map(|asker| asker.nap);
         let key = self.master.key.as_ref().map(|(_, _, until)| *until);
-        let due = self.entry.due(true);
+        let due = self.entry.due();
         let ends = self.entry.holds.iter().map(Hold::end);
         naps.chain(key).chain(due).chain(ends).filter(|moment| *moment > self.now).min()
     }
@@ -347,7 +347,7 @@ impl World {
         if free && still && !self.askers.is_empty() {
             let naps = self.askers.iter().filter_map(|asker| asker.nap);
             // The pause after a failure, and between two tries of the background.
-            let soon = naps.chain(self.entry.due(true)).min();
+            let soon = naps.chain(self.entry.due()).min();
             let soon = soon.is_some_and(|soon| soon <= self.now + self.timing.retry);
             assert!(soon, "it sleeps beside a free lock: {:#?}", self.entry);
         }

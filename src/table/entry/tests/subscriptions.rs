@@ -90,7 +90,7 @@ fn a_subscription_with_hints_of_its_own_ends_a_while_after_the_last_wait() {
     world.is_taken();
     waits_for_a_moment(&mut world);
     let ends = world.now + Duration::from_secs(1);
-    assert_eq!(world.entry.due(true), Some(ends), "the background ends it");
+    assert_eq!(world.entry.due(), Some(ends), "the background ends it");
     assert!(!world.entry.is_empty(), "what is reported of it reaches the entry");
     world.now += Duration::from_millis(600);
     // It counts from the last wait.
@@ -100,7 +100,7 @@ fn a_subscription_with_hints_of_its_own_ends_a_while_after_the_last_wait() {
     assert!(world.entry.subscription.is_some());
     // One that asks does not wait.
     let id = world.asks(&Owner::new(), true);
-    assert_eq!(world.entry.due(true).filter(|due| *due <= world.now), None);
+    assert_eq!(world.entry.due().filter(|due| *due <= world.now), None);
     let at = world.asker(id);
     world.go(at);
     world.now = ends + Duration::from_millis(600);

@@ -6,7 +6,7 @@ impl World {
     /// What the background sends now.
     pub(super) fn sends(&mut self) -> Vec<Pending> {
         let (at, numbers) = (self.at(), &mut self.numbers);
-        self.entry.check(at, true, MasterSet::NONE, &mut || {
+        self.entry.check(at, MasterSet::NONE, &mut || {
             *numbers += 1;
             *numbers
         })
