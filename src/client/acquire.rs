@@ -287,7 +287,7 @@ impl Sent {
     /// Reports to the entry that the command is over, but not granted.
     pub(super) fn conclude(&self, answer: Result<&Reply, Outcome>, spread: Spread) -> Meaning {
         let pending = &self.pending;
-        self.session.visit(&pending.call.keys, |entry, _, at| entry.conclude(pending, answer, spread, at))
+        self.session.visit(&pending.call.keys, |entry, at| entry.conclude(pending, answer, spread, at))
     }
 }
 
@@ -374,7 +374,7 @@ impl Acquire {
     fn over(&self, unanswered: Option<Error>) -> NotGranted {
         let refused = self.was_refused || self.backoff.is_some();
         // If an owner of this process holds it, no master is needed to refuse this request, whatever else fails for that hold.
-        let is_held = self.visit(|entry, _, _| entry.is_held_by_another(self.id()));
+        let is_held = self.visit(|entry, _| entry.is_held_by_another(self.id()));
         // A request that waited behind others has not asked the masters itself: they may be away.
         let away = || self.outage().or(unanswered.filter(|_| !refused));
         let failure = self.last_failure().or_else(|| if is_held { None } else { away() });
@@ -450,7 +450,7 @@ impl Acquire {
         };
         let (patience, unavailable_after) = (session.timing.patience, session.config.unavailable_after);
         let (id, turn, taken, begins_to_wait, _spent) = session
-            .visit_at(at, &self.options.keys, |entry, number, at| {
+            .visit_at(at, &self.options.keys, |entry, at| {
                 // Ends every waiter in a lasting outage: otherwise they would notice it one after the other, each by an attempt of
                 // its own. If `unavailable_after` is zero, each makes one attempt.
                 if !unavailable_after.is_zero() && entry.outage.is_fresh(patience, at.by_tokio()) {
@@ -461,13 +461,13 @@ impl Acquire {
                 }
                 let id = match self.id {
                     Some(id) => id,
-                    None => self.enter(entry, number(), waker, at)?,
+                    None => self.enter(entry, session.numbers.next(), waker, at)?,
                 };
                 let spent = entry.polled(id, waker, at.now);
                 // Read in the visit: if hints begin after this, a later visit notes that a request that asks now without the fair
                 // line has to ask once more.
                 let line = session.hints.line(entry).filter(|_| may_enter_fair_line);
-                let turn = entry.admit(id, number(), AcquireParams { line, ..ask }, at);
+                let turn = entry.admit(id, session.numbers.next(), AcquireParams { line, ..ask }, at);
                 if self.single_attempt && matches!(turn, Admission::Wait(_)) {
                     // It may not be the head, and only the head is woken when the command that it waits for is answered.
                     entry.wake_when_idle(waker);
@@ -483,7 +483,7 @@ impl Acquire {
                 let taken = match turn {
                     // A forked copy of the process takes nothing over; it would not send a command either.
                     Admission::Take(hold) => session.check_process().map(|()| {
-                        let new = self.new_level(number(), None);
+                        let new = self.new_level(session.numbers.next(), None);
                         entry.take(id, hold, &new, at)
                     }),
                     _ => Ok(None),
@@ -496,7 +496,7 @@ impl Acquire {
             self.was_refused = true;
             let context = telemetry::context().map(Arc::new);
             drop(context.and_then(|context| {
-                session.visit(&self.options.keys, |entry, _, _| entry.waits_in(id, context))
+                session.visit(&self.options.keys, |entry, _| entry.waits_in(id, context))
             }));
         }
         let behind = matches!(turn, Admission::Wait(_));
@@ -649,7 +649,7 @@ impl Acquire {
                 // Dropped while nothing is locked: dropping a waker may drop its task.
                 let session = &self.options.handle;
                 let at = session.glance(Instant::now());
-                drop(session.visit_at(at, &self.options.keys, |entry, _, at| {
+                drop(session.visit_at(at, &self.options.keys, |entry, at| {
                     entry.polled(self.id(), cx.waker(), at.now)
                 }));
             }
@@ -672,7 +672,7 @@ impl Acquire {
         }
         if *reply == Reply::Gone {
             // This was a re-entry, and the hold above it is gone or was given up.
-            let meaning = self.visit(|entry, _, at| {
+            let meaning = self.visit(|entry, at| {
                 entry.back_to_waiting(self.id());
                 entry.conclude(&sent.pending, Ok(reply), spread, at)
             });
@@ -698,8 +698,8 @@ impl Acquire {
     }
 
     fn granted(&mut self, pending: &Pending, spread: Spread, token: Option<Token>) -> Result<Guard, NotHeld> {
-        let (granted, _spent) = self.visit(|entry, number, at| {
-            let new = self.new_level(number(), token.map(|token| token.highest));
+        let (granted, _spent) = self.visit(|entry, at| {
+            let new = self.new_level(self.options.handle.numbers.next(), token.map(|token| token.highest));
             entry.granted(&Grantee::Waiter(self.id()), pending, &new, spread, at)
         })?;
         let polls_at = self.backoff.as_ref().and_then(|backoff| backoff.polls_at);
@@ -746,7 +746,7 @@ impl Acquire {
         let lease_end = after(pending.sent, left + Duration::from_millis(1));
         // The server sends a hint to a request in its line.
         let in_line = matches!(reply, Reply::InLine(..));
-        let (polls_at, paused) = self.visit(|entry, _, at| {
+        let (polls_at, paused) = self.visit(|entry, at| {
             // After a split vote no message wakes the request: 1. A majority refuses it, and it sleeps. 2. Another master grants it;
             // that is ended, and the end is published. 3. Woken by that, it would ask again at once, and so on, as fast as the
             // masters answer.
@@ -789,7 +789,7 @@ impl Acquire {
         }
         let backoff = self.backoff.get_or_insert_default();
         let pause = backoff.next_pause(pending.sent, &session);
-        let until = self.visit(|entry, _, at| {
+        let until = self.visit(|entry, at| {
             let until = after(at.now, pause);
             match leaves_traces {
                 // The master publishes the end of whatever the attempt left. Woken by that message, the request would ask again at
@@ -882,7 +882,7 @@ impl Acquire {
         self.id.unwrap_or_default()
     }
 
-    fn visit<R>(&self, visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R) -> R {
+    fn visit<R>(&self, visit: impl FnOnce(&mut LockEntry, Moment) -> R) -> R {
         self.options.handle.visit(&self.options.keys, visit)
     }
 }
@@ -890,7 +890,7 @@ impl Acquire {
 impl Drop for Acquire {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            drop(self.visit(|entry, _, at| entry.leave_queue(id, at.now)));
+            drop(self.visit(|entry, at| entry.leave_queue(id, at.now)));
         }
     }
 }

@@ -127,9 +127,10 @@ impl<K: Kind> Guard<K> {
         if self.ends_here() {
             return Ok(());
         }
-        let (step, began) = self.level.held.handle.visit(&self.level.held.keys, |entry, number, at| {
+        let (step, began) = self.level.held.handle.visit(&self.level.held.keys, |entry, at| {
             self.level.has_left = true;
-            (entry.leave(self.level.held.id, self.level.held.level, Some(number()), at), at.by_tokio())
+            let held = &self.level.held;
+            (entry.leave(held.id, held.level, Some(held.handle.numbers.next()), at), at.by_tokio())
         });
         let held = self.held();
         // Matched by reference: if the command were moved out, each task that releases a lock would need room for it twice.
@@ -321,7 +322,7 @@ impl<K: Kind> Guard<K> {
     /// Keeps the lock from everybody else for `at_least` from now, whatever happens to this guard.
     pub(super) fn keep(&self, at_least: Duration) {
         let held = self.held();
-        held.handle.visit(&held.keys, |entry, _, at| entry.keep(held.id, at_least, at.now));
+        held.handle.visit(&held.keys, |entry, at| entry.keep(held.id, at_least, at.now));
     }
 
     /// Returns the level of this hold at its grant: 1 is the outermost. It never changes.
@@ -395,8 +396,7 @@ impl Guard {
     pub async fn into_claim(mut self) -> Result<Claim> {
         let held = self.held();
         held.check_open()?;
-        let first =
-            held.handle.visit(&held.keys, |entry, _, _| entry.may_be_handed_over(held.id, held.level));
+        let first = held.handle.visit(&held.keys, |entry, _| entry.may_be_handed_over(held.id, held.level));
         self.refuse_hand_over(first)?;
         let limit = held.limit();
         held.check_once(limit).await?;
@@ -404,7 +404,7 @@ impl Guard {
         let given = poll_fn(|cx| {
             let given = held
                 .handle
-                .visit(&held.keys, |entry, _, at| entry.hand_over(held.id, held.level, cx.waker(), at));
+                .visit(&held.keys, |entry, at| entry.hand_over(held.id, held.level, cx.waker(), at));
             if given == Err(Obstacle::Command) { Poll::Pending } else { Poll::Ready(given) }
         });
         let given = timeout_at(limit, given).await.map_err(|_| held.stuck())?;

@@ -193,7 +193,7 @@ impl Held {
         loop {
             self.check_once(limit).await?;
             // 1. The check runs. 2. The lock is forced away, and this process is notified. 3. The answer to the check is read.
-            let in_doubt = self.handle.visit(&self.keys, |entry, _, _| entry.is_in_doubt(self.id));
+            let in_doubt = self.handle.visit(&self.keys, |entry, _| entry.is_in_doubt(self.id));
             if !in_doubt {
                 return Ok(());
             }
@@ -223,7 +223,7 @@ impl Held {
     pub(super) fn loss(&self) -> Option<Loss> {
         if self.signal.loss().is_none() && self.valid_until() <= Instant::now() {
             // Reports an end that came a moment ago, or while the machine slept.
-            self.handle.visit_known(&self.keys.name, |entry, _, at| entry.lose_late(self.id, at));
+            self.handle.visit_known(&self.keys.name, |entry, at| entry.lose_late(self.id, at));
         }
         self.signal.loss()
     }
@@ -239,7 +239,7 @@ impl Held {
                 if let Some(loss) = held.signal.announced_loss() {
                     return loss;
                 }
-                let end = held.handle.visit_known(&held.keys.name, |entry, _, at| {
+                let end = held.handle.visit_known(&held.keys.name, |entry, at| {
                     entry.lose_late(held.id, at);
                     entry.hold(held.id).map(|hold| hold.end_of(held.level))
                 });
@@ -282,7 +282,7 @@ impl Held {
     /// the answer.
     pub(super) async fn command(&self, pending: &Pending) -> Result<Meaning> {
         let conclude = |at, answer, spread| {
-            self.handle.visit_at(at, &self.keys, |entry, _, at| entry.conclude(pending, answer, spread, at))
+            self.handle.visit_at(at, &self.keys, |entry, at| entry.conclude(pending, answer, spread, at))
         };
         let unknown = scopeguard::guard((), |()| {
             conclude(self.handle.moment(), Err(Outcome::Unknown), Spread::default());
@@ -312,9 +312,9 @@ impl Held {
             if let Some(loss) = self.loss() {
                 return Poll::Ready(Err(self.lost(loss)));
             }
-            let begun = self.handle.visit(&self.keys, |entry, number, at| {
+            let begun = self.handle.visit(&self.keys, |entry, at| {
                 // Begins nothing for a hold that ends: the waker would never be called.
-                self.is_known(entry).then(|| begin(entry, number(), cx.waker(), at.now))
+                self.is_known(entry).then(|| begin(entry, self.handle.numbers.next(), cx.waker(), at.now))
             });
             match begun {
                 Some(Some(pending)) => Poll::Ready(Ok(pending)),
@@ -328,7 +328,7 @@ impl Held {
             Meaning::Done => self.loss().map_or(Ok(()), |loss| Err(self.lost(loss))),
             Meaning::Lost(loss) => Err(self.lost(loss)),
             Meaning::Void => {
-                let known = self.handle.visit(&self.keys, |entry, _, _| self.is_known(entry));
+                let known = self.handle.visit(&self.keys, |entry, _| self.is_known(entry));
                 Err(if known { self.stuck() } else { self.over() })
             }
         }

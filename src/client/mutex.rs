@@ -430,7 +430,7 @@ impl<K: Kind> Mutex<K> {
         match self.reply(self.handle.force(&self.keys).await)? {
             Reply::Done => {
                 // If the hold was this process's, it is asked for at once. Waiters of this process are woken.
-                self.handle.visit_known(&self.keys.name, |entry, _, at| {
+                self.handle.visit_known(&self.keys.name, |entry, at| {
                     entry.doubt_all(at.now);
                     entry.head_asks_once_more(at.now);
                 });

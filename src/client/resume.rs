@@ -23,8 +23,8 @@ pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Re
         opening.await;
     }
     let lease = handle.config.lease;
-    let pending = handle.visit(&keys, |entry, number, at| {
-        entry.begin_resume(number(), claim.shared_field().clone(), &handle.uuid, lease, at.now)
+    let pending = handle.visit(&keys, |entry, at| {
+        entry.begin_resume(handle.numbers.next(), claim.shared_field().clone(), &handle.uuid, lease, at.now)
     });
     // Its undo is armed before it is sent.
     let mut sent = Sent::new(handle.clone(), pending);
@@ -46,8 +46,8 @@ pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Re
     }
     let pending = &sent.pending;
     let owner = Owner::current();
-    let granted = handle.visit(&keys, |entry, number, at| {
-        let new = NewLevel::watched(number(), lease);
+    let granted = handle.visit(&keys, |entry, at| {
+        let new = NewLevel::watched(handle.numbers.next(), lease);
         entry.granted(&Grantee::Claimant(&owner), pending, &new, verdict.spread, at)
     });
     let Ok((granted, _spent)) = granted else {

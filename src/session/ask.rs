@@ -149,9 +149,9 @@ impl Session {
             match answer {
                 // Visited even if nothing of that lock is left in this process.
                 LateAnswer::There | LateAnswer::Unknown if pending.call.action.creates() => {
-                    self.visit(keys, |entry, _, at| note(entry, at))
+                    self.visit(keys, |entry, at| note(entry, at))
                 }
-                _ => drop(self.visit_known(&keys.name, |entry, _, at| note(entry, at))),
+                _ => drop(self.visit_known(&keys.name, |entry, at| note(entry, at))),
             }
         }
     }

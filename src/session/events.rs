@@ -22,7 +22,7 @@ impl Session {
     /// Visits the locks whose releases a channel reports.
     fn notify(&self, channel: &str, visit: impl Fn(&mut LockEntry, Moment)) {
         for name in self.table(|table, _| table.names_of(channel)) {
-            self.visit_known(&name, |entry, _, at| visit(entry, at));
+            self.visit_known(&name, |entry, at| visit(entry, at));
         }
     }
 
@@ -85,7 +85,7 @@ impl Events for MasterEvents {
         if let Some(hint) = Hint::read(text)
             && let Some(name) = hint.key.strip_prefix(&*session.config.prefix)
         {
-            session.visit_known(name, |entry, _, at| entry.hinted(hint, at.now));
+            session.visit_known(name, |entry, at| entry.hinted(hint, at.now));
         }
     }
 

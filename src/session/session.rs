@@ -20,7 +20,9 @@ use crate::quorum::Quorum;
 use crate::session::clock::Clock;
 use crate::session::hints::Hints;
 use crate::session::pulse::Pulse;
-use crate::table::{Grant, HEAD_PATIENCE, LockEntry, LockTable, LogEvent, Timing, VisitEffects, retry_pause};
+use crate::table::{
+    Grant, HEAD_PATIENCE, LockEntry, LockTable, LogEvent, Numbers, Timing, VisitEffects, retry_pause,
+};
 use crate::wire::Pending;
 use crate::wire::keys::Keys;
 
@@ -32,6 +34,7 @@ pub(crate) struct Session {
     pub(crate) config: Config,
     pub(crate) quorum: Quorum,
     pub(crate) timing: Arc<Timing>,
+    pub(crate) numbers: Numbers,
     /// The prefix of each field that this session writes: a label, if there is one, and a part from the operating system's
     /// randomness.
     pub(crate) uuid: String,
@@ -97,6 +100,7 @@ impl Session {
             config,
             quorum,
             timing: timing.clone(),
+            numbers: Numbers::default(),
             uuid,
             nudge: Notify::new(),
             progress: Notify::new(),
@@ -126,11 +130,7 @@ impl Session {
     }
 
     /// Decides something about one lock, then carries out the consequences once nothing is locked any more.
-    pub(crate) fn visit<R>(
-        &self,
-        keys: &Arc<Keys>,
-        visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R,
-    ) -> R {
+    pub(crate) fn visit<R>(&self, keys: &Arc<Keys>, visit: impl FnOnce(&mut LockEntry, Moment) -> R) -> R {
         self.visit_at(self.moment(), keys, visit)
     }
 
@@ -139,7 +139,7 @@ impl Session {
         &self,
         at: Moment,
         keys: &Arc<Keys>,
-        visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R,
+        visit: impl FnOnce(&mut LockEntry, Moment) -> R,
     ) -> R {
         self.ensure_watchdog();
         let mut unattended = false;
@@ -164,7 +164,7 @@ impl Session {
         &self,
         at: Moment,
         keys: &Arc<Keys>,
-        visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R,
+        visit: impl FnOnce(&mut LockEntry, Moment) -> R,
     ) -> R {
         self.visit_table(at, keys, &mut false, visit)
     }
@@ -175,13 +175,13 @@ impl Session {
         at: Moment,
         keys: &Arc<Keys>,
         unattended: &mut bool,
-        visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R,
+        visit: impl FnOnce(&mut LockEntry, Moment) -> R,
     ) -> R {
         let mut effects = VisitEffects::default();
         let mut begins_to_watch = false;
         let result = {
             let mut table = lock(&self.table);
-            let result = table.visit(keys, at.now, &mut effects, |entry, numbers| visit(entry, numbers, at));
+            let result = table.visit(keys, at.now, &mut effects, |entry| visit(entry, at));
             if let Some(on) = effects.subscribe.take() {
                 // Passed on while the table is locked. Otherwise: 1. One visit ends the subscription. 2. A later visit begins it
                 // again. 3. The later one is passed on before the earlier one, and a waiter relies on messages that do not arrive.
@@ -219,7 +219,7 @@ impl Session {
     pub(super) fn last_ends(&self, keys: &Arc<Keys>) -> Vec<Pending> {
         let (now, mut effects) = (self.moment().now, VisitEffects::default());
         let ends =
-            lock(&self.table).visit(keys, now, &mut effects, |entry, numbers| entry.last_ends(numbers, now));
+            lock(&self.table).visit(keys, now, &mut effects, |entry| entry.last_ends(&self.numbers, now));
         self.carry_out(keys, effects);
         ends
     }
@@ -230,8 +230,7 @@ impl Session {
         self.ensure_watchdog();
         let granted = {
             let mut table = lock(&self.table);
-            let (entry, number) = table.standing(keys)?;
-            entry.nest(owner, fenced, number, || {
+            table.standing(keys)?.nest(owner, fenced, &self.numbers, || {
                 let known = self.quorum.is_connected(keys) && self.check_process().is_ok();
                 known.then(|| self.moment())
             })?
@@ -244,7 +243,7 @@ impl Session {
 
     /// Removes a nested level, if its release needs neither a command nor a visit. Returns whether it did.
     pub(crate) fn unnest(&self, keys: &Arc<Keys>, hold: u64, level: u64) -> bool {
-        let left = self.table(|table, at| table.standing(keys)?.0.unnest(hold, level, at));
+        let left = self.table(|table, at| table.standing(keys)?.unnest(hold, level, at));
         left.is_some()
     }
 
@@ -252,7 +251,7 @@ impl Session {
     pub(crate) fn visit_known<R>(
         &self,
         name: &str,
-        visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64, Moment) -> R,
+        visit: impl FnOnce(&mut LockEntry, Moment) -> R,
     ) -> Option<R> {
         let keys = lock(&self.table).entry(name).map(|entry| entry.keys.clone())?;
         Some(self.visit(&keys, visit))
@@ -269,11 +268,6 @@ impl Session {
     /// Subscribes to the channels on a Cluster that a lock with a line has, or leaves them. Called while the table is locked.
     fn hints_of_lock(&self, keys: &Keys, on: bool) {
         self.hints.of_lock(keys).iter().flatten().for_each(|channel| self.quorum.subscribe(channel, on));
-    }
-
-    /// Returns a number greater than all before it. Requests, levels and commands get their numbers from it.
-    pub(crate) fn number(&self) -> u64 {
-        lock(&self.table).number()
     }
 
     /// Gives access to the table, for looks that change no entry.
@@ -336,7 +330,7 @@ impl Session {
     pub(super) fn visit_all(&self, mut visit: impl FnMut(&mut LockEntry, Moment)) {
         let keys = lock(&self.table).keys();
         for name in keys {
-            self.visit(&name, |entry, _, at| visit(entry, at));
+            self.visit(&name, |entry, at| visit(entry, at));
         }
     }
 
@@ -416,7 +410,7 @@ impl Session {
         let name = &pending.call.keys.name;
         if error.kind() == ErrorKind::Unavailable && !pending.is_end() {
             let age = self.outage_age();
-            self.visit_known(name, |entry, _, _| entry.outage.goes_on(error.again(), age, Instant::now()));
+            self.visit_known(name, |entry, _| entry.outage.goes_on(error.again(), age, Instant::now()));
         }
         self.measure_failure(name, error);
     }
@@ -476,7 +470,7 @@ fn random_between(low: Duration, high: Duration) -> Duration {
 
 impl OwnerEnds for Session {
     fn owner_ended(&self, name: &Arc<str>, owner: &Owner) {
-        self.visit_known(name, |entry, _, at| entry.owner_ended(owner, at.now));
+        self.visit_known(name, |entry, at| entry.owner_ended(owner, at.now));
     }
 }
 

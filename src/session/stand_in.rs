@@ -69,7 +69,7 @@ impl Session {
         let (keys, at) = (&stand_in.call.keys, self.moment());
         let is_known = lock(&self.table).entry_of(keys).is_some();
         if let Some(lease) = stand_in.call.action.lease().filter(|_| is_known) {
-            self.visit_once(at, keys, |entry, _, at| entry.stood_in(stand_in.hold, lease, sent, at));
+            self.visit_once(at, keys, |entry, at| entry.stood_in(stand_in.hold, lease, sent, at));
         }
     }
 }

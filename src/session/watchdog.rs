@@ -12,7 +12,7 @@ use crate::base::{Outcome, Spread, gated, lock, telemetry};
 use crate::quorum::Stragglers;
 use crate::session::clock::sleep_until;
 use crate::session::session::{Session, Stage};
-use crate::table::{Hold, LockEntry, ReleaseStep};
+use crate::table::{Hold, ReleaseStep};
 use crate::wire::keys::Keys;
 use crate::wire::{Pending, Rule};
 
@@ -54,7 +54,7 @@ impl Session {
         if taken {
             let keys = lock(&self.table).keys();
             for name in keys {
-                self.visit_once(self.moment(), &name, |entry, _, at| entry.give_up_background(at.now));
+                self.visit_once(self.moment(), &name, |entry, at| entry.give_up_background(at.now));
             }
         }
     }
@@ -65,9 +65,9 @@ impl Session {
     pub(crate) fn let_go(&self, keys: &Arc<Keys>, hold: u64, level: u64) {
         let at_once =
             self.runtime.as_ref().filter(|_| self.stage() < Stage::Closed && self.quorum.is_unused(keys));
-        let step = self.visit(keys, |entry, number, at| {
+        let step = self.visit(keys, |entry, at| {
             let is_last = entry.hold_of_guard(hold).is_some_and(Hold::has_one_level);
-            let command_id = at_once.filter(|_| is_last).map(|_| number());
+            let command_id = at_once.filter(|_| is_last).map(|_| self.numbers.next());
             entry.leave(hold, level, command_id, at)
         });
         if let (ReleaseStep::Send(pending), Some(runtime), Some(me)) = (step, at_once, self.me.upgrade()) {
@@ -110,7 +110,7 @@ impl Session {
         let keys = lock(&self.table).keys();
         for name in keys {
             // `visit` would start the task again: the runtime that is current here is the one that ends.
-            self.visit_once(self.moment(), &name, |entry, _, at| entry.wake_everyone(at.now));
+            self.visit_once(self.moment(), &name, |entry, at| entry.wake_everyone(at.now));
         }
         self.progress.notify_waiters();
     }
@@ -193,10 +193,9 @@ fn due(session: &Session) -> (Batch, Option<Instant>) {
         let mut batch = Batch::new();
         for keys in keys {
             // `away` is read inside the visit: a master that returns is either reported to the entry after this, or seen here.
-            let check = |entry: &mut LockEntry, number: &mut dyn FnMut() -> u64, at| {
-                entry.check(at, session.quorum.away(), number)
-            };
-            batch.extend(session.visit(&keys, check));
+            batch.extend(
+                session.visit(&keys, |entry, at| entry.check(at, session.quorum.away(), &session.numbers)),
+            );
         }
         if !batch.is_empty() {
             return (batch, next);
@@ -209,7 +208,7 @@ fn send(session: Arc<Session>, batch: Batch, begun: Option<Stragglers>) -> impl 
     // If it is dropped with its runtime, maybe before its first poll, its commands may have run, and the next watchdog has to know.
     let sent = scopeguard::guard((session, batch), |(session, batch)| {
         for pending in batch {
-            session.visit(&pending.call.keys, |entry, _, at| {
+            session.visit(&pending.call.keys, |entry, at| {
                 entry.conclude(&pending, Err(Outcome::Unknown), Spread::default(), at);
             });
         }
@@ -226,8 +225,7 @@ fn send(session: Arc<Session>, batch: Batch, begun: Option<Stragglers>) -> impl 
             if let Err(failure) = &verdict.result {
                 telemetry::background_failed(&keys.name, &failure.error);
             }
-            session
-                .visit(keys, |entry, _, at| entry.conclude(&pending, verdict.answer(), verdict.spread, at));
+            session.visit(keys, |entry, at| entry.conclude(&pending, verdict.answer(), verdict.spread, at));
         }
         session.progress.notify_waiters();
     }

@@ -11,6 +11,7 @@ use crate::owner::Owner;
 use crate::table::effects::LogEvent;
 use crate::table::entry::{LockEntry, is_of_tree};
 use crate::table::hold::{Hold, Sender, UnderWay};
+use crate::table::numbers::Numbers;
 use crate::table::queue::HeadCheck;
 use crate::wire::{Action, Pending};
 
@@ -104,13 +105,8 @@ impl LockEntry {
     }
 
     /// Does what is due, and returns what has to be sent. `away`: masters that can't be asked now; what is meant for one of
-    /// them alone is put off. `numbers`: gives a fresh number for each command.
-    pub(crate) fn check(
-        &mut self,
-        at: Moment,
-        away: MasterSet,
-        numbers: &mut dyn FnMut() -> u64,
-    ) -> Vec<Pending> {
+    /// them alone is put off.
+    pub(crate) fn check(&mut self, at: Moment, away: MasterSet, numbers: &Numbers) -> Vec<Pending> {
         self.end_overdue(at);
         let mut commands = Vec::new();
         for hold in &mut self.holds {
@@ -125,13 +121,13 @@ impl LockEntry {
     }
 
     /// Begins every end that is still owed, due or not. Nobody sends them again.
-    pub(crate) fn last_ends(&mut self, numbers: &mut dyn FnMut() -> u64, now: Instant) -> Vec<Pending> {
+    pub(crate) fn last_ends(&mut self, numbers: &Numbers, now: Instant) -> Vec<Pending> {
         self.withdraw(now);
         let ids: Vec<u64> = self.holds.iter().map(|hold| hold.id).chain(self.orphans.ids()).collect();
         let mut ends = Vec::new();
         for id in ids {
             if let Some(hold) = self.hold(id).filter(|hold| hold.next_action() == Some(Action::END)) {
-                ends.push(hold.begin(Action::END, Sender::Background, numbers(), now));
+                ends.push(hold.begin(Action::END, Sender::Background, numbers.next(), now));
             }
         }
         ends
@@ -280,12 +276,7 @@ impl Hold {
         }
     }
 
-    pub(super) fn due_command(
-        &mut self,
-        now: Instant,
-        renews: bool,
-        numbers: &mut dyn FnMut() -> u64,
-    ) -> Option<Pending> {
+    pub(super) fn due_command(&mut self, now: Instant, renews: bool, numbers: &Numbers) -> Option<Pending> {
         let due = |at: Instant| at <= now;
         let action = match self.next_action() {
             None if self.renews_first(renews, now) => Some(Action::Renew { lease: self.timing.lease }),
@@ -298,7 +289,7 @@ impl Hold {
             None if self.may_shorten(renews) && due(self.retry_at) => Some(self.shortening(now)),
             next => next.filter(|_| due(self.retry_at)),
         }?;
-        let command_id = numbers();
+        let command_id = numbers.next();
         let pending = self.begin(action, Sender::Background, command_id, now);
         if let Action::Repair { .. } = pending.call.action {
             self.copies.change(|copies| copies.absence.repair(pending.masters));

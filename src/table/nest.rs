@@ -5,6 +5,7 @@ use crate::owner::Owner;
 use crate::table::entry::LockEntry;
 use crate::table::hold::Hold;
 use crate::table::level::{Grant, Level};
+use crate::table::numbers::Numbers;
 use crate::table::queue::Queue;
 
 /// Returns the hold, if only one is known and one renewed level more or less changes nothing but its levels: no request of its tree waits,
@@ -24,7 +25,7 @@ impl LockEntry {
         &mut self,
         owner: &Owner,
         fenced: bool,
-        number: &mut u64,
+        numbers: &Numbers,
         at: impl FnOnce() -> Option<Moment>,
     ) -> Option<Grant> {
         let hold = simple(&mut self.holds, &self.queue)?;
@@ -37,8 +38,7 @@ impl LockEntry {
         if !hold.is_certain(at.now) {
             return None;
         }
-        *number += 1;
-        let level = Level::nested(*number, owner.settle_at(&self.position));
+        let level = Level::nested(numbers.next(), owner.settle_at(&self.position));
         // The masters have counted nothing.
         Some(hold.add_level(level, hold.stands))
     }

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::base::{MasterSet, Spread, after};
 use crate::table::hold::Hold;
+use crate::table::numbers::Numbers;
 use crate::table::timing::Timing;
 use crate::wire::Pending;
 
@@ -107,12 +108,7 @@ impl Orphans {
     }
 
     /// Returns the commands that have to be sent now. Forgets fields that the masters have dropped by themselves.
-    pub(super) fn check(
-        &mut self,
-        now: Instant,
-        away: MasterSet,
-        numbers: &mut dyn FnMut() -> u64,
-    ) -> Vec<Pending> {
+    pub(super) fn check(&mut self, now: Instant, away: MasterSet, numbers: &Numbers) -> Vec<Pending> {
         self.take_back();
         let mut commands = Vec::new();
         let is_due = self.due().is_some_and(|due| due <= now);

@@ -37,7 +37,6 @@ pub(crate) struct LockTable {
     /// Each entry's next due time.
     agenda: Agenda,
     free_queues: FreeQueues,
-    numbers: u64,
     /// Whether renewal has ended, because the `Locks` was closed.
     pub(crate) closed: bool,
     /// Until when the watchdog sleeps. `None` while it is awake, since it looks at the agenda before it sleeps.
@@ -98,7 +97,6 @@ impl LockTable {
             channels: BTreeMap::new(),
             agenda: Agenda::default(),
             free_queues: FreeQueues::default(),
-            numbers: 0,
             closed: false,
             asleep: None,
             takeover,
@@ -185,7 +183,7 @@ impl LockTable {
 
     /// Returns the entry if it is not empty, for a look that leaves nothing to be done, and the counter from which numbers are
     /// made.
-    pub(crate) fn standing(&mut self, keys: &Arc<Keys>) -> Option<(&mut LockEntry, &mut u64)> {
+    pub(crate) fn standing(&mut self, keys: &Arc<Keys>) -> Option<&mut LockEntry> {
         let known = self.entries.get(keys.slot.get()).and_then(Option::as_deref);
         let is_known = |entry: &LockEntry| Arc::ptr_eq(&entry.keys, keys) || entry.keys.name == keys.name;
         if !known.is_some_and(is_known) {
@@ -193,7 +191,7 @@ impl LockTable {
         }
         let entry = self.entries.get_mut(keys.slot.get())?.as_deref_mut().filter(|entry| !entry.idle)?;
         entry.is_open = !self.closed;
-        Some((entry, &mut self.numbers))
+        Some(entry)
     }
 
     /// Returns whether nothing is left that only this process can end: no hold, and no release that is not confirmed.
@@ -221,12 +219,6 @@ impl LockTable {
         self.entries().any(|entry| !entry.orphans.is_empty())
     }
 
-    /// Returns the next number.
-    pub(crate) fn number(&mut self) -> u64 {
-        self.numbers += 1;
-        self.numbers
-    }
-
     /// Visits an entry, which is made if there is none, and keeps the agenda up to date. The remaining work is stored at a place of
     /// the caller's: the result is handed up through several calls, and a pair would be copied in each.
     pub(crate) fn visit<R>(
@@ -234,13 +226,10 @@ impl LockTable {
         keys: &Arc<Keys>,
         now: Instant,
         effects: &mut VisitEffects,
-        visit: impl FnOnce(&mut LockEntry, &mut dyn FnMut() -> u64) -> R,
+        visit: impl FnOnce(&mut LockEntry) -> R,
     ) -> R {
-        let (slot, entry, numbers) = self.begin_visit(keys);
-        let result = visit(entry, &mut || {
-            *numbers += 1;
-            *numbers
-        });
+        let (slot, entry) = self.begin_visit(keys);
+        let result = visit(entry);
         *effects = self.end_visit(slot, now);
         result
     }
@@ -248,7 +237,7 @@ impl LockTable {
     // The code around all visits exists once: a copy for each kind of visit would have to be fetched again for each of a call's
     // visits, which costs more than its work.
     #[inline(never)]
-    fn begin_visit(&mut self, keys: &Arc<Keys>) -> (usize, &mut LockEntry, &mut u64) {
+    fn begin_visit(&mut self, keys: &Arc<Keys>) -> (usize, &mut LockEntry) {
         let known = keys.slot.get();
         let slot = match self.entries.get_mut(known) {
             Some(Some(entry)) if Arc::ptr_eq(&entry.keys, keys) => known,
@@ -267,7 +256,7 @@ impl LockTable {
         if entry.idle {
             entry.queue.take_room(&mut self.free_queues);
         }
-        (slot, entry, &mut self.numbers)
+        (slot, entry)
     }
 
     /// Returns the place of the entry of a handle that does not know it. The place is vacant if there is no entry yet.

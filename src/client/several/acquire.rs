@@ -201,7 +201,7 @@ impl Gathering {
             pass: Pass::AtOnce,
             started_at,
             has_asked: false,
-            began_number: options.handle.number(),
+            began_number: options.handle.numbers.next(),
             waited: 0,
             refused: None,
             losses: 0,

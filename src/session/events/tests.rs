@@ -27,8 +27,8 @@ async fn a_subscription_that_is_refused_or_lost_is_brought_to_its_entry() {
     relay.relay_to(&session);
     let [stock, other] = ["stock", "other"].map(|name| Arc::new(Keys::new("", name)));
     for keys in [&stock, &other] {
-        session.visit(keys, |entry, number, at| {
-            let (id, owner) = (number(), Owner::new());
+        session.visit(keys, |entry, at| {
+            let (id, owner) = (session.numbers.next(), Owner::new());
             assert!(entry.enter_alone(Waiter::new(id, owner, false, at.now)).is_ok());
             drop(entry.polled(id, Waker::noop(), at.now));
             let lease = Lease::DEFAULT;
@@ -44,7 +44,7 @@ async fn a_subscription_that_is_refused_or_lost_is_brought_to_its_entry() {
                 report_holder: false,
                 line: None,
             };
-            let Admission::Ask(pending) = entry.admit(id, number(), ask, at) else {
+            let Admission::Ask(pending) = entry.admit(id, session.numbers.next(), ask, at) else {
                 panic!("it is its turn")
             };
             // Somebody else holds the lock, so the request sleeps.
@@ -54,7 +54,7 @@ async fn a_subscription_that_is_refused_or_lost_is_brought_to_its_entry() {
         });
     }
     let is_on = || {
-        ["stock", "other"].map(|name| session.visit_known(name, |entry, _, _| entry.is_subscribed()).unwrap())
+        ["stock", "other"].map(|name| session.visit_known(name, |entry, _| entry.is_subscribed()).unwrap())
     };
     let ends: [fn(&dyn Events); 2] = [
         |events| events.not_subscribed("redisson_lock__channel:{stock}"),

@@ -70,8 +70,8 @@ impl Session {
     /// Enters a request into the line. Returns its number there, and its command if it is its turn.
     fn asks(&self, keys: &Arc<Keys>, owner: &Owner) -> (u64, Option<Pending>) {
         let lease = self.timing.lease;
-        self.visit(keys, |entry, number, at| {
-            let id = number();
+        self.visit(keys, |entry, at| {
+            let id = self.numbers.next();
             entry.enter_alone(Waiter::new(id, owner.clone(), false, at.now)).expect("no branches");
             let ask = AcquireParams {
                 nests: None,
@@ -85,7 +85,7 @@ impl Session {
                 report_holder: false,
                 line: None,
             };
-            match entry.admit(id, number(), ask, at) {
+            match entry.admit(id, self.numbers.next(), ask, at) {
                 Admission::Ask(pending) => (id, Some(pending)),
                 _ => (id, None),
             }
@@ -93,13 +93,13 @@ impl Session {
     }
 
     fn leaves_line(&self, keys: &Arc<Keys>, id: u64) {
-        drop(self.visit(keys, |entry, _, at| entry.leave_queue(id, at.now)));
+        drop(self.visit(keys, |entry, at| entry.leave_queue(id, at.now)));
     }
 
     fn is_granted(&self, keys: &Arc<Keys>, id: u64, pending: &Pending) -> u64 {
         let lease = self.timing.lease;
-        self.visit(keys, |entry, number, at| {
-            let level = number();
+        self.visit(keys, |entry, at| {
+            let level = self.numbers.next();
             let new = NewLevel::watched(level, lease);
             let grantee = Grantee::Waiter(id);
             assert!(entry.granted(&grantee, pending, &new, Spread::default(), at).is_ok());
@@ -118,7 +118,7 @@ fn the_backend_is_notified_of_subscriptions_in_the_order_of_the_visits() {
             thread::spawn(move || {
                 let (id, asked) = session.asks(&keys, &Owner::new());
                 if let Some(pending) = asked {
-                    session.visit(&keys, |entry, _, at| {
+                    session.visit(&keys, |entry, at| {
                         let (busy, until) =
                             (Reply::busy(Duration::from_secs(1)), at.now + Duration::from_secs(1));
                         entry.conclude(&pending, Ok(&busy), Spread::default(), at);
@@ -159,14 +159,15 @@ fn nothing_is_left_to_an_owner_that_has_ended() {
         };
         ends.join().expect("it panics nowhere");
         let (level, pending) = asks.join().expect("it panics nowhere");
-        session.visit(&keys, |entry, number, at| {
+        session.visit(&keys, |entry, at| {
             let live = entry.live().expect("it is held");
             assert!(live.levels_of(&child).all(|level| level.owner == parent), "{entry:?}");
-            let waits = number();
+            let waits = session.numbers.next();
             entry.enter_alone(Waiter::new(waits, child.clone(), false, at.now)).expect("no branches");
             let again = entry.leave_queue(waits, at.now).expect("it is in line");
             assert!(format!("{again:?}").contains(&format!("owner: {parent:?}")), "{again:?}");
-            let ReleaseStep::Send(end) = entry.leave(pending.hold, level, Some(number()), at) else {
+            let ReleaseStep::Send(end) = entry.leave(pending.hold, level, Some(session.numbers.next()), at)
+            else {
                 panic!("it is held")
             };
             entry.conclude(&end, Ok(&Reply::Done), Spread::default(), at);
@@ -225,16 +226,16 @@ fn what_the_background_sent_is_answered_or_given_up_once() {
         let (id, pending) = session.asks(&keys, &Owner::new());
         let pending = pending.expect("nobody is before it");
         let level = session.is_granted(&keys, id, &pending);
-        let end = session.visit(&keys, |entry, number, at| {
+        let end = session.visit(&keys, |entry, at| {
             let left = entry.leave(pending.hold, level, None, at);
             assert!(matches!(left, ReleaseStep::Wait));
-            entry.check(at, MasterSet::NONE, number).pop().expect("the end is due")
+            entry.check(at, MasterSet::NONE, &session.numbers).pop().expect("the end is due")
         });
         assert_eq!(end.call.action, Action::END);
         let answered = {
             let (session, keys) = (session.clone(), keys.clone());
             thread::spawn(move || {
-                session.visit(&keys, |entry, _, at| {
+                session.visit(&keys, |entry, at| {
                     entry.conclude(&end, Ok(&Reply::Done), Spread::default(), at);
                 });
             })
@@ -251,14 +252,13 @@ fn what_the_background_sent_is_answered_or_given_up_once() {
         abandons.join().expect("it panics nowhere");
         let (id, asked) = asks.join().expect("it panics nowhere");
         // If it was given up before it was answered, it is sent again, and then finds nothing.
-        let again = session.visit(&keys, |entry, number, at| entry.check(at, MasterSet::NONE, number));
+        let again = session.visit(&keys, |entry, at| entry.check(at, MasterSet::NONE, &session.numbers));
         assert!(again.len() <= 1, "{again:?}");
         for end in again {
-            session
-                .visit(&keys, |entry, _, at| entry.conclude(&end, Ok(&Reply::Gone), Spread::default(), at));
+            session.visit(&keys, |entry, at| entry.conclude(&end, Ok(&Reply::Gone), Spread::default(), at));
         }
         if let Some(pending) = asked {
-            session.visit(&keys, |entry, _, at| {
+            session.visit(&keys, |entry, at| {
                 entry.conclude(&pending, Err(Outcome::NotRun), Spread::default(), at);
             });
         }

@@ -101,8 +101,8 @@ impl Watched {
         let session = Session::new(config, quorum, "me".to_owned(), clock, Vec::new());
         let lease = session.timing.lease;
         // Not `visit`, which starts the watchdog.
-        session.visit_once(session.moment(), &Arc::new(Keys::new("", "stock")), |entry, number, at| {
-            let id = number();
+        session.visit_once(session.moment(), &Arc::new(Keys::new("", "stock")), |entry, at| {
+            let id = session.numbers.next();
             assert!(entry.enter_alone(Waiter::new(id, Owner::new(), false, at.now)).is_ok());
             let ask = AcquireParams {
                 nests: None,
@@ -116,10 +116,10 @@ impl Watched {
                 report_holder: false,
                 line: None,
             };
-            let Admission::Ask(pending) = entry.admit(id, number(), ask, at) else {
+            let Admission::Ask(pending) = entry.admit(id, session.numbers.next(), ask, at) else {
                 panic!("it is its turn")
             };
-            let new = NewLevel::watched(number(), lease);
+            let new = NewLevel::watched(session.numbers.next(), lease);
             assert!(entry.granted(&Grantee::Waiter(id), &pending, &new, Spread::default(), at).is_ok());
         });
         Watched { session, master, watch: Watch::default() }

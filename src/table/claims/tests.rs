@@ -7,6 +7,7 @@ use crate::base::{Drift, LossSignal, MasterSet, Outcome, Spread};
 use crate::owner::Owner;
 use crate::table::admission::{AcquireParams, Admission};
 use crate::table::grant::{Grantee, NewLevel};
+use crate::table::numbers::Numbers;
 use crate::table::outcome::{LateAnswer, Meaning, ReleaseStep};
 use crate::table::queue::Waiter;
 use crate::table::timing::Timing;
@@ -17,9 +18,9 @@ const DRIFT: Drift = Drift { factor: 0.0, slack: std::time::Duration::ZERO };
 
 struct World {
     entry: LockEntry,
+    numbers: Numbers,
     at: Moment,
     lease: Lease,
-    number: u64,
 }
 
 impl World {
@@ -48,12 +49,12 @@ impl World {
         let session: std::sync::Weak<dyn crate::owner::OwnerEnds> = std::sync::Weak::<Nobody>::new();
         let position = crate::owner::Position { session, name: keys.name.clone() };
         let at = Moment { now, slept: std::time::Duration::ZERO };
-        World { entry: LockEntry::new(keys, position, timing), at, lease, number: 0 }
+        World { entry: LockEntry::new(keys, position, timing), numbers: Numbers::default(), at, lease }
     }
 
     fn begin(&mut self) -> Pending {
-        self.number += 1;
-        self.entry.begin_resume(self.number, "theirs:7".into(), "me", self.lease, self.at.now)
+        let command_id = self.numbers.next();
+        self.entry.begin_resume(command_id, "theirs:7".into(), "me", self.lease, self.at.now)
     }
 
     fn resumed(&mut self, pending: &Pending, spread: Spread) -> Option<(u64, Arc<LossSignal>)> {
@@ -66,18 +67,13 @@ impl World {
         pending: &Pending,
         spread: Spread,
     ) -> Option<(u64, Arc<LossSignal>)> {
-        self.number += 1;
-        let new = NewLevel::watched(self.number, self.lease);
+        let new = NewLevel::watched(self.numbers.next(), self.lease);
         let granted = self.entry.granted(&Grantee::Claimant(owner), pending, &new, spread, self.at);
         granted.ok().map(|(granted, _)| (granted.level, granted.signal))
     }
 
     fn due(&mut self) -> Vec<Pending> {
-        let number = &mut self.number;
-        self.entry.check(self.at, MasterSet::NONE, &mut || {
-            *number += 1;
-            *number
-        })
+        self.entry.check(self.at, MasterSet::NONE, &self.numbers)
     }
 }
 

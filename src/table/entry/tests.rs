@@ -22,6 +22,7 @@ use crate::table::admission::{AcquireParams, Admission, Refusal};
 use crate::table::effects::{Effects, LogEvent};
 use crate::table::grant::{Grantee, NewLevel, NotHeld};
 use crate::table::level::Grant;
+use crate::table::numbers::Numbers;
 use crate::table::outcome::{LateAnswer, Meaning, ReleaseStep};
 use crate::table::timing::{Timing, WarnAfter};
 use crate::wire::{Action, Call, Pending, Reply};
@@ -93,9 +94,9 @@ struct Kept {
 struct World {
     random: StdRng,
     entry: LockEntry,
+    numbers: Numbers,
     master: Master,
     now: Instant,
-    numbers: u64,
     timing: Timing,
     askers: Vec<Asker>,
     guards: Vec<Kept>,
@@ -144,9 +145,9 @@ impl World {
         World {
             random: StdRng::seed_from_u64(seed),
             entry: LockEntry::new(keys, position, timing),
+            numbers: Numbers::default(),
             master: Master::default(),
             now,
-            numbers: 0,
             timing,
             askers: Vec::new(),
             guards: Vec::new(),
@@ -175,8 +176,7 @@ impl World {
     }
 
     fn number(&mut self) -> u64 {
-        self.numbers += 1;
-        self.numbers
+        self.numbers.next()
     }
 
     fn dice(&mut self, sides: usize) -> usize {
@@ -240,7 +240,7 @@ impl World {
     /// grant it as well.
     fn nests_here(&mut self, owner: &Owner) -> Option<bool> {
         let (connected, at, due) = (self.nests == Some(true), self.at(), self.entry.due());
-        let granted = self.entry.nest(owner, false, &mut self.numbers, || connected.then_some(at))?;
+        let granted = self.entry.nest(owner, false, &self.numbers, || connected.then_some(at))?;
         assert_eq!(self.entry.due(), due, "it has to be looked at sooner");
         let keeps = self.dice(2) == 0;
         match keeps {
@@ -474,11 +474,7 @@ impl World {
             if self.entry.due().is_none_or(|due| due > self.now) {
                 return;
             }
-            let (moment, numbers) = (self.at(), &mut self.numbers);
-            let commands = self.entry.check(moment, MasterSet::NONE, &mut || {
-                *numbers += 1;
-                *numbers
-            });
+            let commands = self.entry.check(self.at(), MasterSet::NONE, &self.numbers);
             self.flight.extend(commands);
             self.wake();
         }
@@ -587,7 +583,7 @@ fn what_a_master_that_is_away_may_have_waits_for_its_return() {
     let (pending, timing) = (world.bygone(), world.timing);
     world.entry.straggled(&pending, 2, LateAnswer::There, world.now);
     let asked = |world: &mut World, away| {
-        let commands = world.entry.check(world.at(), away, &mut || 8);
+        let commands = world.entry.check(world.at(), away, &world.numbers);
         commands.iter().map(|pending| pending.masters).collect::<Vec<_>>()
     };
     for _ in 0..8 {
@@ -608,7 +604,7 @@ fn what_happens_on_a_master_while_something_is_ended_there_is_not_forgotten() {
     world.entry.straggled(&bygone, 2, LateAnswer::There, world.now);
     let asked = |world: &mut World| {
         world.now += Duration::from_millis(20);
-        world.entry.check(world.at(), MasterSet::NONE, &mut || 8)
+        world.entry.check(world.at(), MasterSet::NONE, &world.numbers)
     };
     let failed = Spread { remains: MasterSet::one(2), ..Spread::default() };
     for (again, spread) in [(false, failed), (true, Spread::default())] {
@@ -632,7 +628,7 @@ fn what_a_master_has_granted_after_the_end_is_ended_there() {
     let entry = &mut world.entry;
     for (late, ends) in [(LateAnswer::Missing, 0), (LateAnswer::Unsent, 0), (LateAnswer::There, 1)] {
         entry.straggled(&pending, 2, late, at.now);
-        let commands = entry.check(at, MasterSet::NONE, &mut || 8);
+        let commands = entry.check(at, MasterSet::NONE, &Numbers::default());
         assert_eq!(commands.len(), ends, "{late:?}");
         for end in commands {
             assert_eq!((end.call.action, end.masters), (Action::END, MasterSet::one(2)));
@@ -649,7 +645,7 @@ fn what_is_left_on_a_master_is_ended_at_once_where_nothing_was_left_before() {
     let (pending, at) = (world.bygone(), world.at());
     for _ in 0..2 {
         world.entry.straggled(&pending, 2, LateAnswer::There, at.now);
-        let [end] = &world.entry.check(at, MasterSet::NONE, &mut || 8)[..] else { panic!("it is due") };
+        let [end] = &world.entry.check(at, MasterSet::NONE, &world.numbers)[..] else { panic!("it is due") };
         world.entry.conclude(end, Ok(&Reply::Done), Spread::default(), at);
         assert!(world.entry.is_empty());
         world.entry.reset();

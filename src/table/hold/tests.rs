@@ -1,6 +1,7 @@
 use super::*;
 use crate::base::{Drift, Moment};
 use crate::table::level::Polled;
+use crate::table::numbers::Numbers;
 use crate::wire::Rule;
 
 const DRIFT: Drift = Drift { factor: 0.01, slack: Duration::from_millis(2) };
@@ -284,7 +285,7 @@ fn next_behind(hold: &mut Hold, (left, ends): (u64, u64), now: Instant) -> Optio
     hold.confirmed(lease(30), now, Duration::ZERO);
     hold.found_ttl(seconds(left), ends_at(ends), now);
     let is_due = hold.due(true, 0).is_some_and(|due| due <= now);
-    let sent = hold.due_command(now, true, &mut || 10);
+    let sent = hold.due_command(now, true, &Numbers::default());
     assert_eq!(sent.is_some(), is_due, "what is due is sent, and nothing else");
     hold.finish(10, now);
     sent
@@ -299,7 +300,10 @@ fn a_ttl_that_no_lease_explains_is_brought_back_to_what_guards_count_on() {
     assert!(next_behind(&mut hold, (31, 7), now).is_none(), "so long its lease explains");
     let sent = next_behind(&mut hold, (3600, 7), now).unwrap();
     is_shortened(&sent, rest(seconds(30)), 7);
-    assert!(hold.due_command(now, true, &mut || 10).is_none(), "once for each renewal that has found it");
+    assert!(
+        hold.due_command(now, true, &Numbers::default()).is_none(),
+        "once for each renewal that has found it"
+    );
     // What a guard asks for moves the end from now on, and counts: the TTL is no less than the longer of the two.
     let extension = hold.begin(Action::Renew { lease: lease(60) }, Sender::Extension { level: 1 }, 9, now);
     assert_eq!(extension.call.end, KeyEnd::Moves);
@@ -328,9 +332,9 @@ fn what_is_not_renewed_or_not_settled_keeps_a_ttl_that_is_too_long() {
     let mut watched = hold(now, 30);
     watched.add_level(level(1, None), 1);
     watched.found_ttl(seconds(3600), ends_at(7), now);
-    assert!(watched.due_command(now, false, &mut || 10).is_none(), "the session is closed");
+    assert!(watched.due_command(now, false, &Numbers::default()).is_none(), "the session is closed");
     watched.unsettle();
-    let sent = watched.due_command(now, true, &mut || 10).unwrap();
+    let sent = watched.due_command(now, true, &Numbers::default()).unwrap();
     assert!(matches!(sent.call.action, Action::Settle { .. }));
     let nested = watched.begin(Action::Acquire { count: 2, lease: lease(60) }, Sender::Request, 9, now);
     assert_eq!(nested.call.end, KeyEnd::Stays);

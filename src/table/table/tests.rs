@@ -4,6 +4,7 @@ use crate::base::{Drift, Lease, Moment};
 use crate::owner::Owner;
 use crate::table::admission::{AcquireParams, Admission};
 use crate::table::grant::{Grantee, NewLevel};
+use crate::table::numbers::Numbers;
 use crate::table::queue::Waiter;
 use crate::wire::Reply;
 
@@ -70,7 +71,7 @@ fn entries_stay_for_their_handles_and_few_beside_them() {
     let take = |table: &mut LockTable, name: &str| {
         let keys = Arc::new(Keys::new("", name));
         let due = now + Duration::from_secs(1);
-        let schedule = |entry: &mut LockEntry, _: &mut dyn FnMut() -> u64| entry.scheduled = Some(due);
+        let schedule = |entry: &mut LockEntry| entry.scheduled = Some(due);
         table.visit(&keys, now, &mut VisitEffects::default(), schedule);
         // Noted by the visit.
         table.agenda.insert(due, keys.slot.get());
@@ -103,17 +104,17 @@ fn pairs_of_grants_and_releases_wake_the_background_once() {
     let lease = timing.lease;
     let (mut table, keys) = (table(timing), Arc::new(Keys::new("", "stock")));
     table.due(now);
-    let mut woken = 0;
+    let (mut woken, numbers) = (0, Numbers::default());
     for round in 0..10 {
         let at = Moment { now: now + Duration::from_millis(round), slept: Duration::ZERO };
-        let mut visit = |visit: &mut dyn FnMut(&mut LockEntry, &mut dyn FnMut() -> u64)| {
+        let mut visit = |visit: &mut dyn FnMut(&mut LockEntry)| {
             let mut effects = VisitEffects::default();
             table.visit(&keys, at.now, &mut effects, visit);
             woken += u32::from(effects.sooner);
         };
         let (mut pending, mut id, level, owner) = (None, 0, 1_000_000, Owner::new());
-        visit(&mut |entry, number| {
-            id = number();
+        visit(&mut |entry| {
+            id = numbers.next();
             entry.enter_alone(Waiter::new(id, owner.clone(), true, at.now)).unwrap();
             let ask = AcquireParams {
                 nests: None,
@@ -127,23 +128,23 @@ fn pairs_of_grants_and_releases_wake_the_background_once() {
                 report_holder: false,
                 line: None,
             };
-            let Admission::Ask(asked) = entry.admit(id, number(), ask, at) else {
+            let Admission::Ask(asked) = entry.admit(id, numbers.next(), ask, at) else {
                 panic!("nobody is before it")
             };
             pending = Some(asked);
         });
         let pending = pending.unwrap();
-        visit(&mut |entry, _| {
+        visit(&mut |entry| {
             let new = NewLevel::watched(level, lease);
             assert!(entry.granted(&Grantee::Waiter(id), &pending, &new, Spread::default(), at).is_ok());
         });
         let mut release = None;
-        visit(&mut |entry, number| release = Some(entry.leave(pending.hold, level, Some(number()), at)));
+        visit(&mut |entry| release = Some(entry.leave(pending.hold, level, Some(numbers.next()), at)));
         let Some(crate::table::outcome::ReleaseStep::Send(release)) = release else { panic!("it is held") };
         assert!(table.has_unconfirmed_ends());
         // The background looks while the release is under way, and sleeps until the next due time.
         table.due(at.now);
-        let answered = |entry: &mut LockEntry, _: &mut dyn FnMut() -> u64| {
+        let answered = |entry: &mut LockEntry| {
             entry.conclude(&release, Ok(&Reply::Done), Spread::default(), at);
         };
         let mut effects = VisitEffects::default();
@@ -174,17 +175,17 @@ fn the_answer_to_a_renewal_mostly_leaves_its_entry_where_it_is_in_the_agenda() {
     let timing = timing(now);
     let lease = timing.lease;
     let (mut table, keys) = (table(timing), Arc::new(Keys::new("", "stock")));
-    type Visit<'a> = &'a mut dyn FnMut(&mut LockEntry, &mut dyn FnMut() -> u64, Moment);
+    type Visit<'a> = &'a mut dyn FnMut(&mut LockEntry, Moment);
     let mut visit = |now, visit: Visit<'_>| {
         let at = Moment { now, slept: Duration::ZERO };
         let mut effects = VisitEffects::default();
-        table.visit(&keys, now, &mut effects, |entry, number| visit(entry, number, at));
+        table.visit(&keys, now, &mut effects, |entry| visit(entry, at));
         table.due(now);
         table.agenda.first()
     };
-    let owner = Owner::new();
-    visit(now, &mut |entry, number, at| {
-        let id = number();
+    let (owner, numbers) = (Owner::new(), Numbers::default());
+    visit(now, &mut |entry, at| {
+        let id = numbers.next();
         entry.enter_alone(Waiter::new(id, owner.clone(), true, at.now)).unwrap();
         let ask = AcquireParams {
             nests: None,
@@ -198,18 +199,20 @@ fn the_answer_to_a_renewal_mostly_leaves_its_entry_where_it_is_in_the_agenda() {
             report_holder: false,
             line: None,
         };
-        let Admission::Ask(asked) = entry.admit(id, number(), ask, at) else { panic!("nobody is before it") };
+        let Admission::Ask(asked) = entry.admit(id, numbers.next(), ask, at) else {
+            panic!("nobody is before it")
+        };
         let new = NewLevel::watched(1, lease);
         assert!(entry.granted(&Grantee::Waiter(id), &asked, &new, Spread::default(), at).is_ok());
     });
     let mut renewals = Vec::new();
     for (round, answer) in [(1, true), (2, true), (3, false)] {
         let now = now + round * lease.duration() / 3;
-        let asked = visit(now, &mut |entry, number, at| {
-            renewals = entry.check(at, crate::base::MasterSet::NONE, number);
+        let asked = visit(now, &mut |entry, at| {
+            renewals = entry.check(at, crate::base::MasterSet::NONE, &numbers);
         });
         assert_eq!(renewals.len(), 1);
-        let answered = visit(now, &mut |entry, _, at| {
+        let answered = visit(now, &mut |entry, at| {
             let answer = if answer { Ok(&Reply::Done) } else { Err(crate::base::Outcome::Unknown) };
             entry.conclude(&renewals[0], answer, Spread::default(), at);
         });

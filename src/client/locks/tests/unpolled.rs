@@ -125,7 +125,7 @@ async fn a_request_that_begins_beside_an_offer_does_not_take_it_at_once() {
     let guard = stock.lock().await.unwrap();
     let mut waits = Box::pin(stock.lock().owner(&Owner::new()));
     assert!(poll!(&mut waits).is_pending());
-    locks.handle.visit_known("stock", |entry, _, at| entry.wake_requests(at.now));
+    locks.handle.visit_known("stock", |entry, at| entry.wake_requests(at.now));
     sleep(Duration::from_millis(40)).await;
     drop(guard);
     sleep(Duration::from_millis(20)).await;

@@ -166,7 +166,7 @@ fn an_end_is_not_sent_to_a_master_that_is_away() {
     let spread = Spread { remains: third, ..Spread::default() };
     world.entry.conclude(&end, Ok(&Reply::Done), spread, world.at());
     for (away, ends) in [(third, 0), (MasterSet::NONE, 1)] {
-        let sent = world.entry.check(world.at(), away, &mut || 91);
+        let sent = world.entry.check(world.at(), away, &world.numbers);
         assert_eq!(sent.len(), ends, "{sent:?}");
         assert!(sent.iter().all(|again| again.call.action == Action::END && again.masters == third));
         world.now += 4 * world.timing.retry;
@@ -304,7 +304,7 @@ fn a_loss_is_a_suspension_where_the_machine_has_slept_since_the_last_answer() {
             }
             world.now += LEASE;
             let at = Moment { slept: after, ..world.at() };
-            world.entry.check(at, MasterSet::NONE, &mut || 900);
+            world.entry.check(at, MasterSet::NONE, &world.numbers);
             let seen = world.entry.holds.first().and_then(Hold::loss);
             assert_eq!(seen, Some(loss), "slept {before:?} and {after:?}, renews {renews}");
         }

@@ -109,7 +109,7 @@ fn a_re_entry_is_undone_where_the_hold_does_not_admit_it_any_more() {
     world.answers(asks);
     let hold = world.entry.live().unwrap();
     assert_eq!((hold.levels.len(), hold.is_unsettled()), (1, true), "two branches of one owner hold it");
-    let commands = world.entry.check(world.at(), MasterSet::NONE, &mut || 99);
+    let commands = world.entry.check(world.at(), MasterSet::NONE, &world.numbers);
     assert!(
         matches!(commands[..], [Pending { call: Call { action: Action::Settle { count: 1, .. }, .. }, .. }]),
         "{commands:?}"
@@ -179,7 +179,7 @@ fn an_answer_past_the_end_of_a_hold_does_not_make_it_good_again() {
         if settles {
             world.entry.doubt_all(world.now);
         }
-        let commands = world.entry.check(world.at(), MasterSet::NONE, &mut || 99);
+        let commands = world.entry.check(world.at(), MasterSet::NONE, &world.numbers);
         let [sent] = &commands[..] else { panic!("{commands:?}") };
         world.now = end;
         world.entry.conclude(sent, Ok(&Reply::Done), Spread::default(), world.at());
@@ -228,7 +228,7 @@ fn what_ran_on_a_master_behind_the_end_of_its_hold_is_ended_there() {
                 world.entry.straggled(&end, 2, LateAnswer::Missing, at.now);
             }
             world.now += Duration::from_secs(1);
-            let commands = world.entry.check(world.at(), MasterSet::NONE, &mut || 99);
+            let commands = world.entry.check(world.at(), MasterSet::NONE, &world.numbers);
             let case = format!("repair {repair}, before {before}, found {found:?}: {commands:?}");
             assert_eq!(commands.len(), ends, "{case}");
             for again in &commands {
@@ -331,9 +331,7 @@ fn what_a_repair_makes_behind_the_end_is_ended_though_the_end_found_a_field() {
     let (acquire, level) = world.take();
     let lacking = Spread { lacking: third, ..Spread::default() };
     world.now += LEASE / 3;
-    let mut numbers = 50..;
-    let mut due =
-        |world: &mut World| world.entry.check(world.at(), MasterSet::NONE, &mut || numbers.next().unwrap());
+    let due = |world: &mut World| world.entry.check(world.at(), MasterSet::NONE, &world.numbers);
     let renewal = due(&mut world).remove(0);
     world.entry.straggled(&acquire, 2, LateAnswer::There, world.now);
     world.entry.conclude(&renewal, Ok(&Reply::Done), lacking, world.at());
@@ -365,14 +363,14 @@ fn what_an_acquire_makes_behind_the_renewal_that_finds_its_hold_gone_is_ended() 
     let mut world = World::new(1);
     let (acquire, level) = world.take();
     world.now += LEASE / 3;
-    let renewal = world.entry.check(world.at(), MasterSet::NONE, &mut || 50).remove(0);
+    let renewal = world.entry.check(world.at(), MasterSet::NONE, &world.numbers).remove(0);
     world.entry.straggled(&acquire, 2, LateAnswer::There, world.now);
     let missing = Spread { missing: MasterSet::first(3), ..Spread::default() };
     let meaning = world.entry.conclude(&renewal, Ok(&Reply::Gone), missing, world.at());
     assert_eq!(meaning, Meaning::Lost(Loss::Gone));
     world.entry.leave(acquire.hold, level, None, world.at());
     world.now += Duration::from_secs(1);
-    let again = world.entry.check(world.at(), MasterSet::NONE, &mut || 51);
+    let again = world.entry.check(world.at(), MasterSet::NONE, &world.numbers);
     let [again] = &again[..] else { panic!("{again:?}") };
     assert_eq!((again.call.action, again.masters), (Action::END, third));
 }
@@ -399,9 +397,9 @@ fn what_had_no_answer_on_a_master_is_ended_there_twice() {
         if straggles {
             world.entry.straggled(&end, 2, LateAnswer::Missing, at.now);
         }
-        assert!(world.entry.check(at, MasterSet::NONE, &mut || 99).is_empty(), "not at once");
+        assert!(world.entry.check(at, MasterSet::NONE, &world.numbers).is_empty(), "not at once");
         world.now += 2 * world.timing.retry;
-        let commands = world.entry.check(world.at(), MasterSet::NONE, &mut || 99);
+        let commands = world.entry.check(world.at(), MasterSet::NONE, &world.numbers);
         let [again] = &commands[..] else { panic!("{commands:?}") };
         assert_eq!((again.call.action, again.masters), (Action::END, third));
         let missing = Spread { missing: third, ..Spread::default() };
@@ -438,16 +436,16 @@ fn what_was_given_up_on_a_master_before_the_verdict_is_ended_there_twice() {
                     spread,
                     world.at(),
                 );
-                let mut due = world.entry.check(world.at(), MasterSet::NONE, &mut || 98);
+                let mut due = world.entry.check(world.at(), MasterSet::NONE, &world.numbers);
                 assert_eq!(due.len(), 1, "{verdict:?}");
                 due.remove(0)
             }
         };
         assert_eq!(end.call.action, Action::END, "{verdict:?}");
         world.entry.conclude(&end, Ok(&Reply::Done), missing, world.at());
-        assert!(world.entry.check(world.at(), MasterSet::NONE, &mut || 99).is_empty(), "not at once");
+        assert!(world.entry.check(world.at(), MasterSet::NONE, &world.numbers).is_empty(), "not at once");
         world.now += 2 * world.timing.retry;
-        let commands = world.entry.check(world.at(), MasterSet::NONE, &mut || 99);
+        let commands = world.entry.check(world.at(), MasterSet::NONE, &world.numbers);
         let [again] = &commands[..] else { panic!("{verdict:?}: {commands:?}") };
         assert_eq!((again.call.action, again.masters), (Action::END, third));
     }
@@ -462,7 +460,7 @@ fn what_was_given_up_on_a_master_and_repaired_there_is_ended_there_twice() {
         let mut world = World::new(1);
         let spread = Spread { given_up: third, lacking: third, ..Spread::default() };
         let (acquire, level) = world.take_with(spread, |_| ());
-        let repairs = world.entry.check(world.at(), MasterSet::NONE, &mut || 97);
+        let repairs = world.entry.check(world.at(), MasterSet::NONE, &world.numbers);
         let [repair] = &repairs[..] else { panic!("{repairs:?}") };
         assert_eq!(repair.masters, third);
         world.entry.conclude(repair, Ok(&Reply::Done), Spread::default(), world.at());
@@ -475,7 +473,7 @@ fn what_was_given_up_on_a_master_and_repaired_there_is_ended_there_twice() {
             world.entry.straggled(&end, 2, LateAnswer::There, world.now);
         }
         world.now += 2 * world.timing.retry;
-        let commands = world.entry.check(world.at(), MasterSet::NONE, &mut || 99);
+        let commands = world.entry.check(world.at(), MasterSet::NONE, &world.numbers);
         let [again] = &commands[..] else { panic!("{commands:?}") };
         assert_eq!((again.call.action, again.masters), (Action::END, third));
         world.entry.conclude(again, Ok(&Reply::Done), Spread::default(), world.at());
@@ -667,14 +665,14 @@ fn what_had_no_answer_on_a_master_when_its_hold_was_over_is_ended_there_twice() 
         world.entry.straggled(&acquire, 2, LateAnswer::Unknown, world.now);
         let missing = Spread { missing: third, ..Spread::default() };
         for round in [1, 2] {
-            let commands = world.entry.check(world.at(), MasterSet::NONE, &mut || 90 + round);
+            let commands = world.entry.check(world.at(), MasterSet::NONE, &world.numbers);
             let [end] = &commands[..] else { panic!("{round}: {commands:?}") };
             assert_eq!((end.call.action, end.masters), (Action::END, third), "{round}");
             world.entry.conclude(end, Ok(&Reply::Done), missing, world.at());
-            assert!(world.entry.check(world.at(), MasterSet::NONE, &mut || 99).is_empty(), "{round}");
+            assert!(world.entry.check(world.at(), MasterSet::NONE, &world.numbers).is_empty(), "{round}");
             world.now += 2 * world.timing.retry;
         }
-        assert!(world.entry.check(world.at(), MasterSet::NONE, &mut || 99).is_empty(), "and no more");
+        assert!(world.entry.check(world.at(), MasterSet::NONE, &world.numbers).is_empty(), "and no more");
     }
 }
 
@@ -690,7 +688,7 @@ fn the_end_of_what_a_refused_request_has_left_wakes_nobody() {
     let spread = Spread { remains: third, ..Spread::default() };
     world.entry.conclude(&pending, Ok(&Reply::busy(LEASE)), spread, world.at());
     world.entry.refused(id, Refusal::until(until));
-    let commands = world.entry.check(world.at(), MasterSet::NONE, &mut || 99);
+    let commands = world.entry.check(world.at(), MasterSet::NONE, &world.numbers);
     let [end] = &commands[..] else { panic!("{commands:?}") };
     assert_eq!((end.call.action, end.masters), (Action::END, third));
     world.entry.conclude(end, Ok(&Reply::Done), Spread::default(), world.at());
@@ -705,7 +703,7 @@ fn what_runs_later_than_its_lease_is_ended_all_the_same() {
     let bygone = world.bygone();
     world.now += 2 * LEASE;
     world.entry.straggled(&bygone, 2, LateAnswer::There, world.now);
-    let commands = world.entry.check(world.at(), MasterSet::NONE, &mut || 8);
+    let commands = world.entry.check(world.at(), MasterSet::NONE, &world.numbers);
     let [end] = &commands[..] else { panic!("{commands:?}") };
     assert_eq!((end.call.action, end.masters), (Action::END, MasterSet::one(2)));
 }

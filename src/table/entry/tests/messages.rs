@@ -30,7 +30,7 @@ fn no_message_of_a_release_is_expected_from_a_master_that_did_not_run_it() {
         }
         world.take();
         world.entry.message(2, at.now);
-        let commands = world.entry.check(at, MasterSet::NONE, &mut || 9);
+        let commands = world.entry.check(at, MasterSet::NONE, &world.numbers);
         let settles = commands.iter().filter(|pending| matches!(pending.call.action, Action::Settle { .. }));
         assert_eq!(settles.count(), asks, "{spread:?}");
     }
@@ -77,7 +77,7 @@ fn no_message_of_a_release_is_expected_where_the_hold_was_gone() {
     assert_eq!(meaning, Meaning::Lost(Loss::Gone));
     world.take();
     world.entry.message(0, at.now);
-    let commands = world.entry.check(at, MasterSet::NONE, &mut || 9);
+    let commands = world.entry.check(at, MasterSet::NONE, &world.numbers);
     assert!(matches!(commands[..], [Pending { call: Call { action: Action::Settle { .. }, .. }, .. }]));
 }
 
@@ -92,7 +92,7 @@ fn no_message_of_a_release_is_expected_behind_a_lost_subscription() {
     world.entry.subscribed(0, at);
     world.take();
     world.entry.message(0, at.now);
-    let commands = world.entry.check(at, MasterSet::NONE, &mut || 9);
+    let commands = world.entry.check(at, MasterSet::NONE, &world.numbers);
     assert!(matches!(commands[..], [Pending { call: Call { action: Action::Settle { .. }, .. }, .. }]));
 }
 

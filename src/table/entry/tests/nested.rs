@@ -240,14 +240,14 @@ fn nothing_nests_without_a_command_while_those_of_the_lock_fail() {
     let (mut world, owner) = World::one_nests();
     let (at, child) = (world.at(), owner.child());
     world.entry.outage.goes_on(Error::new(ErrorKind::Unavailable, "away"), LEASE, at.now);
-    assert!(world.entry.nest(&child, false, &mut world.numbers, || Some(at)).is_none());
+    assert!(world.entry.nest(&child, false, &world.numbers, || Some(at)).is_none());
 }
 
 #[test]
 fn a_fenced_level_in_a_hold_without_a_token_is_not_granted_in_silence() {
     let (mut world, owner) = World::one_nests();
     let (at, child) = (world.at(), owner.child());
-    assert!(world.entry.nest(&child, true, &mut world.numbers, || Some(at)).is_none());
+    assert!(world.entry.nest(&child, true, &world.numbers, || Some(at)).is_none());
 }
 
 /// Else it would be reported as done, while the hold may be gone.

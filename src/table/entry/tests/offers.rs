@@ -194,8 +194,8 @@ fn nobody_goes_first_where_nobody_else_was_notified() {
         // Whatever is between the numbers of two turns.
         for stride in 1..10 {
             let asked = (0..64).filter(|turn| {
-                let mut world = World::new(1);
-                world.numbers += turn * stride;
+                let world = World::new(1);
+                (0..turn * stride).for_each(|_| _ = world.numbers.next());
                 let (mut world, waits) = ends_a_turn_in(world);
                 if subscribed {
                     world.entry.subscription = Subscription::by(MasterSet::one(0));

@@ -236,9 +236,9 @@ impl World {
 fn what_happens_while_a_hold_is_settled_is_asked_for_again() {
     let mut world = World::new(1);
     world.take();
-    let (at, mut numbers) = (world.at(), 100..);
-    let mut settles = |world: &mut World| {
-        let commands = world.entry.check(at, MasterSet::NONE, &mut || numbers.next().unwrap());
+    let at = world.at();
+    let settles = |world: &mut World| {
+        let commands = world.entry.check(at, MasterSet::NONE, &world.numbers);
         assert!(commands.iter().all(|pending| matches!(pending.call.action, Action::Settle { .. })));
         commands
     };
@@ -258,7 +258,7 @@ fn what_happens_while_a_lock_is_granted_is_asked_for() {
     let mut world = World::new(1);
     let now = world.now;
     world.take_while(|entry| entry.doubt_all(now));
-    let commands = world.entry.check(world.at(), MasterSet::NONE, &mut || 8);
+    let commands = world.entry.check(world.at(), MasterSet::NONE, &world.numbers);
     assert!(matches!(commands[..], [Pending { call: Call { action: Action::Settle { .. }, .. }, .. }]));
 }
 
@@ -286,10 +286,7 @@ fn who_has_sent_a_command_in_vain_decides_when_it_is_sent_again() {
     for outcome in [Outcome::NotRun, Outcome::Unknown] {
         let mut world = World::new(1);
         let (granted, level) = world.take();
-        let mut numbers = 100..;
-        let mut check = |world: &mut World| {
-            world.entry.check(world.at(), MasterSet::NONE, &mut || numbers.next().unwrap())
-        };
+        let check = |world: &mut World| world.entry.check(world.at(), MasterSet::NONE, &world.numbers);
         world.entry.doubt_all(world.now);
         let [settle] = &check(&mut world)[..] else { panic!("it is asked for at once") };
         world.entry.conclude(settle, Err(outcome), Spread::default(), world.at());
@@ -331,6 +328,6 @@ fn a_release_does_not_go_before_a_settle() {
     world.entry.doubt_all(world.now);
     let release = world.entry.leave(granted.hold, level, Some(99), world.at());
     assert!(matches!(release, ReleaseStep::Wait), "{release:?}");
-    let commands = world.entry.check(world.at(), MasterSet::NONE, &mut || 100);
+    let commands = world.entry.check(world.at(), MasterSet::NONE, &world.numbers);
     assert!(matches!(&commands[..], [end] if end.is_end()), "{commands:?}");
 }

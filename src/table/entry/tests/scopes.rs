@@ -360,7 +360,7 @@ impl World {
         self.late.clear();
         for round in 0.. {
             assert!(round < 2_000, "without an end: {:#?}", self.entry);
-            let before = self.numbers;
+            let before = self.numbers.next();
             let mut moved = false;
             while !self.flight.is_empty() {
                 self.arrives_by(0, Net::Answers);
@@ -389,7 +389,7 @@ impl World {
                 moved = true;
             }
             self.look();
-            if moved || self.numbers != before {
+            if self.numbers.next() != before + 1 || moved {
                 continue;
             }
             if self.askers.is_empty() && self.guards.is_empty() && self.entry.is_empty() {
@@ -464,7 +464,7 @@ impl Mark {
 
 /// The marks of a text, in their order.
 fn marks(text: &str) -> Vec<Mark> {
-    const NUMBERED: [&str; 4] = ["id", "no", "hold", "level"];
+    const NUMBERED: [&str; 4] = ["id", "command_id", "hold", "level"];
     let number = |begin: usize| {
         let digits = text[begin..].bytes().take_while(u8::is_ascii_digit).count();
         (digits > 0).then_some(Mark { kind: Mark::NUMBER, begin, end: begin + digits })

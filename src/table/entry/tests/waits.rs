@@ -8,7 +8,7 @@ use crate::holder::Holder;
 impl World {
     /// What the log reports of waits since the last call: how long each has waited, and by whose fault.
     fn reported(&mut self) -> Vec<(Duration, Option<String>)> {
-        self.entry.check(Moment { now: self.now, slept: Duration::ZERO }, MasterSet::NONE, &mut || 0);
+        self.entry.check(Moment { now: self.now, slept: Duration::ZERO }, MasterSet::NONE, &self.numbers);
         let log = std::mem::take(&mut self.entry.out.made().log).into_iter();
         let waits = log.filter_map(|event| match event {
             LogEvent::Waits(wait) => Some((wait.waited, wait.by.map(|by| by.holder.hold_id().to_owned()))),
