@@ -292,8 +292,11 @@ impl Tally {
         if self.is_majority(stands.union(self.pending)) || self.is_blocking(no.union(self.pending)) {
             return None;
         }
-        // The field may be put on a young master that lacks it: that master has voted for nobody else.
-        let spread = Spread { lacking: self.gone_young, ..self.spread() };
+        // The field may be put on young masters that lack it, as they have voted for nobody else. That is not sure if an old one lacks it
+        // too: 1. The lock is forced away on two of three masters. 2. One of them is young here, and already old for another process, which
+        // has the lock for a while. 3. The field is put there, and the third master still has it. Both would confirm a hold that was over.
+        let lacking = if self.gone.is_empty() { self.gone_young } else { MasterSet::NONE };
+        let spread = Spread { lacking, ..self.spread() };
         Some(Verdict { spread, ..self.undecided() })
     }
 
