@@ -1,12 +1,12 @@
 //! Explores the models in configurations that are too big for a test, and prints how many states there were:
-//! `models [hold | wake | line] [THREADS]`.
+//! `models [hold | wake | line | several] [THREADS]`.
 
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use models::{hold, line, wake};
+use models::{hold, line, several, wake};
 use stateright::{Checker, HasDiscoveries, Model};
 
 /// The bounds of one run. States that are reached by fewer steps are explored first; what is beyond the bounds is not
@@ -30,6 +30,11 @@ fn main() -> ExitCode {
     if runs("line") {
         for (name, model) in line::LineModel::scopes() {
             sound &= check(name, model);
+        }
+    }
+    if runs("several") {
+        for model in several::SeveralModel::scopes() {
+            sound &= check("several names", model);
         }
     }
     if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -114,7 +114,7 @@ impl<T: Copy + PartialEq, const N: usize> Few<T, N> {
         self.0.iter_mut().flatten()
     }
 
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.first().is_none_or(Option::is_none)
     }
 
@@ -122,12 +122,12 @@ impl<T: Copy + PartialEq, const N: usize> Few<T, N> {
         self.iter().count()
     }
 
-    fn contains(&self, item: &T) -> bool {
+    pub(crate) fn contains(&self, item: &T) -> bool {
         self.iter().any(|other| other == *item)
     }
 
     /// Adds the item as the last one.
-    fn push(&mut self, item: T) {
+    pub(crate) fn push(&mut self, item: T) {
         self.insert(self.len(), item);
     }
 
@@ -137,13 +137,13 @@ impl<T: Copy + PartialEq, const N: usize> Few<T, N> {
         self.0[at] = Some(item);
     }
 
-    fn take(&mut self, at: usize) -> Option<T> {
+    pub(crate) fn take(&mut self, at: usize) -> Option<T> {
         let item = self.0.get_mut(at).and_then(Option::take);
         self.0[at..].rotate_left(1);
         item
     }
 
-    fn remove(&mut self, is: impl Fn(&T) -> bool) {
+    pub(crate) fn remove(&mut self, is: impl Fn(&T) -> bool) {
         if let Some(at) = self.iter().position(|item| is(&item)) {
             self.take(at);
         }
