@@ -32,16 +32,25 @@
 //! - The entry names its process's connection for messages by a **generation**, which only grows.
 //! - A process that may not subscribe **polls**: its entry has no generation, and the lock is handed to it all the
 //!   same. With [`tells`](LineModel::tells) it may not publish either: it hands the lock on without a message, and a
-//!   request that is refused while such a process has the lock polls, too.
+//!   request that is refused while such a process has the lock polls, too. A process that learns of this only while it
+//!   stands in the line ends its field, and enters again as one that polls.
 //! - Other programs' clients publish a `0` to the lock's channel when they release. A process that is alone in the
 //!   line, or has waited for the short time without a message, subscribes to that channel, and sends `pass` then and
-//!   at each `0`.
+//!   at each `0`. With `tells`, each process that waits subscribes to it, asks again soon after that, and asks at each
+//!   `0`.
+//! - With `tells`, a release leaves the lock to another program's client that waits, if it is that client's turn: it
+//!   publishes `00`, and notifies the first of the line to ask at once, and the second to ask after the short time. The
+//!   first gives way only once. Which of the entries give way depends on their numbers and on the length of the line.
+//! - With `tells`, a request whose ask has no answer ends its field, and asks with a fresh one.
+//! - A fenced hold's **token** is made by the ask that takes the lock, or the first one after a hand-over. A repeat of
+//!   that ask gets the token that is there.
 //!
 //! # What a step stands for
 //!
 //! The server runs a script in one step (`server.rs`). A process takes a decision in one step (`process.rs`).
 //! Commands of a connection run in the order in which they were sent, unless one [overtakes](LineModel::overtakes)
-//! another, as it may after `NOSCRIPT`; answers are read in order. With [`Entering::ByMessage`] messages go over the
+//! another. After `NOSCRIPT` a command is [sent again](LineModel::flushes), after those that were sent in between; answers
+//! are read in order. With [`Entering::ByMessage`] messages go over the
 //! same connection; otherwise they go over another one, in any order with the answers. Commands that were sent over a
 //! connection that is lost never run, or run at any [later](LineModel::late) time; their answers do not arrive.
 //!
@@ -59,18 +68,22 @@
 //!   nested.
 //! - **A hold that the server loses belongs to nobody**: it may be lost by a restart, a failover to a replica that
 //!   lacks the last step, a step of the clock or a forced release. That two processes hold the lock then is
-//!   documented, and not what this model is about.
+//!   documented, and not what this model is about. A failover to a server whose clock differs is a failover and a
+//!   [step](LineModel::clocks).
 //! - **The line's own TTL**: a waiting process asks more often than that TTL ends. So entries of crashed processes
 //!   stay until they are served.
-//! - **Fencing tokens**: the model only has whether one was made for a hold.
+//! - **Fencing tokens** are given by the protocol of the code alone. Only their order is kept, not their values: a server
+//!   that has lost its counter gives a greater one than any before, by its clock, unless [that is
+//!   behind](Design::ClockBehind).
 //! - **Two failures at once**: if both the process that handed the lock on and the one that it was handed to are
 //!   gone, the others wait for their own timers. In that case the lock may be free for longer.
-//! - **Several names.** A request that waits for one of them holds none of the others, and stands only in the line of
-//!   that name. For each lock it is a request that is dropped, and later a new one.
+//! - **Several names** have a model of their own, [`several`](crate::several). A request stands only in the line of the
+//!   name that it waits for. For each other lock it is a holder, or a request that is dropped, and later a new one.
 //! - **A queue in the process.** The head of the process, whichever request that is, asks with the field that stands
 //!   in the line.
-//! - **Other programs' clients that wait**, and the times at which the lock is left to them. In the model they take
-//!   it whenever it is free.
+//! - **Other programs' clients.** There is one at a time. With `tells` it waits as Redisson's `RLock` does, for a message
+//!   or the end of the TTL that it was answered; without, it takes the lock whenever that is free. A client that is
+//!   woken may be slow for any time.
 mod process;
 mod server;
 
@@ -218,8 +231,16 @@ pub enum Design {
     /// A message also reaches processes that are still connected to the former master, which the new one does not
     /// know of.
     Replicated,
-    /// A hand-over makes no fencing token: the ask after it gets the token that is there.
+    /// The ask after a hand-over makes no fencing token: it gets the token that is there.
     TokenAtAnswer,
+    /// The clock of a server that takes over is behind, so a new token is greater than that server's counter alone.
+    ClockBehind,
+    /// A request in the line that can no longer be notified keeps its field.
+    DeniedStays,
+    /// Entries of the line are ordered by the server's clock.
+    OrderByClock,
+    /// The lock is never left to other programs' clients.
+    NoTurns,
     /// No process subscribes to the lock's channel.
     NobodyListens,
     /// A hand-over does not notify the second of the line when to ask.
@@ -254,6 +275,8 @@ pub struct LineModel {
     pub poll: u8,
     /// For how many quiet ticks the lock may be free while a request waits.
     pub idle: u8,
+    /// Whether holds have fencing tokens.
+    pub fenced: bool,
     /// Whether commands that were sent over a connection that is lost may still run.
     pub late: bool,
     /// How many ticks may pass while something is under way.
@@ -280,8 +303,42 @@ pub struct LineModel {
     pub shares: u8,
     /// How many commands may run before the one that was sent before them.
     pub overtakes: u8,
+    /// How many commands may find that the server does not know their script, so that they are sent again.
+    pub flushes: u8,
+    /// How many processes may lose the right to subscribe.
+    pub denials: u8,
     /// How often the server's clock may step.
     pub steps: u8,
+    /// How it may step.
+    pub clocks: &'static [Clock],
+}
+
+/// A step of the server's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// Ahead by a tick.
+    Ahead,
+    /// Back by a tick.
+    Back,
+    /// Ahead of the time of the line, which nobody has asked in for long enough.
+    AheadOfLine,
+    /// Ahead of the time of the line and of the lock.
+    AheadOfAll,
+}
+
+/// All steps of the clock.
+const CLOCKS: &[Clock] = &[Clock::Ahead, Clock::Back, Clock::AheadOfLine, Clock::AheadOfAll];
+
+/// Another program's client that waits for the lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Other {
+    /// It does not wait.
+    #[default]
+    Away,
+    /// It was refused, and asks again after so many ticks.
+    Asleep(u8),
+    /// A message or its time has woken it. It asks at any time after that, or never.
+    Woken,
 }
 
 /// A command on its way to the server.
@@ -305,7 +362,7 @@ pub enum Command {
     },
     /// `pass`.
     Pass,
-    /// Subscribes to the lock's channel, and then does what `pass` does.
+    /// Subscribes to the lock's channel, and then does what `pass` does, if there is a `pass`.
     Listen,
     /// `renew`.
     Renew {
@@ -314,11 +371,23 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// Returns the field that it names.
+    fn field(&mut self) -> Option<&mut Field> {
+        match self {
+            Command::Ask { field, .. } | Command::Release { field, .. } | Command::Renew { field } => {
+                Some(field)
+            }
+            Command::Pass | Command::Listen => None,
+        }
+    }
+}
+
 /// An answer on its way back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reply {
-    /// The field holds the lock.
-    Granted(Field),
+    /// The field holds the lock, with this token.
+    Granted(Field, u8),
     /// Another field holds the lock.
     Busy {
         /// The field that asked.
@@ -339,6 +408,10 @@ pub enum Reply {
     },
     /// The TTL of the key.
     Passed(u8),
+    /// Messages on the lock's channel arrive.
+    Listening,
+    /// The server does not know the script of this command.
+    Unknown(Command),
     /// The TTL is a lease again, or the field is not there.
     Renewed {
         /// The field.
@@ -359,14 +432,31 @@ pub enum Message {
     Later(Field, u8),
     /// The lock is free: `0` to its channel.
     Free,
+    /// The lock is free, and left to other programs' clients: `00` to its channel.
+    Left,
+}
+
+impl Reply {
+    /// Returns the field that it names.
+    fn field(&mut self) -> Option<&mut Field> {
+        match self {
+            Reply::Granted(field, _)
+            | Reply::Busy { field, .. }
+            | Reply::Released { field, .. }
+            | Reply::Renewed { field, .. } => Some(field),
+            Reply::Pushed(message) => message.field(),
+            Reply::Unknown(command) => command.field(),
+            Reply::Passed(_) | Reply::Listening => None,
+        }
+    }
 }
 
 impl Message {
     /// Returns the field that it names.
-    fn field(self) -> Option<Field> {
+    fn field(&mut self) -> Option<&mut Field> {
         match self {
             Message::Yours(field) | Message::Later(field, _) => Some(field),
-            Message::Free => None,
+            Message::Free | Message::Left => None,
         }
     }
 }
@@ -391,7 +481,17 @@ pub struct State {
     failovers: u8,
     shares: u8,
     overtakes: u8,
+    flushes: u8,
+    denials: u8,
     steps: u8,
+    /// The client of another program that waits, if any.
+    other: Other,
+    /// Not in the protocol: how many releases have handed the lock on since that client fell asleep.
+    behind: u8,
+    /// Not in the protocol: the greatest token with which a hold has begun in its process.
+    begun: u8,
+    /// Whether the server's clock was set back.
+    set_back: bool,
     /// Not in the protocol: fields in the order in which they entered the line.
     order: Few<Field, 6>,
     passed_over: bool,
@@ -416,6 +516,8 @@ pub enum Step {
     Message(usize),
     /// A command of a lost connection runs.
     RunLate(usize),
+    /// The server does not know the script of the first command of a connection.
+    Unknown(usize),
     /// A request asks again, because its time has come.
     AskAgain(usize),
     /// `pass` is sent.
@@ -436,6 +538,8 @@ pub enum Step {
     CutCommands(usize),
     /// There is a new connection, and its process receives messages.
     Connect(usize),
+    /// A process learns that it may no longer subscribe.
+    Deny(usize),
     /// The server notices that a connection is gone.
     Notice(usize),
     /// A process crashes. `true`: the server does not notice.
@@ -457,8 +561,10 @@ pub enum Step {
     },
     /// Another program's client takes the lock if `true`, or releases it.
     Foreign(bool),
-    /// The server's clock steps ahead by a tick.
-    ClockStep,
+    /// Another program's client asks for the lock, and waits if it is busy.
+    OtherAsks,
+    /// The server's clock steps.
+    ClockStep(Clock),
     /// Time passes.
     Tick,
 }
@@ -479,6 +585,7 @@ impl LineModel {
             short: 2,
             poll: 3,
             idle: 0,
+            fenced: false,
             late: false,
             delays: 0,
             cuts: 0,
@@ -492,7 +599,10 @@ impl LineModel {
             foreign: 0,
             shares: 0,
             overtakes: 0,
+            flushes: 0,
+            denials: 0,
             steps: 0,
+            clocks: &[Clock::Ahead],
         }
     }
 
@@ -541,6 +651,13 @@ impl LineModel {
                     told(LineModel { forces: 1, drops: 1, ..late.clone() }),
                     told(LineModel { failovers: 1, delays: 1, idle: 1, ..three.clone() }),
                     told(LineModel { overtakes: 1, drops: 1, delays: 1, idle: 1, ..three.clone() }),
+                    told(LineModel { flushes: 2, drops: 1, delays: 1, idle: 1, ..three.clone() }),
+                    told(LineModel { fenced: true, ..late.clone() }),
+                    told(LineModel { fenced: true, failovers: 1, delays: 1, idle: 1, ..three.clone() }),
+                    told(LineModel { denials: 1, drops: 1, delays: 1, idle: 4, ..three.clone() }),
+                    told(LineModel { foreign: 2, idle: 1, ..three.clone() }),
+                    told(LineModel { foreign: 1, drops: 1, delays: 1, idle: 2, ..three.clone() }),
+                    told(LineModel { steps: 2, clocks: CLOCKS, failovers: 1, idle: 3, ..three.clone() }),
                 ]);
             }
         }
@@ -553,6 +670,12 @@ impl LineModel {
         LineModel { generations: false, tells: true, ..model }
     }
 
+    /// Returns what the counter of a server is worth that has lost its last commands: a new token is no less than the
+    /// server's time, which is ahead of all tokens of before.
+    fn floor(&self, last: &State, counter: u8) -> u8 {
+        if self.design == Design::ClockBehind { counter } else { last.data.token }
+    }
+
     fn is_ordered(&self) -> bool {
         self.entering == Entering::ByMessage
     }
@@ -562,9 +685,10 @@ impl LineModel {
         self.entering != Entering::Confirmed
     }
 
-    fn polls(&self, at: usize) -> bool {
-        // `FOREIGN` belongs to no process.
-        at < 3 && self.pollers & (1 << at) != 0
+    /// Returns whether each process that waits subscribes to the lock's channel, and asks when it hears of a release
+    /// there. In the code it always does so; in the model only if there is something to hear.
+    fn hears_releases(&self) -> bool {
+        self.tells && (self.foreign > 0 || self.steps > 0)
     }
 }
 
@@ -584,25 +708,12 @@ impl State {
                 || data.line.iter().any(|entry| entry.field == field)
         };
         let process = &self.processes[owner(field)];
-        let commands = process.commands.iter().chain(process.late.iter()).any(|command| match command {
-            Command::Ask { field: of, .. }
-            | Command::Release { field: of, .. }
-            | Command::Renew { field: of } => of == field,
-            Command::Pass | Command::Listen => false,
-        });
-        let answers = process.answers.iter().any(|reply| match &reply {
-            Reply::Granted(of) | Reply::Busy { field: of, .. } | Reply::Released { field: of, .. } => {
-                *of == field
-            }
-            Reply::Renewed { field: of, .. } => *of == field,
-            Reply::Pushed(message) => message.field() == Some(field),
-            Reply::Passed(_) => false,
-        });
+        let is_this = |of: Option<&mut Field>| of.is_some_and(|of| *of == field);
         names(&self.data)
             || names(&self.replica)
-            || commands
-            || answers
-            || process.messages.iter().any(|message| message.field() == Some(field))
+            || process.commands.iter().chain(process.late.iter()).any(|mut command| is_this(command.field()))
+            || process.answers.iter().any(|mut reply| is_this(reply.field()))
+            || process.messages.iter().any(|mut message| is_this(message.field()))
             || process.leaving.contains(&field)
             || process.request.is_some_and(|request| request.field == field)
     }
@@ -633,8 +744,9 @@ impl State {
         let process = &self.processes[at];
         let waits = |request: Request| request.phase == Phase::InLine && request.age >= model.short;
         model.foreign > 0
+            && !model.tells
             && model.design != Design::NobodyListens
-            && !model.polls(at)
+            && !process.polls
             && process.heard
             && !process.listening
             && process.request.is_some_and(waits)
@@ -643,24 +755,30 @@ impl State {
     fn connects(&self, model: &LineModel, at: usize) -> bool {
         let process = &self.processes[at];
         let waits = process.request.is_some_and(|request| request.phase == Phase::InLine);
-        process.life == Life::Alive && !process.heard && !model.polls(at) && (model.is_ordered() || waits)
+        process.life == Life::Alive && !process.heard && !process.polls && (model.is_ordered() || waits)
     }
 
-    /// Returns whether a request waits while the lock is free, or held by a field that its process does not know of.
-    fn idles(&self) -> bool {
-        let waits = |process: &Process| {
-            process.life == Life::Alive
-                && process.request.is_some_and(|request| request.phase == Phase::InLine)
-        };
-        let used = self.data.lock.is_some_and(|lock| {
+    /// Returns whether the process that has the lock knows that, or can't.
+    fn is_used(&self) -> bool {
+        self.data.lock.is_some_and(|lock| {
             if lock.field == FOREIGN || lock.unknown {
                 return true;
             }
             let process = &self.processes[owner(lock.field)];
             let holds = |request: Request| request.field == lock.field && request.phase == Phase::Held;
             process.request.is_some_and(holds)
-        });
-        !used && self.processes.iter().any(waits)
+        })
+    }
+
+    /// Returns whether a request waits while the lock is free, or held by a field that its process does not know of; or
+    /// another program's client sleeps while the lock is free.
+    fn idles(&self) -> bool {
+        let waits = |process: &Process| {
+            process.life == Life::Alive
+                && process.request.is_some_and(|request| request.phase == Phase::InLine)
+        };
+        let sleeps = self.data.lock.is_none() && matches!(self.other, Other::Asleep(_));
+        !self.is_used() && (sleeps || self.processes.iter().any(waits))
     }
 
     fn is_lock_of(&self, at: usize) -> bool {
@@ -680,6 +798,11 @@ impl State {
                 self.replica.lock = None;
             }
         }
+        self.other = match self.other {
+            Other::Asleep(ticks) if ticks > 1 => Other::Asleep(ticks - 1),
+            Other::Asleep(_) => Other::Woken,
+            other => other,
+        };
         for process in &mut self.processes {
             if let Some(request) = &mut process.request {
                 request.age = (request.age + 1).min(9);
@@ -748,9 +871,9 @@ impl State {
     }
 
     /// Returns the representative of all states that differ only by the names of processes.
-    fn canonical(self, model: &LineModel) -> State {
-        if model.pollers != 0 {
-            return self;
+    fn canonical(mut self, model: &LineModel) -> State {
+        if model.fenced {
+            self.rank_tokens();
         }
         let orders = [[0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
         let used = if model.requests[2] == 0 { &orders[1..2] } else { &orders[..] };
@@ -776,37 +899,51 @@ impl State {
         for process in &mut state.processes {
             process.request.iter_mut().for_each(|request| field(&mut request.field));
             process.leaving.iter_mut().for_each(field);
-            for command in process.commands.iter_mut().chain(process.late.iter_mut()) {
-                match command {
-                    Command::Ask { field: of, .. }
-                    | Command::Release { field: of, .. }
-                    | Command::Renew { field: of } => field(of),
-                    Command::Pass | Command::Listen => {}
-                }
-            }
-            for reply in process.answers.iter_mut() {
-                match reply {
-                    Reply::Granted(of)
-                    | Reply::Busy { field: of, .. }
-                    | Reply::Released { field: of, .. }
-                    | Reply::Renewed { field: of, .. } => field(of),
-                    Reply::Pushed(Message::Yours(of) | Message::Later(of, _)) => field(of),
-                    Reply::Pushed(Message::Free) | Reply::Passed(_) => {}
-                }
-            }
-            for message in process.messages.iter_mut() {
-                match message {
-                    Message::Yours(of) | Message::Later(of, _) => field(of),
-                    Message::Free => {}
-                }
-            }
+            let commands = process.commands.iter_mut().chain(process.late.iter_mut());
+            commands.filter_map(Command::field).for_each(field);
+            process.answers.iter_mut().filter_map(Reply::field).for_each(field);
+            process.messages.iter_mut().filter_map(Message::field).for_each(field);
         }
         state
+    }
+
+    /// Replaces the tokens by their ranks, since only their order matters.
+    fn rank_tokens(&mut self) {
+        let State { data, replica, processes, begun, .. } = self;
+        let answers = processes.iter_mut().flat_map(|process| process.answers.iter_mut());
+        let granted = answers.filter_map(|reply| match reply {
+            Reply::Granted(_, token) => Some(token),
+            _ => None,
+        });
+        let mut tokens: Vec<&mut u8> = granted.chain([&mut data.token, &mut replica.token, begun]).collect();
+        let mut ranks: Vec<u8> = tokens.iter().map(|token| **token).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        for token in &mut tokens {
+            **token = ranks.iter().take_while(|rank| **rank < **token).count() as u8;
+        }
     }
 
     fn send_pass(&mut self, model: &LineModel, at: usize) {
         (self.processes[at].pass_in, self.processes[at].sent) = (None, 0);
         self.send(model, at, Command::Pass);
+    }
+
+    fn clock_steps(&mut self, clock: Clock) {
+        let held = self.data.lock;
+        match (&mut self.data.lock, clock) {
+            (Some(lock), Clock::Ahead) if lock.ttl > 1 => lock.ttl -= 1,
+            (Some(lock), Clock::Back) => lock.ttl += 1,
+            (_, Clock::AheadOfLine) => {}
+            (lock, _) => *lock = None,
+        }
+        self.set_back |= clock == Clock::Back;
+        if matches!(clock, Clock::AheadOfLine | Clock::AheadOfAll) {
+            (self.data.line, self.order) = (Few::default(), Few::default());
+        }
+        if matches!(clock, Clock::Ahead | Clock::AheadOfAll) {
+            self.void(held);
+        }
     }
 
     fn run_next(&mut self, model: &LineModel, at: usize, second: bool) {
@@ -829,7 +966,8 @@ impl Model for LineModel {
         for (at, process) in processes.iter_mut().enumerate() {
             process.requests = self.requests[at];
             process.generation = 1;
-            process.heard = !self.polls(at) && (self.heard || self.is_ordered());
+            (process.polls, process.mute) = (self.pollers & (1 << at) != 0, self.pollers & (1 << at) != 0);
+            process.heard = !process.polls && (self.heard || self.is_ordered());
         }
         let state = State {
             data: Data::default(),
@@ -846,7 +984,13 @@ impl Model for LineModel {
             failovers: self.failovers,
             shares: self.shares,
             overtakes: self.overtakes,
+            flushes: self.flushes,
+            denials: self.denials,
             steps: self.steps,
+            other: Other::Away,
+            behind: 0,
+            begun: 0,
+            set_back: false,
             order: Few::default(),
             passed_over: false,
             old_token: false,
@@ -863,6 +1007,9 @@ impl Model for LineModel {
                 steps.push(Step::Run(at, false));
                 if state.overtakes > 0 && process.commands.len() > 1 {
                     steps.push(Step::Run(at, true));
+                }
+                if state.flushes > 0 {
+                    steps.push(Step::Unknown(at));
                 }
             }
             if !process.late.is_empty() {
@@ -919,6 +1066,9 @@ impl Model for LineModel {
             if state.connects(self, at) {
                 steps.push(Step::Connect(at));
             }
+            if state.denials > 0 && !process.polls && process.request.is_some() {
+                steps.push(Step::Deny(at));
+            }
             if process.request.is_some() || !process.leaving.is_empty() || process.is_asking() {
                 if state.cuts > 0 && process.heard && !process.demoted {
                     steps.push(Step::Cut(at, false));
@@ -949,7 +1099,7 @@ impl Model for LineModel {
                 steps.push(Step::Force);
             }
             if state.steps > 0 {
-                steps.push(Step::ClockStep);
+                steps.extend(self.clocks.iter().copied().map(Step::ClockStep));
             }
         }
         if held.is_some() || !state.data.line.is_empty() {
@@ -967,8 +1117,12 @@ impl Model for LineModel {
                 }
             }
         }
-        if state.foreign > 0 && held.is_none() {
+        if state.foreign > 0 && held.is_none() && !self.tells {
             steps.push(Step::Foreign(true));
+        }
+        let asks = !matches!(state.other, Other::Asleep(_));
+        if state.foreign > 0 && self.tells && asks && held.is_none_or(|lock| lock.field != FOREIGN) {
+            steps.push(Step::OtherAsks);
         }
         if held.is_some_and(|lock| lock.field == FOREIGN) {
             steps.push(Step::Foreign(false));
@@ -1001,6 +1155,11 @@ impl Model for LineModel {
                 let command = state.processes[at].late.take(0)?;
                 state.run(self, at, command, true);
             }
+            Step::Unknown(at) => {
+                state.flushes -= 1;
+                let command = state.processes[at].commands.take(0)?;
+                state.processes[at].answers.push(Reply::Unknown(command));
+            }
             Step::AskAgain(at) => state.ask(self, at, true),
             Step::Pass(at) => state.send_pass(self, at),
             Step::Listen(at) => state.listen(self, at),
@@ -1023,6 +1182,12 @@ impl Model for LineModel {
                 state.lose_command_connection(self, at);
             }
             Step::Connect(at) => state.connect(self, at),
+            Step::Deny(at) => {
+                state.denials -= 1;
+                state.processes[at].polls = true;
+                state.processes[at].generation += 1;
+                state.lose_connection(self, at, false);
+            }
             Step::Notice(at) => {
                 let process = &mut state.processes[at];
                 process.believed = false;
@@ -1047,7 +1212,7 @@ impl Model for LineModel {
             Step::Restart => {
                 state.restarts -= 1;
                 state.void(last.data.lock);
-                state.data = Data::default();
+                state.data = Data { token: self.floor(last, 0), ..Data::default() };
                 state.lose_all(self, None);
             }
             Step::Failover { behind, stays } => {
@@ -1055,6 +1220,7 @@ impl Model for LineModel {
                 if behind {
                     state.void(last.data.lock);
                     state.data = last.replica;
+                    state.data.token = self.floor(last, last.replica.token);
                     state.mark_unknown(true);
                 }
                 state.lose_all(self, stays);
@@ -1063,14 +1229,10 @@ impl Model for LineModel {
                 state.foreign -= u8::from(takes);
                 state.foreign(self, takes);
             }
-            Step::ClockStep => {
+            Step::OtherAsks => state.other_asks(self),
+            Step::ClockStep(clock) => {
                 state.steps -= 1;
-                let lock = state.data.lock.as_mut()?;
-                lock.ttl -= 1;
-                if lock.ttl == 0 {
-                    state.data.lock = None;
-                }
-                state.void(last.data.lock);
+                state.clock_steps(clock);
             }
             Step::Tick => {
                 if (0..3).all(|at| last.is_quiet(self, at)) {
@@ -1080,6 +1242,9 @@ impl Model for LineModel {
                 }
                 state.tick();
             }
+        }
+        if state.is_used() {
+            state.idle = 0;
         }
         if self.failovers > 0
             && state.data != last.data
@@ -1100,8 +1265,9 @@ impl Model for LineModel {
             Property::always("no free lock idles beside a waiter", |model: &LineModel, state: &State| {
                 state.idle <= model.idle
             }),
-            Property::always("no token is given to two holds", |_: &LineModel, state: &State| {
-                !state.old_token
+            Property::always("tokens grow", |_: &LineModel, state: &State| !state.old_token),
+            Property::always("other programs' clients have their turns", |_: &LineModel, state: &State| {
+                state.behind <= 1
             }),
             Property::always("nothing is left in the end", |model: &LineModel, state: &State| {
                 let empty =

@@ -27,6 +27,10 @@ pub struct Request {
     pub age: u8,
     /// Whether it has asked more than once; set only if that matters.
     pub twice: bool,
+    /// Whether it stands in the line, as far as its process knows; set only if that matters.
+    pub stands: bool,
+    /// Whether its field is one of a process that polls.
+    pub polls: bool,
     /// Ticks until it asks again.
     pub ask_in: u8,
     /// Ticks for which it still holds the lock.
@@ -66,6 +70,10 @@ pub struct Process {
     pub sent: u8,
     /// Whether it runs.
     pub life: Life,
+    /// Whether it may not subscribe, and knows that.
+    pub polls: bool,
+    /// Whether it may not publish either, which it knows from the beginning.
+    pub mute: bool,
     /// The generation of its connection for messages.
     pub generation: u8,
     /// Whether the server sends messages over the connection, and the process knows that.
@@ -117,7 +125,7 @@ impl State {
         if process.commands.contains(&command) {
             return;
         }
-        if process.heard || !model.is_ordered() || model.polls(at) {
+        if process.heard || !model.is_ordered() || process.polls {
             process.commands.push(command);
         }
     }
@@ -133,6 +141,8 @@ impl State {
             phase,
             age,
             twice: false,
+            stands: false,
+            polls: process.polls,
             ask_in,
             valid,
             short: false,
@@ -143,15 +153,34 @@ impl State {
     }
 
     /// Asks. `again`: there was an earlier ask of the same field, whether or not it has run.
-    pub(super) fn ask(&mut self, model: &LineModel, at: usize, again: bool) {
+    pub(super) fn ask(&mut self, model: &LineModel, at: usize, mut again: bool) {
+        let process = &self.processes[at];
+        let denied = process.polls && process.request.is_some_and(|request| !request.polls);
+        if denied && model.design != Design::DeniedStays {
+            again &= !self.takes_fresh_field(model, at);
+        }
         let process = &mut self.processes[at];
-        let heard = process.heard;
-        let generation = if model.polls(at) { Some(POLLS) } else { heard.then_some(process.generation) };
         let Some(request) = &mut process.request else { return };
+        let generation = match request.polls {
+            true => Some(POLLS),
+            false => (process.heard || process.polls).then_some(process.generation),
+        };
         (request.phase, request.age, request.void) = (Phase::Asking { hinted: false }, 0, false);
         request.twice |= again && model.entering == Entering::AskedOnce;
         let field = request.field;
         self.send(model, at, Command::Ask { field, generation, again });
+    }
+
+    /// Ends the field of the request, which goes on with a fresh one. Returns whether it does.
+    fn takes_fresh_field(&mut self, model: &LineModel, at: usize) -> bool {
+        let fresh = self.fresh_field(model, at);
+        let process = &mut self.processes[at];
+        let (Some(fresh), Some(request)) = (fresh, &mut process.request) else { return false };
+        let former = std::mem::replace(&mut request.field, fresh);
+        (request.polls, request.stands, request.placed) = (process.polls, false, 0);
+        self.order.remove(|field| *field == former);
+        self.end(model, at, former, false);
+        true
     }
 
     /// Ends the request: it was released or dropped, or its time is up. Its field is ended on the server.
@@ -178,7 +207,7 @@ impl State {
     pub(super) fn answered(&mut self, model: &LineModel, at: usize, reply: Reply) {
         let process = &mut self.processes[at];
         match reply {
-            Reply::Granted(field) => {
+            Reply::Granted(field, token) => {
                 let Some(request) = process.request.as_mut().filter(|request| request.field == field) else {
                     // Its end was sent after the ask. If the end ran before the ask, the field still stands.
                     if !process.leaving.contains(&field) {
@@ -197,6 +226,9 @@ impl State {
                 }
                 (request.phase, request.valid, request.short) = (Phase::Held, valid, false);
                 process.pass_in = None;
+                // Behind a forced release or a failover, the next holder may have begun before.
+                self.old_token |= model.fenced && !request.void && token <= self.begun;
+                self.begun = self.begun.max(token);
             }
             Reply::Busy { field, ttl, alone, polls } => {
                 self.saw(model, at, ttl);
@@ -205,18 +237,15 @@ impl State {
                     return;
                 };
                 let Phase::Asking { hinted } = request.phase else { return };
-                request.phase = Phase::InLine;
+                (request.phase, request.stands) = (Phase::InLine, model.hears_releases());
                 let age = if model.design == Design::TimerFromAnswer { 0 } else { request.age };
                 let behind = polls && model.design != Design::SleepsBehindSilent;
-                let poll = if model.polls(at) || behind { 1 } else { model.poll };
+                let poll = if request.polls || behind { 1 } else { model.poll };
                 request.ask_in = ttl.min(poll).saturating_sub(age);
+                let others = if model.tells { model.hears_releases() } else { alone && model.foreign > 0 };
                 if hinted && model.design != Design::HintForgotten {
                     self.ask(model, at, true);
-                } else if alone
-                    && model.foreign > 0
-                    && !model.polls(at)
-                    && model.design != Design::NobodyListens
-                {
+                } else if others && !process.polls && model.design != Design::NobodyListens {
                     self.listen(model, at);
                 }
             }
@@ -233,6 +262,8 @@ impl State {
                     self.saw(model, at, ttl);
                 }
             }
+            Reply::Listening => self.asks_in(model, at, 1),
+            Reply::Unknown(command) => self.send_by_text(model, at, command),
             Reply::Pushed(message) => self.message(model, at, message),
             Reply::Renewed { field, there } => {
                 let Some(request) = process.request.as_mut().filter(|request| request.field == field) else {
@@ -244,6 +275,21 @@ impl State {
                     request.valid = 0;
                 }
             }
+        }
+    }
+
+    /// Sends a command again that the server did not know. An acquire is sent again by its request.
+    fn send_by_text(&mut self, model: &LineModel, at: usize, command: Command) {
+        let asks = |field| {
+            let is_it = |request: Request| request.field == field && request.phase != Phase::InLine;
+            self.processes[at].request.is_some_and(is_it)
+        };
+        let goes_on = match command {
+            Command::Ask { field, .. } => asks(field),
+            _ => true,
+        };
+        if goes_on {
+            self.send(model, at, command);
         }
     }
 
@@ -278,10 +324,12 @@ impl State {
         let process = &mut self.processes[at];
         let field = match message {
             Message::Yours(field) => field,
-            Message::Free => {
+            Message::Free if !model.tells => {
                 self.send(model, at, Command::Pass);
                 return;
             }
+            Message::Left if process.request.is_some_and(|request| request.stands) => return,
+            Message::Free | Message::Left => return self.hears_release(model, at),
             Message::Later(_, ticks) => return self.asks_in(model, at, ticks),
         };
         let Some(request) = process.request.as_mut().filter(|request| request.field == field) else {
@@ -314,6 +362,15 @@ impl State {
         }
     }
 
+    /// Handles a message about a release: the request asks once more.
+    fn hears_release(&mut self, model: &LineModel, at: usize) {
+        match self.processes[at].request.map(|request| request.phase) {
+            Some(Phase::InLine) => self.ask(model, at, true),
+            Some(Phase::Asking { .. }) => self.hinted(at),
+            _ => {}
+        }
+    }
+
     /// Handles a message about when the lock may be free. It applies to each request that waits here, even if its
     /// field is another one now.
     fn asks_in(&mut self, model: &LineModel, at: usize, ticks: u8) {
@@ -338,7 +395,9 @@ impl State {
     fn lose_commands(&mut self, model: &LineModel, at: usize) {
         let process = &mut self.processes[at];
         process.late = if model.late { process.commands } else { Few::default() };
-        if process.commands.contains(&Command::Pass) && model.design != Design::PassLost {
+        let passes = process.commands.contains(&Command::Pass)
+            || process.answers.contains(&Reply::Unknown(Command::Pass));
+        if passes && model.design != Design::PassLost {
             process.pass_in = Some(0);
         }
         (process.commands, process.answers) = (Few::default(), Few::default());
@@ -420,7 +479,8 @@ impl State {
                 {
                     request.field = fresh;
                 }
-                self.ask(model, at, true);
+                let again = !model.tells || !self.takes_fresh_field(model, at);
+                self.ask(model, at, again);
             }
         }
     }
@@ -432,10 +492,18 @@ impl State {
         if !model.late {
             late = Few::default();
         }
-        let (generation, demoted) = (process.generation, process.demoted);
+        let Process { generation, demoted, polls, mute, .. } = *process;
         let heard = believed && process.heard;
         self.order.remove(|field| super::owner(*field) == at);
-        self.processes[at] =
-            Process { life: Life::Crashed, late, generation, heard, demoted, ..Process::default() };
+        self.processes[at] = Process {
+            life: Life::Crashed,
+            late,
+            generation,
+            heard,
+            demoted,
+            polls,
+            mute,
+            ..Process::default()
+        };
     }
 }

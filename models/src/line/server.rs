@@ -1,7 +1,8 @@
 //! The server: the lock, its line, and the scripts, each of which is one step.
 
 use super::{
-    Command, Design, FOREIGN, Field, Life, LineModel, Message, POLLS, Phase, Reply, Request, State, owner,
+    Command, Design, FOREIGN, Field, Life, LineModel, Message, Other, POLLS, Phase, Reply, Request, State,
+    owner,
 };
 
 /// A lock that is held.
@@ -14,8 +15,10 @@ pub struct Held {
     /// Not on the server: no running process knows of this hold, because the server takes a connection for open, a
     /// process is stopped, or a command ran late.
     pub unknown: bool,
-    /// Whether a token was made for this hold.
-    pub token: bool,
+    /// Whether it was only handed to the field, which has not asked since. So it has no token yet.
+    pub handed: bool,
+    /// Whether the field is one of a process that polls.
+    pub polls: bool,
 }
 
 /// An entry of the line on the server.
@@ -23,6 +26,10 @@ pub struct Held {
 pub struct Entry {
     pub(super) field: Field,
     pub(super) generation: u8,
+    /// Its number in the line, if other programs' clients wait: only the lowest bits matter.
+    pub(super) number: u8,
+    /// Whether it has let other programs' clients go first.
+    pub(super) gave_way: bool,
 }
 
 /// What the server has, and what its replica may have.
@@ -32,6 +39,8 @@ pub struct Data {
     pub lock: Option<Held>,
     /// The line, the first one first.
     pub line: super::Few<Entry, 6>,
+    /// The counter of the tokens.
+    pub token: u8,
 }
 
 /// Which entry a script that serves the line has handed the lock to.
@@ -67,23 +76,27 @@ impl State {
         process.believed && (!model.generations || to.generation != process.generation)
     }
 
-    /// Models a `0` to the lock's channel. Returns whether there is a receiver.
-    fn publish_free(&mut self, model: &LineModel) -> bool {
+    /// Publishes to the lock's channel that the lock is free. Returns whether there is a receiver.
+    fn publish_free(&mut self, model: &LineModel, message: Message) -> bool {
         let mut received = false;
         if self.silent {
             return received;
         }
+        if matches!(self.other, Other::Asleep(_)) {
+            self.other = Other::Woken;
+        }
+        self.behind = 0;
         for process in self.processes.iter_mut().filter(|process| process.heard && process.listens) {
             received |= !process.demoted;
             if process.life != Life::Crashed && !process.demoted {
-                process.deliver(model, Message::Free);
+                process.deliver(model, message);
             }
         }
         received
     }
 
-    /// Notifies the entry at this place to ask in so many ticks. An entry that can't be notified is removed. If the entry polls, the next
-    /// one is notified instead.
+    /// Notifies the entry at this place to ask in so many ticks. An entry that can't be notified is removed. If the entry
+    /// polls, the next one is notified instead.
     fn tell(&mut self, model: &LineModel, mut place: usize, ticks: u8) {
         while let Some(entry) = self.data.line.iter().nth(place).filter(|_| model.tells && !self.silent) {
             if entry.generation == POLLS {
@@ -94,8 +107,18 @@ impl State {
                 return;
             }
             self.data.line.remove(|other| *other == entry);
-            self.order.remove(|field| *field == entry.field);
+            self.skip(entry);
         }
+    }
+
+    /// Handles an entry that was removed because its process can't be notified. A process that has asked since it knows
+    /// that, and polls in the line, is passed over.
+    fn skip(&mut self, entry: Entry) {
+        let process = &self.processes[owner(entry.field)];
+        let waits = |request: Request| request.field == entry.field && request.phase == Phase::InLine;
+        let knows = process.polls && process.generation == entry.generation && process.life == Life::Alive;
+        self.passed_over |= knows && process.request.is_some_and(waits);
+        self.order.remove(|field| *field == entry.field);
     }
 
     /// Serves the line, and notifies the entry that is the first afterwards when to ask.
@@ -104,7 +127,7 @@ impl State {
         match served {
             Served::Asker => self.tell(model, 0, model.lease),
             Served::Other if model.design != Design::SecondNotTold => {
-                let polls = self.data.lock.is_some_and(|lock| model.polls(owner(lock.field)));
+                let polls = self.data.lock.is_some_and(|lock| lock.polls);
                 self.tell(model, 0, if polls { 0 } else { model.short });
             }
             _ => {}
@@ -116,18 +139,19 @@ impl State {
     fn hand_on(&mut self, model: &LineModel, asker: Option<Field>) -> Served {
         while let Some(first) = self.data.line.take(0) {
             if Some(first.field) == asker {
-                self.grant(model, first.field, model.lease);
+                self.grant(model, first.field, model.lease, first.generation == POLLS);
+                self.data.token += u8::from(model.fenced);
                 return Served::Asker;
             }
             if first.generation == POLLS && model.design != Design::PollersAreGone {
                 // It polls, so no message is sent.
-                self.grant(model, first.field, model.short);
+                self.hand_over(model, first, model.short);
                 let crashed = self.processes[owner(first.field)].life != Life::Alive;
                 self.mark_unknown(crashed);
                 return Served::Other;
             }
             if self.silent {
-                self.grant(model, first.field, model.short);
+                self.hand_over(model, first, model.short);
                 let there = self.is_connected(model, first);
                 self.mark_unknown(!there);
                 return Served::Other;
@@ -135,22 +159,28 @@ impl State {
             if first.generation != POLLS && self.publish(model, first, Message::Yours(first.field))
                 || model.design == Design::ReceiversNotCounted
             {
-                self.grant(model, first.field, model.short);
-                if let Some(lock) = self.data.lock.as_mut().filter(|_| model.design == Design::TokenAtAnswer)
-                {
-                    lock.token = false;
-                }
+                self.hand_over(model, first, model.short);
                 let there = self.is_connected(model, first);
                 let process = &self.processes[owner(first.field)];
                 self.mark_unknown(!there && (process.believed || process.heard));
                 return Served::Other;
             }
             if first.generation != POLLS {
-                self.order.remove(|field| *field == first.field);
+                self.skip(first);
             }
         }
-        self.publish_free(model);
+        if !model.tells {
+            self.publish_free(model, Message::Free);
+        }
         Served::Nobody
+    }
+
+    /// Makes the first of the line the holder for a short time. It has no token before it asks.
+    fn hand_over(&mut self, model: &LineModel, first: Entry, ttl: u8) {
+        self.grant(model, first.field, ttl, first.generation == POLLS);
+        if let Some(lock) = &mut self.data.lock {
+            lock.handed = model.fenced;
+        }
     }
 
     pub(super) fn mark_unknown(&mut self, unknown: bool) {
@@ -167,12 +197,12 @@ impl State {
     }
 
     /// Makes a field the holder that was served from the line or has asked again.
-    fn grant(&mut self, model: &LineModel, field: Field, ttl: u8) {
+    fn grant(&mut self, model: &LineModel, field: Field, ttl: u8, polls: bool) {
         if self.order.contains(&field) && self.waits(field) {
             let earlier = self.order.iter().take_while(|earlier| *earlier != field);
             self.passed_over |= earlier.into_iter().any(|earlier| self.waits_there(model, earlier));
         }
-        self.hold(field, ttl);
+        self.hold(field, ttl, polls);
     }
 
     /// Returns whether a request waits with this field. The server does not know that.
@@ -183,8 +213,8 @@ impl State {
         self.processes[owner(field)].request.is_some_and(waits)
     }
 
-    fn hold(&mut self, field: Field, ttl: u8) {
-        self.data.lock = Some(Held { field, ttl, unknown: false, token: true });
+    fn hold(&mut self, field: Field, ttl: u8, polls: bool) {
+        self.data.lock = Some(Held { field, ttl, unknown: false, handed: false, polls });
         self.order.remove(|waiting| *waiting == field);
     }
 
@@ -194,7 +224,7 @@ impl State {
         let process = &self.processes[owner(field)];
         let placed = |request: Request| !model.generations || request.placed == process.generation;
         let heard = process.heard && !process.demoted && process.request.is_some_and(placed);
-        process.life == Life::Alive && self.waits(field) && (heard || model.polls(owner(field)))
+        process.life == Life::Alive && self.waits(field) && (heard || process.polls)
     }
 
     /// Runs a command. `late`: its process no longer waits for the answer.
@@ -205,7 +235,7 @@ impl State {
         command: Command,
         late: bool,
     ) -> Option<Reply> {
-        self.silent = model.tells && model.polls(at);
+        self.silent = model.tells && self.processes[at].mute;
         let reply = self.runs(model, at, command, late);
         self.silent = false;
         reply
@@ -228,7 +258,10 @@ impl State {
             }
             Command::Pass => Some(Reply::Passed(self.pass(model))),
             Command::Listen => {
-                self.processes[at].listens = true;
+                self.processes[at].listens = self.processes[at].heard;
+                if model.tells {
+                    return Some(Reply::Listening);
+                }
                 Some(Reply::Passed(self.pass(model)))
             }
             Command::Renew { field } => {
@@ -244,41 +277,42 @@ impl State {
 
     /// Models `acquire`.
     fn acquire(&mut self, model: &LineModel, field: Field, generation: Option<u8>, again: bool) -> Reply {
-        let lease = model.lease;
+        let (lease, polls) = (model.lease, generation == Some(POLLS));
         match self.data.lock {
             None if again && model.design == Design::AskerTakes => {
                 self.enter(model, field, generation);
                 self.data.line.remove(|entry| entry.field == field);
-                self.grant(model, field, lease);
-                return Reply::Granted(field);
+                self.grant(model, field, lease, polls);
+                return Reply::Granted(field, self.data.token);
             }
             None if !again || generation.is_none() => {
                 // A late command keeps the place that the field has got in the meantime.
                 let entered = self.data.line.iter().any(|entry| entry.field == field);
                 let order = self.order;
-                self.hold(field, lease);
+                self.hold(field, lease, polls);
+                self.data.token += u8::from(model.fenced);
                 if entered {
                     self.order = order;
                 }
-                return Reply::Granted(field);
+                return Reply::Granted(field, self.data.token);
             }
             None => {
                 self.enter(model, field, generation);
                 if self.serve(model, Some(field)) == Served::Asker {
-                    return Reply::Granted(field);
+                    return Reply::Granted(field, self.data.token);
                 }
             }
             Some(lock) if lock.field == field => {
                 self.data.line.remove(|entry| entry.field == field);
-                // It gets the token that is there.
-                self.old_token |= !lock.token;
-                self.hold(field, lock.ttl.max(lease));
-                return Reply::Granted(field);
+                // A repeat gets the token that is there.
+                self.data.token += u8::from(lock.handed && model.design != Design::TokenAtAnswer);
+                self.hold(field, lock.ttl.max(lease), lock.polls);
+                return Reply::Granted(field, self.data.token);
             }
             Some(_) => self.enter(model, field, generation),
         }
         let ttl = self.data.lock.map_or(0, |lock| lock.ttl);
-        let polls = model.tells && self.data.lock.is_some_and(|lock| model.polls(owner(lock.field)));
+        let polls = model.tells && self.data.lock.is_some_and(|lock| lock.polls);
         Reply::Busy { field, ttl, alone: self.data.line.iter().count() == 1, polls }
     }
 
@@ -290,10 +324,17 @@ impl State {
             if back || entry.generation < generation {
                 entry.generation = generation;
             }
-        } else if model.design == Design::NewcomersFirst {
-            self.data.line.insert(0, Entry { field, generation });
         } else {
-            self.data.line.push(Entry { field, generation });
+            let counts = model.tells && model.foreign > 0;
+            let last = self.data.line.iter().last().map_or(0, |last| last.number);
+            let number = if counts { (last + 1) % 4 } else { 0 };
+            let passes = match model.design {
+                Design::NewcomersFirst => true,
+                Design::OrderByClock => self.set_back,
+                _ => false,
+            };
+            let at = if passes { 0 } else { self.data.line.len() };
+            self.data.line.insert(at, Entry { field, generation, number, gave_way: false });
         }
         let process = &mut self.processes[owner(field)];
         if let Some(request) = process.request.as_mut().filter(|request| request.field == field) {
@@ -311,10 +352,9 @@ impl State {
         if model.design != Design::ReleaseKeepsEntry {
             self.data.line.remove(|entry| entry.field == field);
         }
+        let ended = self.data.lock.is_some_and(|lock| lock.field == field);
         match self.data.lock {
-            Some(lock) if lock.field == field || model.design == Design::UncheckedRelease => {
-                self.data.lock = None
-            }
+            Some(_) if ended || model.design == Design::UncheckedRelease => self.data.lock = None,
             Some(lock) => {
                 if entered {
                     self.tell(model, 0, lock.ttl);
@@ -325,17 +365,47 @@ impl State {
             None if model.design == Design::GoneNotServed => return None,
             None => {}
         }
+        if model.tells {
+            self.hand_on_or_leave(model, ended);
+            return None;
+        }
         // It leaves the lock to other programs' clients for a moment, if any is subscribed.
-        if shares && self.publish_free(model) {
+        if shares && self.publish_free(model, Message::Free) {
             return Some(0);
         }
         (self.serve(model, None) == Served::Other).then_some(model.short)
+    }
+
+    /// Serves the line, or leaves the lock to other programs' clients if it is their turn. `ended`: a hold was ended.
+    fn hand_on_or_leave(&mut self, model: &LineModel, ended: bool) {
+        let waits = ended && self.other != Other::Away && model.design != Design::NoTurns;
+        // The smallest power of two that is not less than the length of the line, as one client waits.
+        let every = (self.data.line.len() as u8).next_power_of_two();
+        let first = self.data.line.iter_mut().next().filter(|_| waits && !self.silent);
+        if let Some(first) = first.filter(|first| !first.gave_way && first.number.is_multiple_of(every)) {
+            first.gave_way = true;
+            self.publish_free(model, Message::Left);
+            self.tell(model, 0, 0);
+            self.tell(model, 1, model.short);
+            return;
+        }
+        if self.serve(model, None) == Served::Nobody {
+            if ended {
+                self.publish_free(model, Message::Free);
+            }
+        } else if matches!(self.other, Other::Asleep(_)) {
+            self.behind += 1;
+        }
     }
 
     /// Ends the hold, whoever has it.
     pub(super) fn force(&mut self, model: &LineModel) {
         self.data.lock = None;
         self.serve(model, None);
+        if model.tells {
+            // Published even if the lock was handed on.
+            self.publish_free(model, Message::Free);
+        }
     }
 
     /// Models `pass`. Returns the TTL, after a hand-over if the lock was free.
@@ -346,13 +416,32 @@ impl State {
         self.data.lock.map_or(0, |lock| lock.ttl)
     }
 
+    fn foreign_holds(&mut self, model: &LineModel) {
+        let (field, ttl) = (FOREIGN, model.lease);
+        self.data.lock = Some(Held { field, ttl, unknown: false, handed: false, polls: false });
+    }
+
     /// Models another program's client, which does not look at the line.
     pub(super) fn foreign(&mut self, model: &LineModel, takes: bool) {
         if takes {
-            self.data.lock = Some(Held { field: FOREIGN, ttl: model.lease, unknown: false, token: true });
+            self.foreign_holds(model);
         } else {
             self.data.lock = None;
-            self.publish_free(model);
+            self.publish_free(model, Message::Free);
         }
+    }
+
+    /// Models another program's client that takes the lock, or is subscribed and sleeps until a message or the end of the
+    /// TTL.
+    pub(super) fn other_asks(&mut self, model: &LineModel) {
+        self.other = match self.data.lock {
+            Some(lock) => Other::Asleep(lock.ttl),
+            None => {
+                self.foreign -= 1;
+                self.behind = 0;
+                self.foreign_holds(model);
+                Other::Away
+            }
+        };
     }
 }
