@@ -61,16 +61,24 @@ impl Report {
         let Ok((host, port)) = redis::from_redis_value::<(String, u16)>(address) else {
             return Report::NoSentinel;
         };
+        let text = |value: &Value| redis::from_redis_value_ref::<String>(value).unwrap_or_default();
         let detail = |name: &str| {
-            let Value::Array(pairs) = details else { return None };
-            let text = |value: &Value| redis::from_redis_value_ref::<String>(value).unwrap_or_default();
-            pairs.chunks_exact(2).find(|pair| text(&pair[0]) == name).map(|pair| text(&pair[1]))
+            details.as_map_iter()?.find(|(key, _)| text(key) == name).map(|(_, value)| text(value))
         };
         let epoch = detail("config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or_default();
         let failing = detail("flags").is_some_and(|flags| flags.contains("failover_in_progress"));
         // After the promotion the failover continues for a while, and the address is that of the new master already.
         let old = detail("ip").as_ref() == Some(&host) && detail("port") == Some(port.to_string());
         Report::Master(ReportedMaster { host, port, epoch, being_replaced: failing && old })
+    }
+
+    /// Returns whether the sentinel has answered with an error, which another login may change.
+    pub(super) fn is_refusal(&self) -> bool {
+        match self {
+            Report::Denied(_) => true,
+            Report::Unreachable(error) => redis_error::cause(error).and_then(redis_error::answer).is_some(),
+            Report::Master(_) | Report::Unknown | Report::NoSentinel => false,
+        }
     }
 
     /// Returns the report of a sentinel that could not be queried, or that refused.
@@ -109,15 +117,8 @@ const REMEMBERED: usize = 1000;
 /// replica that a leader promoted before it died: they read roles every ten seconds, and wait for eight more.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// The master according to all sentinels that answer now.
-#[derive(Debug)]
-pub(super) struct MasterReport {
-    pub(super) named: ReportedMaster,
-    /// A majority of the sentinels names it.
-    by_majority: bool,
-    /// A majority of the sentinels has answered.
-    quorate: bool,
-}
+const STALE: &str =
+    "the sentinels that answer report an older state than others did before; check that most of them run";
 
 impl ReportHistory {
     /// Returns the last reports of sentinels that did not answer now. For a while, only the leader of a failover knows of it:
@@ -184,7 +185,8 @@ impl ReportHistory {
         named.being_replaced && self.current.as_ref().is_some_and(|current| named.is_at(current))
     }
 
-    /// Returns whether the decision counts less than earlier reports. 1. All sentinels name A in epoch 2. 2. They are set up again, except
+    /// Returns whether the decision counts less than earlier reports. `by_majority` means that a majority of the sentinels names it, `quorate`
+    /// that a majority has answered. 1. All sentinels name A in epoch 2. 2. They are set up again, except
     /// one that is cut off. 3. They name B in epoch 1. 4. Only the one that was left out answers. Likewise a single sentinel that is set up
     /// again may name any server.
     ///
@@ -193,22 +195,19 @@ impl ReportHistory {
     /// 1. The sentinels are set up again while a client is connected to A. Their epochs are smaller than the one it knows.
     /// 2. One leads a failover. Its report arrives first and [decides](Self::is_decided_by): it is the only one, with the smaller epoch.
     /// 3. If it were stale, the client would stay connected, and what A grants it until the promotion is noticed would be lost.
-    pub(super) fn is_stale(&self, decision: &MasterReport) -> bool {
+    fn is_stale(&self, named: &ReportedMaster, by_majority: bool, quorate: bool) -> bool {
         self.current.as_ref().is_some_and(|current| {
-            let named = &decision.named;
             let older = self.first_seen(named) < self.first_seen(current);
-            let lower = named.epoch < current.epoch && !decision.quorate;
-            !decision.by_majority && (older || lower) && !self.is_end_of_current(named)
+            let lower = named.epoch < current.epoch && !quorate;
+            !by_majority && (older || lower) && !self.is_end_of_current(named)
         })
     }
 
     /// Returns whether the decision names another master than that of the last connection, or says that that one is about to be replaced.
-    pub(super) fn is_change(&self, decision: &MasterReport) -> bool {
-        let named = &decision.named;
-        self.current.as_ref().is_some_and(|current| {
-            let other = !named.is_at(current) || named.being_replaced && !current.being_replaced;
-            other && !self.is_stale(decision)
-        })
+    pub(super) fn is_change(&self, named: &ReportedMaster) -> bool {
+        self.current
+            .as_ref()
+            .is_some_and(|current| !named.is_at(current) || named.being_replaced && !current.being_replaced)
     }
 }
 
@@ -227,11 +226,10 @@ pub(super) fn decide_master(
     name: &str,
     first: bool,
     history: &mut ReportHistory,
-) -> Result<MasterReport> {
+) -> Result<ReportedMaster> {
     let silent = history.last_of_silent(&reports, asked);
     let mistake = if first { ErrorKind::Config } else { ErrorKind::Unavailable };
-    let (mut named, mut unknown, mut others, mut denied, mut unreachable): (Vec<ReportedMaster>, _, _, _, _) =
-        (Vec::new(), 0, 0, None, None);
+    let (mut named, mut unknown, mut others, mut denied, mut unreachable) = (Vec::new(), 0, 0, None, None);
     for (_, report) in reports {
         match report {
             Report::Master(one) => named.push(one),
@@ -242,41 +240,34 @@ pub(super) fn decide_master(
         }
     }
     history.record(&named);
-    let all = named.clone();
-    let votes = |one: &ReportedMaster| all.iter().filter(|other| other.is_at(one)).count();
-    let is_majority = |votes: usize| votes > sentinels / 2;
+    let is_majority = |count: usize| count > sentinels / 2;
+    let has_most = |one: &ReportedMaster| is_majority(named.iter().filter(|other| other.is_at(one)).count());
     // Never connect to a master that no sentinel names now.
-    if !named.is_empty() {
-        named.extend(silent);
-    }
-    let replaced: Vec<ReportedMaster> = named.iter().filter(|named| named.being_replaced).cloned().collect();
-    let newest = named.iter().map(|named| named.epoch).max().unwrap_or_default();
-    named.retain(|named| named.epoch == newest);
+    let silent = if named.is_empty() { Vec::new() } else { silent };
+    let known = || named.iter().chain(&silent);
     // A sentinel that takes part in a failover knows more than one that does not yet. Otherwise the number of sentinels decides, and
     // never the order of the answers: if one sentinel knows the master by its name and another by its address, the client would
     // leave the master for itself again and again.
-    let count = |one: &ReportedMaster| named.iter().filter(|other| other.is_at(one)).count();
-    let order = |one: &ReportedMaster| (!one.being_replaced, Reverse(count(one)), one.host.clone(), one.port);
-    if let Some(at) = (0..named.len()).min_by_key(|at| order(&named[*at])) {
-        let mut named = named.swap_remove(at);
-        let preferred = all.iter().filter(|one| is_majority(votes(one)));
-        if let Some(preferred) = preferred.max_by_key(|one| (one.epoch, one.being_replaced))
-            && !preferred.is_at(&named)
-            && history.first_seen(preferred) > history.first_seen(&named)
-        {
-            named = preferred.clone();
-        }
+    let count =
+        |one: &ReportedMaster| known().filter(|other| other.epoch == one.epoch && other.is_at(one)).count();
+    let order = |one: &&ReportedMaster| {
+        (Reverse(one.epoch), !one.being_replaced, Reverse(count(one)), one.host.clone(), one.port)
+    };
+    if let Some(newest) = known().min_by_key(order) {
+        let preferred = named.iter().filter(|one| has_most(one));
+        let preferred = preferred.max_by_key(|one| (one.epoch, one.being_replaced)).filter(|preferred| {
+            !preferred.is_at(newest) && history.first_seen(preferred) > history.first_seen(newest)
+        });
+        let mut decided = preferred.unwrap_or(newest).clone();
+        let replaced = || known().filter(|one| one.being_replaced);
         // If all sentinels but one were set up again, and that one's epoch is larger, the failover is reported with the smaller epoch.
-        named.being_replaced |= replaced.iter().any(|one| one.is_at(&named));
-        let (by_majority, quorate) = (is_majority(votes(&named)), is_majority(all.len()));
-        let mut decision = MasterReport { named, by_majority, quorate };
-        // The newest report may come from a sentinel that was left out and is silent, because the leader of a failover answered first.
-        if history.is_stale(&decision)
-            && let Some(end) = replaced.into_iter().find(|one| history.is_end_of_current(one))
-        {
-            decision.named = end;
+        decided.being_replaced |= replaced().any(|one| one.is_at(&decided));
+        if !history.is_stale(&decided, has_most(&decided), is_majority(named.len())) {
+            return Ok(decided);
         }
-        return Ok(decision);
+        // The newest report may come from a sentinel that was left out and is silent, because the leader of a failover answered first.
+        let end = replaced().find(|one| history.is_end_of_current(one)).cloned();
+        return end.ok_or_else(|| Error::new(ErrorKind::Unavailable, STALE).at(&decided.address().into()));
     }
     if let Some(error) = denied {
         return Err(error);

@@ -1,5 +1,6 @@
 //! Queries the sentinels of a master for its address, and watches for changes.
 
+use std::iter;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::backend::connection::{
     Backoff, ChannelKind, ChannelRequest, Commands, Endpoint, Listener, Login, Received, Requester,
     connect_limit, listen, redis_error, tuned,
 };
-use crate::backend::sentinel::reports::{MasterReport, Report, ReportHistory, ReportedMaster, decide_master};
+use crate::backend::sentinel::reports::{Report, ReportHistory, ReportedMaster, decide_master};
 use crate::base::{lock, telemetry};
 use crate::config::{AddressMap, Destination, SentinelMaster, Server};
 use crate::error::{Error, ErrorKind, Result, shown};
@@ -34,12 +35,9 @@ const QUIET: Duration = Duration::from_secs(5);
 const FAILOVER_CHANNELS: [&str; 3] =
     ["+failover-state-send-slaveof-noone", "+promoted-slave", "+switch-master"];
 
-const STALE: &str =
-    "the sentinels that answer report an older state than others did before; check that most of them run";
-
 /// The sentinels of one master.
 pub(crate) struct Sentinels {
-    sentinels: Box<[Sentinel]>,
+    sentinels: Box<[Arc<Sentinel>]>,
     name: Arc<str>,
     /// How to connect to the master, except for its address.
     template: Box<Destination>,
@@ -51,12 +49,12 @@ pub(crate) struct Sentinels {
     history: Mutex<ReportHistory>,
 }
 
-#[derive(Clone)]
 struct Sentinel {
     address: Arc<str>,
-    /// With the credentials, and without them, in case a sentinel rejects them: many sentinels have no password although their
-    /// master has one.
-    destinations: Arc<[Destination]>,
+    /// With the credentials, if there are any.
+    to: Destination,
+    /// Without them, in case the sentinel rejects them: many sentinels have no password although their master has one.
+    without_login: Option<Destination>,
 }
 
 impl Sentinels {
@@ -67,7 +65,7 @@ impl Sentinels {
         node_timeout: Duration,
         limit: Duration,
     ) -> Result<Sentinels> {
-        let sentinel = |server: &Server| Sentinel::new(server, node_timeout);
+        let sentinel = |server: &Server| Ok(Arc::new(Sentinel::new(server, node_timeout)?));
         let sentinels = master.sentinels.iter().map(sentinel).collect::<Result<Vec<_>>>()?;
         let first = master.sentinels.first().map(Server::destination);
         let first = first.unwrap_or_else(|| Err(Error::new(ErrorKind::Config, "no sentinel was given")))?;
@@ -86,51 +84,37 @@ impl Sentinels {
 
     /// Queries the sentinels and returns where the master is.
     pub(crate) async fn endpoint(&self, first: bool) -> Result<Endpoint> {
-        let asked = Instant::now();
-        let reports = self.reports().await;
-        let named = {
-            let mut history = lock(&self.history);
-            let decision =
-                decide_master(reports, asked, self.sentinels.len(), &self.name, first, &mut history)?;
-            if history.is_stale(&decision) {
-                let address = decision.named.address().into();
-                return Err(Error::new(ErrorKind::Unavailable, STALE).at(&address));
-            }
-            history.current = Some(decision.named.clone());
-            decision.named
-        };
+        let mut named = self.decide(first, |history, named| history.current.insert(named).clone()).await?;
+        let name = shown(&self.name);
         if named.being_replaced {
-            let message = format!(
-                "a failover of the master `{}` is in progress; try again when it is complete",
-                self.shown()
-            );
+            let message =
+                format!("a failover of the master `{name}` is in progress; try again when it is complete");
             return Err(Error::new(ErrorKind::Unavailable, message).at(&named.address().into()));
         }
-        let named = self.mapped(named);
-        let address = format!("{}, master `{}`", named.address(), self.shown()).into();
+        if let Some((host, port)) = self.address_map.get(&named.host, named.port) {
+            (named.host, named.port) = (host, port);
+        }
+        let address = format!("{}, master `{name}`", named.address()).into();
         let to = self.template.at(&named.host, named.port);
         Ok(Endpoint { to, address, gate: None, login: self.login.clone() })
     }
 
-    fn mapped(&self, named: ReportedMaster) -> ReportedMaster {
-        match self.address_map.get(&named.host, named.port) {
-            Some((host, port)) => ReportedMaster { host, port, ..named },
-            None => named,
-        }
-    }
-
-    fn shown(&self) -> String {
-        shown(&self.name)
-    }
-
-    /// Queries all sentinels at once.
-    async fn reports(&self) -> Vec<(usize, Report)> {
+    /// Queries all sentinels at once, and decides which server is the master. Returns what `then` makes of that.
+    async fn decide<T>(
+        &self,
+        first: bool,
+        then: impl FnOnce(&mut ReportHistory, ReportedMaster) -> T,
+    ) -> Result<T> {
+        let asked = Instant::now();
         let mut queries = JoinSet::new();
         for (index, sentinel) in self.sentinels.iter().enumerate() {
             let report = sentinel.clone().report(self.name.clone(), self.limit);
             queries.spawn(async move { (index, report.await) });
         }
-        gather(queries, |named| lock(&self.history).is_decided_by(named)).await
+        let reports = gather(queries, |named| lock(&self.history).is_decided_by(named)).await;
+        let mut history = lock(&self.history);
+        let named = decide_master(reports, asked, self.sentinels.len(), &self.name, first, &mut history)?;
+        Ok(then(&mut history, named))
     }
 
     /// Calls `moved` whenever the sentinels name another master than that of the last connection.
@@ -143,15 +127,8 @@ impl Sentinels {
         loop {
             // Query in either case.
             let _ = timeout(POLL, hint.notified()).await;
-            let asked = Instant::now();
-            let reports = self.reports().await;
-            let change = {
-                let mut history = lock(&self.history);
-                let decision =
-                    decide_master(reports, asked, self.sentinels.len(), &self.name, false, &mut history);
-                decision.ok().filter(|decision| history.is_change(decision))
-            };
-            if let Some(MasterReport { named, .. }) = change {
+            let change = self.decide(false, |history, named| history.is_change(&named).then_some(named));
+            if let Ok(Some(named)) = change.await {
                 telemetry::master_moved(&self.name, &named.address(), named.being_replaced);
                 moved();
             }
@@ -189,48 +166,50 @@ impl Sentinel {
         let has_credentials = with.username().or(with.password()).is_some();
         let without = has_credentials.then(RedisConnectionInfo::default);
         let destination = |settings| tuned(&to.with_redis_settings(settings), node_timeout);
-        let destinations = [Some(with), without].into_iter().flatten().map(destination).collect();
-        Ok(Sentinel { address, destinations })
+        Ok(Sentinel { address, without_login: without.map(destination), to: destination(with) })
     }
 
-    async fn report(self, name: Arc<str>, limit: Duration) -> Report {
-        let mut report = None;
+    async fn report(self: Arc<Sentinel>, name: Arc<str>, limit: Duration) -> Report {
         let query = async {
-            for to in &*self.destinations {
-                let (answer, refused) = match ask(to, &name).await {
-                    Ok((address, details)) => (Report::read(address, &details, &self.address), false),
-                    Err(error) => {
-                        let refused = redis_error::answer(&error).is_some();
-                        (Report::refused(error, &self.address), refused)
-                    }
-                };
-                let denied = matches!(answer, Report::Denied(_));
+            let report = self.ask(&self.to, &name).await;
+            match &self.without_login {
                 // Whatever the error is: a sentinel that expects no password may have an error of its own for clients that send one.
-                let tries_without = denied || (refused && matches!(answer, Report::Unreachable(_)));
-                // If both are denied, the error with the credentials is reported, not the one without.
-                if report.is_none() || !denied {
-                    report = Some(answer);
-                }
-                if !tries_without {
-                    break;
-                }
+                Some(to) if report.is_refusal() => match self.ask(to, &name).await {
+                    Report::Denied(_) => report,
+                    without_login => without_login,
+                },
+                _ => report,
             }
         };
-        let in_time = timeout(limit, query).await.is_ok();
-        let timed_out = || {
-            let why = too_long(limit, &self.destinations[0]);
-            Report::Unreachable(redis_error::not_sent(&why, &self.address).error)
+        timeout(limit, query).await.unwrap_or_else(|_| {
+            Report::Unreachable(redis_error::not_sent(&too_long(limit, &self.to), &self.address).error)
+        })
+    }
+
+    async fn ask(&self, to: &Destination, name: &str) -> Report {
+        let query = async {
+            let connection = Commands::connect(to, Box::new(drop)).await?;
+            let mut pipeline = redis::Pipeline::with_capacity(2);
+            pipeline.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name);
+            pipeline.cmd("SENTINEL").arg("MASTER").arg(name);
+            connection.send_all(&pipeline, None).await
         };
-        report.filter(|_| in_time).unwrap_or_else(timed_out)
+        match query.await {
+            Ok(answers) => {
+                let [address, details] = answers.try_into().unwrap_or([Value::Nil, Value::Nil]);
+                Report::read(address, &details, &self.address)
+            }
+            Err(error) => Report::refused(error, &self.address),
+        }
     }
 
     /// Notifies `hint` of each message about this master. Never ends.
-    async fn listen(self, name: Arc<str>, hint: Arc<Notify>, limit: Duration) {
+    async fn listen(self: Arc<Sentinel>, name: Arc<str>, hint: Arc<Notify>, limit: Duration) {
         let mut backoff = Backoff::default();
         loop {
             sleep(backoff.pause()).await;
             let since = Instant::now();
-            for to in &*self.destinations {
+            for to in iter::once(&self.to).chain(&self.without_login) {
                 if let Ok(Ok(connection)) = timeout(limit, subscribe(to)).await {
                     // Messages before the subscription were missed.
                     hint.notify_one();
@@ -240,26 +219,6 @@ impl Sentinel {
             }
             backoff.lost(since);
         }
-    }
-}
-
-async fn ask(to: &Destination, name: &str) -> RedisResult<(Value, Value)> {
-    let connection = Commands::connect(to, Box::new(drop)).await?;
-    let mut pipeline = redis::Pipeline::with_capacity(2);
-    pipeline.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-    pipeline.cmd("SENTINEL").arg("MASTER").arg(name);
-    let mut answers = connection.send_all(&pipeline, None).await?.into_iter();
-    let address = answers.next().unwrap_or(Value::Nil);
-    Ok((address, in_pairs(answers.next().unwrap_or(Value::Nil))))
-}
-
-/// Turns a map into the pairs that RESP2 has instead.
-fn in_pairs(answer: Value) -> Value {
-    match answer {
-        Value::Map(pairs) => {
-            Value::Array(pairs.into_iter().flat_map(|(name, value)| [name, value]).collect())
-        }
-        other => other,
     }
 }
 

@@ -74,15 +74,6 @@ async fn the_master_is_reached_as_the_sentinels_are() {
     assert_eq!((to.redis_settings().password(), to.redis_settings().db()), (Some("secret"), 3));
 }
 
-/// RESP3 sends a map, RESP2 pairs.
-#[test]
-fn what_a_sentinel_answers_in_a_map_is_read_as_pairs() {
-    let pair = || [Value::SimpleString("config-epoch".into()), Value::Int(7)];
-    let [name, value] = pair();
-    assert_eq!(in_pairs(Value::Map(vec![(name, value)])), Value::Array(pair().into()));
-    assert_eq!(in_pairs(Value::Array(pair().into())), Value::Array(pair().into()));
-}
-
 /// The sentinel answers clients that have logged in differently from those that have not.
 #[tokio::test(start_paused = true)]
 async fn a_sentinel_that_rejects_the_credentials_is_asked_without_and_another_one_is_not() {

@@ -31,12 +31,10 @@ async fn whatever_sentinels_answer_names_a_master_or_is_an_error() {
                 _ => None,
             }));
             match decide_master(reports, Instant::now(), 3, "stock", false, &mut history) {
-                Ok(decision) => {
-                    assert!(named.contains(&decision.named.address()), "{decision:?}");
-                    is_bounded(&decision, &named);
-                    if !history.is_stale(&decision) {
-                        history.current = Some(decision.named);
-                    }
+                Ok(decided) => {
+                    assert!(named.contains(&decided.address()), "{decided:?}");
+                    is_bounded(&decided, &named);
+                    history.current = Some(decided);
                 }
                 Err(error) => is_bounded(&error, &round),
             }
