@@ -127,8 +127,8 @@ async fn join(
             (single, away)
         }
         MasterKind::Cluster(seeds) => {
-            let (cluster, away) =
-                Cluster::connect(seeds, role, node_timeout, config.sharded_channels, events).await?;
+            let cluster = Cluster::new(seeds, role, node_timeout, config.sharded_channels, events)?;
+            let away = cluster.connect().await?;
             (cluster, away)
         }
         MasterKind::Memory(memory) => (InMemory::join(memory, node_timeout, events), None),
@@ -149,7 +149,9 @@ fn begin(
             RedisServer::by_sentinels(sentinels, role, node_timeout, events)?.connect_lazily()
         }
         MasterKind::Cluster(seeds) => {
-            Cluster::at(seeds, role, node_timeout, config.sharded_channels, events)?.connect_lazily()
+            let cluster = Cluster::new(seeds, role, node_timeout, config.sharded_channels, events)?;
+            cluster.connect_lazily();
+            cluster
         }
         MasterKind::Memory(memory) => InMemory::join(memory, node_timeout, events),
     })

@@ -1,5 +1,6 @@
 //! A Redis Cluster as one master: each lock is stored by the node that serves the slot of its key.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -7,10 +8,11 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
+use crate::backend::cluster::limit::CallResult;
 use crate::backend::cluster::nodes::Nodes;
-use crate::backend::cluster::pubsub_node::PubsubNode;
-use crate::backend::cluster::shard_reports::{Inbox, Note};
-use crate::backend::cluster::sharded::{ShardedSubscriber, is_sharded};
+use crate::backend::cluster::pubsub_node::choose_pubsub_node;
+use crate::backend::cluster::shard_reports::{Inbox, Note, ShardReports};
+use crate::backend::cluster::sharded::Subscriptions;
 use crate::backend::cluster::slots::{NodeAddress, slot};
 use crate::backend::cluster::topology_watch::watch_topology;
 use crate::backend::connection::{ChannelKind, NameRight, Subscriber};
@@ -25,133 +27,100 @@ use crate::wire::{Call, Reply};
 /// A backend over a Redis Cluster: a command connection to each node that serves slots, and connections for messages.
 pub(crate) struct Cluster {
     nodes: Arc<Nodes>,
-    messages: Messages,
-    tasks: [AbortHandle; 2],
+    /// Receives which channels are wanted.
+    inbox: Inbox,
+    tasks: [AbortHandle; 3],
     name_right: NameRight,
 }
 
-/// How messages of releases are received.
-enum Messages {
-    /// Plain messages, from any node, since nodes forward them to each other.
-    Plain(Subscriber),
-    /// Sharded messages, from the node that serves the slot.
-    Sharded(ShardedSubscriber),
-}
-
 impl Cluster {
-    /// Finds the cluster by its seeds, and connects to its nodes. If it can't be found now, also returns the error; the cluster is used
-    /// once it is found.
-    pub(crate) async fn connect(
+    /// Starts the tasks on the current runtime. Nothing is queried before [`connect`](Cluster::connect) or `connect_lazily`.
+    pub(crate) fn new(
         seeds: &Seeds,
         role: Role,
         node_timeout: Duration,
         sharded: bool,
         events: Weak<dyn Events>,
-    ) -> Result<(Arc<Cluster>, Option<Error>)> {
-        let unconnected = Cluster::at(seeds, role, node_timeout, sharded, events)?;
-        let nodes = &unconnected.nodes;
-        let away = match nodes.query_topology().await {
+    ) -> Result<Arc<Cluster>> {
+        let (inbox, notes) = mpsc::unbounded_channel();
+        let (runtime, nodes_inbox) = (runtime()?, sharded.then(|| inbox.clone()));
+        let nodes = Nodes::new(seeds.clone(), role, node_timeout, events.clone(), nodes_inbox, runtime);
+        let (target, address, limit) =
+            (watch::Sender::new(None), seeds.to_string().into(), nodes.connect_limit());
+        let reports: Arc<dyn Events> = Arc::new(ShardReports::new(inbox.clone(), None));
+        let receiver = Arc::downgrade(&reports);
+        let plain = Subscriber::start(ChannelKind::Plain, target.subscribe(), address, receiver, limit);
+        let (failures, _) = plain.state();
+        let subscriptions = Subscriptions {
+            nodes: nodes.clone(),
+            events,
+            plain,
+            _reports: reports,
+            channels: HashMap::new(),
+        };
+        let tasks = [
+            tokio::spawn(watch_topology(nodes.clone())).abort_handle(),
+            tokio::spawn(choose_pubsub_node(nodes.clone(), target, failures)).abort_handle(),
+            tokio::spawn(subscriptions.run(notes)).abort_handle(),
+        ];
+        Ok(Arc::new(Cluster { nodes, inbox, tasks, name_right: NameRight::default() }))
+    }
+
+    /// Finds the cluster by its seeds, and connects to its nodes. If it can't be found now, returns the error; the cluster is used once it
+    /// is found.
+    pub(crate) async fn connect(&self) -> Result<Option<Error>> {
+        match self.nodes.query_topology().await {
             Ok(topology) => {
-                nodes.install(&topology);
-                nodes.wait_connected().await?
+                self.nodes.install(&topology);
+                self.nodes.wait_connected().await
             }
             Err(error) if error.kind() == ErrorKind::Unavailable => {
-                nodes.request_topology();
-                Some(error)
+                self.connect_lazily();
+                Ok(Some(error))
             }
-            Err(error) => return Err(error),
-        };
-        Ok((unconnected.start(), away))
+            Err(error) => Err(error),
+        }
     }
 
-    /// Returns a cluster that is to be connected to on the current runtime, which then runs the tasks that own the connections.
-    pub(crate) fn at(
-        seeds: &Seeds,
-        role: Role,
-        node_timeout: Duration,
-        sharded: bool,
-        events: Weak<dyn Events>,
-    ) -> Result<Unconnected> {
-        let notes = sharded.then(mpsc::unbounded_channel);
-        let inbox = notes.as_ref().map(|(inbox, _)| inbox.clone());
-        let nodes = Nodes::new(seeds.clone(), role, node_timeout, events.clone(), inbox, runtime()?);
-        Ok(Unconnected { nodes, events, notes })
-    }
-}
-
-/// A cluster before its first topology.
-pub(crate) struct Unconnected {
-    nodes: Arc<Nodes>,
-    events: Weak<dyn Events>,
-    /// How sharded channels are reported, if they are used.
-    notes: Option<(Inbox, mpsc::UnboundedReceiver<Note>)>,
-}
-
-impl Unconnected {
     /// Begins to look for the cluster. Nobody waits for it; the outcome is for the log and for calls.
-    pub(crate) fn connect_lazily(self) -> Arc<Cluster> {
+    pub(crate) fn connect_lazily(&self) {
         self.nodes.request_topology();
-        self.start()
     }
 
-    fn start(self) -> Arc<Cluster> {
-        let Unconnected { nodes, events, notes } = self;
-        let (target, address) = (watch::Sender::new(None), nodes.seeds.to_string().into());
-        let (endpoint, limit) = (target.subscribe(), nodes.connect_limit());
-        let plain = |events| Subscriber::start(ChannelKind::Plain, endpoint, address, events, limit);
-        let (messages, failures, wanted) = if let Some(notes) = notes {
-            let sharded = ShardedSubscriber::start(nodes.clone(), events, notes, plain);
-            let ((failures, _), wanted) = (sharded.plain().state(), sharded.wanted());
-            (Messages::Sharded(sharded), failures, wanted)
-        } else {
-            let plain = plain(events);
-            let (failures, wanted) = plain.state();
-            (Messages::Plain(plain), failures, wanted)
-        };
-        let pubsub_node = PubsubNode::new(nodes.clone(), target);
-        let tasks = [
-            tokio::spawn(watch_topology(nodes.clone(), wanted)).abort_handle(),
-            tokio::spawn(pubsub_node.run(failures)).abort_handle(),
-        ];
-        Arc::new(Cluster { nodes, messages, tasks, name_right: NameRight::default() })
+    /// Returns a call as it is sent: without what the user was denied, and with the kind of channel that its waiters subscribe to.
+    fn prepared(&self, mut call: Call) -> Call {
+        call.sharded = call.action.publishes() && self.nodes.shards(call.keys.channel());
+        self.name_right.apply(&mut call);
+        call
     }
-}
 
-impl Cluster {
-    /// Chooses how the release of a lock is published. Its waiters subscribe by the same rule.
-    fn publish(&self, call: &mut Call) {
-        let sharded = matches!(self.messages, Messages::Sharded(_));
-        call.sharded = sharded && call.action.publishes() && is_sharded(call.keys.channel());
+    /// Reads the answer to a prepared call. Hides the number of subscribers to a plain channel: a node counts its own clients only, and
+    /// others receive what it publishes too.
+    fn read(&self, call: &Call, answer: CallResult) -> CallResult {
+        self.name_right.learn(&answer);
+        match answer {
+            Ok(Reply::Ended(_)) if !call.sharded => Ok(Reply::Done),
+            answer => answer,
+        }
     }
-}
-
-/// Hides the number of subscribers to a plain channel: a node counts its own clients only, and others receive what it publishes too.
-fn uncounted(reply: Reply, sharded: bool) -> Reply {
-    if let (Reply::Ended(_), false) = (&reply, sharded) { Reply::Done } else { reply }
 }
 
 impl Backend for Cluster {
-    fn run(self: Arc<Self>, mut call: Call) -> BoxFuture<Result<Reply, Failure>> {
-        self.publish(&mut call);
-        self.name_right.apply(&mut call);
-        Box::pin(async move {
-            let answer = self.nodes.answer(&call).await;
-            self.name_right.learn(&answer);
-            answer.map(|reply| uncounted(reply, call.sharded))
-        })
+    fn run(self: Arc<Self>, call: Call) -> BoxFuture<Result<Reply, Failure>> {
+        let call = self.prepared(call);
+        Box::pin(async move { self.read(&call, self.nodes.answer(&call, self.nodes.limit()).await) })
     }
 
-    fn run_all(self: Arc<Self>, mut calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>> {
-        calls.iter_mut().for_each(|call| self.publish(call));
+    fn run_all(self: Arc<Self>, calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>> {
+        let calls: Vec<Call> = calls.into_iter().map(|call| self.prepared(call)).collect();
         Box::pin(async move {
             let answers = self.nodes.answer_all(&calls).await;
-            let each = answers.into_iter().zip(&calls);
-            each.map(|(answer, call)| answer.map(|reply| uncounted(reply, call.sharded))).collect()
+            calls.iter().zip(answers).map(|(call, answer)| self.read(call, answer)).collect()
         })
     }
 
     fn is_unread(&self) -> bool {
-        self.nodes.all().0.iter().any(|node| node.server.is_unread())
+        self.nodes.all().iter().any(|node| node.server.is_unread())
     }
 
     fn spare(&self, keys: &Keys) -> Option<Spare> {
@@ -169,22 +138,21 @@ impl Backend for Cluster {
     }
 
     fn begin(self: Arc<Self>, call: &Call) -> Option<BoxFuture<Result<Reply, Failure>>> {
-        let mut call = call.clone();
-        self.publish(&mut call);
-        self.name_right.apply(&mut call);
+        let call = self.prepared(call.clone());
         let node = self.nodes.permitted(&call)?;
-        let answer = node.server.clone().begin(&call)?;
+        let begun = node.server.clone().begin(&call)?;
         Some(Box::pin(async move {
-            let answer = self.nodes.answer_behind(&call, node, answer).await;
-            self.name_right.learn(&answer);
-            answer.map(|reply| uncounted(reply, call.sharded))
+            let limit = self.nodes.limit();
+            let answer = match begun.await {
+                Err(failure) => self.nodes.send_again(&call, Some(node.node_address), failure, limit).await,
+                answer => answer,
+            };
+            self.read(&call, answer)
         }))
     }
 
     fn run_last(&self, calls: Vec<Call>) {
-        for mut call in calls {
-            self.publish(&mut call);
-            self.name_right.apply(&mut call);
+        for call in calls.into_iter().map(|call| self.prepared(call)) {
             if let Some(node) = self.nodes.permitted(&call) {
                 node.server.run_last(vec![call]);
             }
@@ -208,17 +176,11 @@ impl Backend for Cluster {
     }
 
     fn subscribe(&self, channel: &str) {
-        match &self.messages {
-            Messages::Plain(subscriber) => subscriber.subscribe(channel),
-            Messages::Sharded(subscriber) => subscriber.subscribe(channel),
-        }
+        let _ = self.inbox.send(Note::Want(channel.into()));
     }
 
     fn unsubscribe(&self, channel: &str) {
-        match &self.messages {
-            Messages::Plain(subscriber) => subscriber.unsubscribe(channel),
-            Messages::Sharded(subscriber) => subscriber.unsubscribe(channel),
-        }
+        let _ = self.inbox.send(Note::Leave(channel.into()));
     }
 
     fn doubt_messages(&self) {
@@ -229,10 +191,6 @@ impl Backend for Cluster {
     fn close(&self) {
         self.tasks.iter().for_each(AbortHandle::abort);
         self.nodes.close();
-        match &self.messages {
-            Messages::Plain(subscriber) => subscriber.close(),
-            Messages::Sharded(subscriber) => subscriber.close(),
-        }
     }
 }
 
@@ -244,7 +202,7 @@ impl Drop for Cluster {
 
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Cluster").field(&format_args!("{}", self.nodes)).finish()
+        f.debug_tuple("Cluster").field(&format_args!("{}", self.nodes.seeds)).finish()
     }
 }
 

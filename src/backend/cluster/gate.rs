@@ -3,56 +3,52 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use crate::backend::cluster::identity::Identity;
+use crate::backend::cluster::nodes::Nodes;
 use crate::backend::cluster::slots::NodeAddress;
 use crate::backend::cluster::topology::{parse_answer, slots_command};
-use crate::backend::connection::{Gate, redis_error};
-use crate::base::telemetry;
-use crate::error::{Error, ErrorKind};
+use crate::backend::connection::{Commands, Gate, redis_error};
+use crate::config::AddressMap;
+use crate::error::{Error, ErrorKind, Result};
 
-/// Returns a check that fails unless the connection leads to a node of this cluster, by the topology that the node itself reports. 1. A
-/// node dies, or leaves. 2. A node of another cluster is started at its address. 3. A call that is sent there acquires a lock in the
-/// other cluster. The check's query is sent over the same connection as the call would be, so in every order the call is not sent.
-///
-/// A view that is not recognized also notifies `topology_requested`: the cluster may have changed so much that this client's topology is
-/// outdated.
-pub(super) fn gate(
-    identity: Weak<Identity>,
-    topology_requested: Arc<Notify>,
-    node_address: NodeAddress,
-    address: Arc<str>,
-) -> Gate {
-    Arc::new(move |connection| {
-        let (identity, topology_requested) = (identity.clone(), topology_requested.clone());
-        let (node_address, address) = (node_address.clone(), address.clone());
-        Box::pin(async move {
-            let mut asked = 0;
-            loop {
-                asked += 1;
-                let answer = connection.send(&slots_command(), None).await;
-                let answer = answer.map_err(|error| redis_error::unreachable(error, &address))?;
-                let topology = parse_answer(answer, &node_address, &address)?;
-                let Some(identity) = identity.upgrade() else { return Ok(()) };
-                if identity.accepts(&topology.ids) {
-                    return Ok(());
-                }
-                topology_requested.notify_one();
-                let is_stranger = !identity.may_show_few(&topology.ids);
-                if asked == ASKED {
-                    if is_stranger && identity.report_once(&address) {
-                        telemetry::stranger(&address);
-                    }
-                    let why = if is_stranger { STRANGER } else { FEW };
-                    return Err(Error::new(ErrorKind::Unavailable, why).at(&address));
-                }
-                drop(identity);
-                sleep(PAUSE).await;
+impl Nodes {
+    /// Returns a check that fails unless the connection leads to a node of this cluster, by the topology that the node itself reports. 1. A
+    /// node dies, or leaves. 2. A node of another cluster is started at its address. 3. A call that is sent there acquires a lock in the
+    /// other cluster. The check's query is sent over the same connection as the call would be, so in every order the call is not sent.
+    pub(super) fn gate(&self, node_address: &NodeAddress, address: &Arc<str>) -> Gate {
+        let node = (self.me.clone(), node_address.clone(), address.clone());
+        Arc::new(move |connection| Box::pin(check(node.clone(), connection)))
+    }
+}
+
+/// A view that is not recognized also makes the watch task query the topology: the cluster may have changed so much that this client's
+/// topology is outdated.
+async fn check(
+    (nodes, node_address, address): (Weak<Nodes>, NodeAddress, Arc<str>),
+    connection: Commands,
+) -> Result<()> {
+    let mut asked = 0;
+    loop {
+        asked += 1;
+        let answer = connection.send(&slots_command(), None).await;
+        let answer = answer.map_err(|error| redis_error::unreachable(error, &address))?;
+        let ids = parse_answer(answer, &node_address, &AddressMap::NONE, &address)?.ids;
+        let Some(nodes) = nodes.upgrade() else { return Ok(()) };
+        if nodes.identity.accepts(&ids) {
+            return Ok(());
+        }
+        nodes.request_topology();
+        if asked == ASKED {
+            if nodes.identity.may_show_few(&ids) {
+                return Err(Error::new(ErrorKind::Unavailable, FEW).at(&address));
             }
-        })
-    })
+            nodes.identity.report_stranger(&address);
+            return Err(Error::new(ErrorKind::Unavailable, STRANGER).at(&address));
+        }
+        drop(nodes);
+        sleep(PAUSE).await;
+    }
 }
 
 /// How many times a node is asked if its view is not recognized, and the pause after each answer. A view shows too few of the known nodes for

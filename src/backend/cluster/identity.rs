@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::backend::cluster::slots::NodeAddress;
-use crate::base::{Failure, Outcome, lock};
+use crate::base::{Failure, Outcome, lock, telemetry};
 use crate::error::Error;
 use crate::wire::Call;
 
@@ -146,9 +146,11 @@ impl Identity {
         2 * (state.unanswered_seeds.len() + state.foreign) < seeds
     }
 
-    /// Returns true at the first call for each address.
-    pub(super) fn report_once(&self, address: &Arc<str>) -> bool {
-        lock(&self.state).reported.insert(address.clone())
+    /// Logs that a node of another cluster answers there, once for each address.
+    pub(super) fn report_stranger(&self, address: &Arc<str>) {
+        if lock(&self.state).reported.insert(address.clone()) {
+            telemetry::stranger(address);
+        }
     }
 
     /// Stops granting locks: it is ambiguous which of two clusters is meant.

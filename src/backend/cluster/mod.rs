@@ -17,6 +17,5 @@ mod testing;
 mod topology;
 mod topology_query;
 mod topology_watch;
-mod usage;
 
 pub(crate) use cluster::Cluster;

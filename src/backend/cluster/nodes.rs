@@ -1,7 +1,6 @@
 //! The nodes of a cluster, and the slots that they serve.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -10,12 +9,10 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::backend::Backend;
-use crate::backend::cluster::gate::gate;
 use crate::backend::cluster::identity::Identity;
 use crate::backend::cluster::shard_reports::{Inbox, ShardReports};
 use crate::backend::cluster::slots::{NodeAddress, Slots, slot};
 use crate::backend::cluster::topology::Topology;
-use crate::backend::cluster::usage::Usage;
 use crate::backend::connection::{CLOSED, ConnectionSlot, Endpoint, State, connect_limit, tuned};
 use crate::backend::server::{RedisServer, Role};
 use crate::base::{Events, Failure, Outcome, after, lock, telemetry};
@@ -24,7 +21,7 @@ use crate::error::{Error, ErrorKind, Result, rejected};
 use crate::wire::keys::Keys;
 
 pub(super) struct Nodes {
-    me: Weak<Nodes>,
+    pub(super) me: Weak<Nodes>,
     pub(super) seeds: Seeds,
     /// Whether a call waits for a node that can't be reached, or for a replica to replace it.
     pub(super) waits_for_node: bool,
@@ -34,12 +31,15 @@ pub(super) struct Nodes {
     pub(super) runtime: Handle,
     events: Weak<dyn Events>,
     /// Receives what the nodes' subscribers report, if sharded channels are used.
-    inbox: Option<Inbox>,
+    pub(super) inbox: Option<Inbox>,
     state: Mutex<NodesState>,
-    pub(super) identity: Arc<Identity>,
-    pub(super) usage: Usage,
+    pub(super) identity: Identity,
     /// Notified when the topology has to be queried again.
-    pub(super) topology_requested: Arc<Notify>,
+    pub(super) topology_requested: Notify,
+    /// Notified of each call.
+    pub(super) called: Notify,
+    /// Whether any channel is wanted.
+    pub(super) wanted: watch::Sender<bool>,
     /// Incremented when a call that failed may succeed now.
     pub(super) changes: watch::Sender<u64>,
 }
@@ -49,8 +49,8 @@ struct NodesState {
     slots: Slots,
     /// Why there is no first topology yet, if a query has failed.
     unseen: Option<Error>,
-    /// A server for each node that serves a slot, or was named in a redirection since the last topology.
-    servers: HashMap<NodeAddress, Arc<RedisServer>>,
+    /// Each node that serves a slot, or was named in a redirection since the last topology.
+    nodes: HashMap<NodeAddress, Node>,
     replicas: Vec<NodeAddress>,
     /// The node that messages are received from.
     pubsub_node: Option<NodeAddress>,
@@ -88,9 +88,10 @@ impl Nodes {
             events,
             inbox,
             state: Mutex::default(),
-            identity: Arc::default(),
-            usage: Usage::default(),
-            topology_requested: Arc::default(),
+            identity: Identity::default(),
+            topology_requested: Notify::new(),
+            called: Notify::new(),
+            wanted: watch::Sender::new(false),
             changes: watch::Sender::new(0),
         })
     }
@@ -131,14 +132,11 @@ impl Nodes {
     /// Returns the node that serves a lock, if there is a connection to it.
     pub(super) fn standing(&self, keys: &Keys) -> Option<Node> {
         let state = lock(&self.state);
-        let node_address = state.slots.owner(slot(&keys.key))?.clone();
-        let server = state.servers.get(&node_address)?.clone();
-        Some(Node { node_address, server })
+        state.nodes.get(state.slots.owner(slot(&keys.key))?).cloned()
     }
 
     pub(super) fn end_with_runtime(&self) {
-        let servers: Vec<_> = lock(&self.state).servers.values().cloned().collect();
-        servers.iter().for_each(|server| server.end_with_runtime());
+        self.all().iter().for_each(|node| node.server.end_with_runtime());
     }
 
     pub(super) fn at(&self, node_address: NodeAddress) -> Result<Node, Failure> {
@@ -146,8 +144,8 @@ impl Nodes {
     }
 
     fn node(&self, state: &mut NodesState, node_address: NodeAddress) -> Result<Node, Failure> {
-        if let Some(server) = state.servers.get(&node_address) {
-            return Ok(Node { server: server.clone(), node_address });
+        if let Some(node) = state.nodes.get(&node_address) {
+            return Ok(node.clone());
         }
         let refused = |error| Failure { outcome: Outcome::NotRun, error };
         if state.closed {
@@ -156,20 +154,16 @@ impl Nodes {
         let endpoint = self.endpoint(&node_address).map_err(refused)?;
         let (timeout, events) = (self.node_timeout, self.me.clone());
         let reports = |server: &Weak<RedisServer>| -> Option<Arc<dyn Events>> {
-            let inbox = self.inbox.clone()?;
-            Some(Arc::new(ShardReports::of_node(
-                inbox,
-                server.clone(),
-                node_address.clone(),
-                self.address_map().clone(),
-            )))
+            let node = (server.clone(), node_address.clone());
+            Some(Arc::new(ShardReports::new(self.inbox.clone()?, Some(node))))
         };
         let server = RedisServer::begin(endpoint, &self.role, timeout, events, reports, &self.runtime);
         for slot in server.slots() {
             self.runtime.spawn(request_topology_on_loss(slot.clone(), self.me.clone()));
         }
-        state.servers.insert(node_address.clone(), server.clone());
-        Ok(Node { server, node_address })
+        let node = Node { node_address: node_address.clone(), server };
+        state.nodes.insert(node_address, node.clone());
+        Ok(node)
     }
 
     /// Returns how to connect to a node: with the settings of the seed at its address, or of the first seed.
@@ -178,9 +172,7 @@ impl Nodes {
         let server = server.ok_or_else(|| rejected("no node was given to `Master::cluster`"))?;
         let address = server.address();
         let to = tuned(&server.destination()?, self.node_timeout);
-        let identity = Arc::downgrade(&self.identity);
-        let gate = gate(identity, self.topology_requested.clone(), node_address.clone(), address.clone());
-        let gate = Some(gate);
+        let gate = Some(self.gate(node_address, &address));
         Ok(Endpoint { to, address, gate, login: self.role.login.clone() })
     }
 
@@ -188,9 +180,10 @@ impl Nodes {
     /// refused while that to another node is live: another cluster may use its address.
     pub(super) fn forwards_messages(&self, node_address: &NodeAddress) -> bool {
         let state = lock(&self.state);
-        match state.servers.get(node_address) {
+        match state.nodes.get(node_address) {
             Some(node) => {
-                !node.slot().is_refused() || state.servers.values().all(|node| !node.slot().is_up())
+                let mut slots = state.nodes.values().map(|node| node.server.slot());
+                !node.server.slot().is_refused() || slots.all(|slot| !slot.is_up())
             }
             None => state.replicas.contains(node_address),
         }
@@ -229,13 +222,11 @@ impl Nodes {
         state.slots = topology.slots.clone();
         state.unseen = None;
         state.replicas.clone_from(&topology.replicas);
-        let before = std::mem::take(&mut state.servers);
-        for node_address in topology.slots.serving() {
-            match before.get(node_address) {
-                Some(server) => drop(state.servers.insert(node_address.clone(), server.clone())),
-                // A call that needs an invalid address reports it.
-                None => drop(self.node(&mut state, node_address.clone())),
-            }
+        let (before, serving) = (state.nodes.clone(), topology.slots.serving());
+        state.nodes.retain(|node_address, _| serving.contains(&node_address));
+        for node_address in serving {
+            // A call that needs an invalid address reports it.
+            let _ = self.node(&mut state, node_address.clone());
         }
         let (changes, unreported) = (state.owner_changes, state.owner_changes > state.reported_changes);
         drop(state);
@@ -253,9 +244,9 @@ impl Nodes {
     /// Returns whether the node that serves a slot is connected, and all known changes are reported.
     pub(super) fn is_connected(&self, slot: u16) -> bool {
         let state = lock(&self.state);
-        let server = state.slots.owner(slot).and_then(|node_address| state.servers.get(node_address));
+        let node = state.slots.owner(slot).and_then(|node_address| state.nodes.get(node_address));
         state.owner_changes == state.reported_changes
-            && server.is_some_and(|server| server.slot().is_connected())
+            && node.is_some_and(|node| node.server.slot().is_connected())
     }
 
     /// Returns whether there was a topology.
@@ -276,24 +267,14 @@ impl Nodes {
     /// Waits for the first topology and for the first attempt to connect to each of its nodes, or until a query has failed. Returns
     /// whether a node is connected.
     pub(super) async fn first_attempt(&self) -> bool {
-        let mut changes = self.changes.subscribe();
-        let servers: Vec<_> = loop {
-            {
-                let state = lock(&self.state);
-                if state.closed || state.unseen.is_some() {
-                    return false;
-                }
-                if !state.servers.is_empty() {
-                    break state.servers.values().cloned().collect();
-                }
-            }
-            if changes.changed().await.is_err() {
-                return false;
-            }
+        let has_outcome = |_: &u64| {
+            let state = lock(&self.state);
+            state.closed || state.unseen.is_some() || !state.nodes.is_empty()
         };
+        let _ = self.changes.subscribe().wait_for(has_outcome).await;
         let mut any = false;
-        for server in servers {
-            any |= server.first_attempt().await;
+        for node in self.all() {
+            any |= node.server.first_attempt().await;
         }
         any
     }
@@ -305,9 +286,8 @@ impl Nodes {
     /// Waits until every node is connected, or its first attempt has failed. If no node is connected, returns the error of the last one.
     pub(super) async fn wait_connected(&self) -> Result<Option<Error>> {
         let deadline = after(Instant::now(), self.connect_limit());
-        let (nodes, _) = self.all();
         let (mut any_connected, mut away) = (false, Vec::new());
-        for node in &nodes {
+        for node in self.all() {
             let mut links = Ok(());
             for slot in node.server.slots() {
                 links = links.and(slot.link(deadline).await.map(drop));
@@ -325,14 +305,18 @@ impl Nodes {
         Ok(None)
     }
 
-    /// Returns the nodes that serve slots, and the addresses of their replicas.
-    pub(super) fn all(&self) -> (Vec<Node>, Vec<NodeAddress>) {
+    /// Returns the nodes that serve slots.
+    pub(super) fn all(&self) -> Vec<Node> {
+        lock(&self.state).nodes.values().cloned().collect()
+    }
+
+    /// Returns the addresses of these nodes and of their replicas, each with its slot for commands if that has a connection.
+    pub(super) fn known(&self) -> Vec<(NodeAddress, Option<Arc<ConnectionSlot>>)> {
         let state = lock(&self.state);
-        let node = |(node_address, server): (&NodeAddress, &Arc<RedisServer>)| Node {
-            node_address: node_address.clone(),
-            server: server.clone(),
-        };
-        (state.servers.iter().map(node).collect(), state.replicas.clone())
+        let serving = state.nodes.values().map(|Node { node_address, server }| {
+            (node_address.clone(), server.slot().is_up().then(|| server.slot().clone()))
+        });
+        serving.chain(state.replicas.iter().map(|replica| (replica.clone(), None))).collect()
     }
 
     /// Returns whether a node that serves slots was started, or replaced another one, less than `age` ago: it may lack earlier
@@ -340,16 +324,16 @@ impl Nodes {
     pub(super) fn is_younger_than(&self, age: Duration) -> bool {
         let state = lock(&self.state);
         state.owner_changed.is_some_and(|changed| changed.elapsed() < age)
-            || state.servers.values().any(|node| node.is_younger_than(age))
+            || state.nodes.values().any(|node| node.server.is_younger_than(age))
     }
 
     pub(super) fn close(&self) {
-        let servers = {
+        let nodes = {
             let mut state = lock(&self.state);
             state.closed = true;
-            std::mem::take(&mut state.servers)
+            std::mem::take(&mut state.nodes)
         };
-        servers.values().for_each(|node| node.close());
+        nodes.values().for_each(|node| node.server.close());
         self.notify_changes();
     }
 }
@@ -388,12 +372,6 @@ impl Events for Nodes {
     fn message(&self, _: &str, _: &str) {}
     fn not_subscribed(&self, _: &str) {}
     fn subscriptions_lost(&self) {}
-}
-
-impl fmt::Display for Nodes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.seeds.fmt(f)
-    }
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use crate::backend::cluster::nodes::Nodes;
+use crate::backend::cluster::slots::NodeAddress;
 use crate::backend::cluster::topology::Topology;
-use crate::backend::cluster::topology_query::{NodeReport, TopologyQuery};
+use crate::backend::cluster::topology_query::NodeReport;
 use crate::base::telemetry;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -19,28 +20,19 @@ impl Nodes {
     /// Returns the first topology. Queries all seeds; those that answer must be nodes of one cluster.
     pub(super) async fn first_topology(&self) -> Result<Topology> {
         let seeds = self.seed_addresses();
-        let mut query =
-            TopologyQuery::new(self.candidates_at(seeds.clone()), Duration::ZERO, self.connect_limit());
-        let mut first: Option<(NodeReport, Instant)> = None;
-        let mut answered = Vec::new();
-        loop {
-            let report = match &first {
-                Some((_, until)) => timeout_at(*until, query.next()).await.unwrap_or_default(),
-                None => query.next().await,
-            };
-            let Some(report) = report else { break };
-            answered.push(report.node_address.clone());
-            match &first {
-                Some((first, _)) if !first.topology.ids.may_be_one_cluster(&report.topology.ids) => {
-                    return Err(two_clusters(&first.address, &report.address));
-                }
-                Some(_) => {}
-                None => first = Some((report, Instant::now() + GRACE)),
+        let mut query = self.query_at(&seeds);
+        let Some(NodeReport { topology, node_address, address, .. }) = query.next().await else {
+            return Err(query.failure());
+        };
+        let (until, mut answered) = (Instant::now() + GRACE, vec![node_address]);
+        while let Ok(Some(other)) = timeout_at(until, query.next()).await {
+            if !topology.ids.may_be_one_cluster(&other.topology.ids) {
+                return Err(two_clusters(&address, &other.address));
             }
+            answered.push(other.node_address);
         }
-        let Some((NodeReport { topology, .. }, _)) = first else { return Err(query.failure(self)) };
-        let unanswered_seeds =
-            seeds.into_iter().filter(|seed| !answered.contains(seed) && !topology.has(seed)).collect();
+        let is_unanswered = |seed: &NodeAddress| !answered.contains(seed) && !topology.has(seed);
+        let unanswered_seeds = seeds.into_iter().filter(is_unanswered).collect();
         self.identity.set_unanswered_seeds(unanswered_seeds);
         Ok(topology)
     }
@@ -50,11 +42,7 @@ impl Nodes {
     /// seeds are nodes of this cluster, by its topology or their answers.
     pub(super) async fn query_late_seeds(&self) {
         let unanswered_seeds = self.identity.unanswered_seeds();
-        if unanswered_seeds.is_empty() {
-            return;
-        }
-        let mut query =
-            TopologyQuery::new(self.candidates_at(unanswered_seeds), Duration::ZERO, self.connect_limit());
+        let mut query = self.query_at(&unanswered_seeds);
         let mut strangers = Vec::new();
         while let Some(report) = query.next().await {
             if !self.identity.seed_answered(&report.node_address, &report.topology.ids) {

@@ -8,7 +8,6 @@ use tokio::sync::mpsc;
 use crate::backend::cluster::slots::{NodeAddress, slot};
 use crate::backend::server::RedisServer;
 use crate::base::Events;
-use crate::config::AddressMap;
 use crate::wire::keys::is_for_hints;
 
 /// What the task is notified of, in order.
@@ -24,7 +23,7 @@ pub(super) enum Report {
     Message(Arc<str>, Arc<str>),
     NotSubscribed(Arc<str>),
     Lost,
-    /// Another node serves the slot.
+    /// Another node serves the slot, at the address that the node reports.
     Moved(Arc<str>, NodeAddress),
     /// The node does not know sharded channels, or the user may not use them.
     NotSharded(Arc<str>),
@@ -35,35 +34,19 @@ pub(super) type Inbox = mpsc::UnboundedSender<Note>;
 /// Passes on the reports of one subscriber.
 pub(super) struct ShardReports {
     inbox: Inbox,
-    /// `None` for the subscriber for plain channels, whose refusals move nothing to another node.
-    node: Option<ReportingNode>,
-}
-
-struct ReportingNode {
-    server: Weak<RedisServer>,
-    address: NodeAddress,
-    address_map: AddressMap,
+    /// The node. `None` for the subscriber for plain channels, whose refusals move nothing to another node.
+    node: Option<(Weak<RedisServer>, NodeAddress)>,
     /// Whether it was logged that hints are denied, which is done once for all locks.
     logged: AtomicBool,
 }
 
 impl ShardReports {
-    pub(super) fn of_node(
-        inbox: Inbox,
-        server: Weak<RedisServer>,
-        address: NodeAddress,
-        address_map: AddressMap,
-    ) -> ShardReports {
-        let node = ReportingNode { server, address, address_map, logged: AtomicBool::new(false) };
-        ShardReports { inbox, node: Some(node) }
-    }
-
-    pub(super) fn of_plain(inbox: Inbox) -> ShardReports {
-        ShardReports { inbox, node: None }
+    pub(super) fn new(inbox: Inbox, node: Option<(Weak<RedisServer>, NodeAddress)>) -> ShardReports {
+        ShardReports { inbox, node, logged: AtomicBool::new(false) }
     }
 
     fn send(&self, report: Report) {
-        let server = self.node.as_ref().map(|node| node.server.clone());
+        let server = self.node.as_ref().map(|(server, _)| server.clone());
         // Fails once the task has ended, and all subscriptions with it.
         let _ = self.inbox.send(Note::Report(server, report));
     }
@@ -85,14 +68,14 @@ impl Events for ShardReports {
     }
 
     fn refused(&self, channel: &str, why: &str) -> bool {
-        let Some(node) = &self.node else { return false };
+        let Some((_, node_address)) = &self.node else { return false };
         let moved = why.strip_prefix("MOVED ").and_then(|rest| rest.split_once(' '));
         if let Some((number, address)) = moved {
             // With another slot it is the answer to another request: see `Requester`.
             let is_its_own = number.parse() == Ok(slot(channel));
-            let to = NodeAddress::of(address, &node.address).filter(|_| is_its_own);
+            let to = NodeAddress::of(address, node_address).filter(|_| is_its_own);
             return to.is_some_and(|to| {
-                self.send(Report::Moved(channel.into(), to.mapped(&node.address_map)));
+                self.send(Report::Moved(channel.into(), to));
                 true
             });
         }
@@ -101,7 +84,7 @@ impl Events for ShardReports {
         if not_sharded {
             self.send(Report::NotSharded(channel.into()));
         }
-        not_sharded && !(denied && is_for_hints(channel) && !node.logged.swap(true, Relaxed))
+        not_sharded && !(denied && is_for_hints(channel) && !self.logged.swap(true, Relaxed))
     }
 
     fn subscriptions_lost(&self) {

@@ -1,14 +1,13 @@
-//! Subscriptions to sharded channels, each at the node that serves its slot.
+//! The subscriptions to channels: to a sharded one at the node that serves its slot, to a plain one at any node.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use tokio::sync::{mpsc, watch};
-use tokio::task::AbortHandle;
+use tokio::sync::mpsc;
 
 use crate::backend::Backend;
-use crate::backend::cluster::nodes::{Node, Nodes};
-use crate::backend::cluster::shard_reports::{Inbox, Note, Report, ShardReports};
+use crate::backend::cluster::nodes::Nodes;
+use crate::backend::cluster::shard_reports::{Note, Report};
 use crate::backend::cluster::slots::slot;
 use crate::backend::connection::Subscriber;
 use crate::backend::server::RedisServer;
@@ -21,7 +20,7 @@ const HOPS: u32 = 4;
 
 /// Returns whether the messages on a channel are sharded. Those of releases are not if the channel is in another slot than the keys of the
 /// locks, since no script may publish to it then. Hints always are.
-pub(super) fn is_sharded(channel: &str) -> bool {
+fn is_sharded(channel: &str) -> bool {
     if is_for_hints(channel) {
         return true;
     }
@@ -30,92 +29,56 @@ pub(super) fn is_sharded(channel: &str) -> bool {
     keys.peek().is_some() && keys.all(|key| slot(key) == at)
 }
 
-/// The handle of the task.
-pub(super) struct ShardedSubscriber {
-    inbox: Inbox,
-    task: AbortHandle,
-    wanted: watch::Receiver<bool>,
-    plain: Arc<Subscriber>,
-    /// Receives the reports of `plain`, which only references it weakly.
-    _plain_reports: Arc<ShardReports>,
-}
-
-impl ShardedSubscriber {
-    /// Starts the task on the current runtime. `start_plain` starts the subscriber for channels that can't be sharded.
-    pub(super) fn start(
-        nodes: Arc<Nodes>,
-        events: Weak<dyn Events>,
-        (inbox, notes): (Inbox, mpsc::UnboundedReceiver<Note>),
-        start_plain: impl FnOnce(Weak<dyn Events>) -> Subscriber,
-    ) -> ShardedSubscriber {
-        let plain_reports = Arc::new(ShardReports::of_plain(inbox.clone()));
-        let reports: Arc<dyn Events> = plain_reports.clone();
-        let plain = Arc::new(start_plain(Arc::downgrade(&reports)));
-        let wanted = watch::Sender::new(false);
-        let state = wanted.subscribe();
-        let task = Task { nodes, plain: plain.clone(), events, channels: HashMap::new(), wanted };
-        let task = tokio::spawn(task.run(notes)).abort_handle();
-        ShardedSubscriber { inbox, task, wanted: state, plain, _plain_reports: plain_reports }
-    }
-
-    /// Returns the subscriber for plain channels.
-    pub(super) fn plain(&self) -> &Subscriber {
-        &self.plain
-    }
-
-    /// Returns whether any channel is wanted.
-    pub(super) fn wanted(&self) -> watch::Receiver<bool> {
-        self.wanted.clone()
-    }
-
-    pub(super) fn subscribe(&self, channel: &str) {
-        let _ = self.inbox.send(Note::Want(channel.into()));
-    }
-
-    pub(super) fn unsubscribe(&self, channel: &str) {
-        let _ = self.inbox.send(Note::Leave(channel.into()));
-    }
-
-    pub(super) fn close(&self) {
-        self.task.abort();
-        self.plain.close();
+impl Nodes {
+    /// Returns whether the messages on a channel are sharded here. Waiters and releases follow the same rule.
+    pub(super) fn shards(&self, channel: &str) -> bool {
+        self.inbox.is_some() && is_sharded(channel)
     }
 }
 
-/// Chooses the node of each wanted channel. Only this task reports to the session, so that the reports about a channel are in order: the
+/// Chooses the node of each wanted channel. Only its task reports to the session, so that the reports about a channel are in order: the
 /// confirmation by a node that is left is not reported after the loss.
-struct Task {
-    nodes: Arc<Nodes>,
-    /// The subscriber for channels that can't be sharded.
-    plain: Arc<Subscriber>,
-    events: Weak<dyn Events>,
-    channels: HashMap<Arc<str>, Channel>,
-    wanted: watch::Sender<bool>,
+pub(super) struct Subscriptions {
+    pub(super) nodes: Arc<Nodes>,
+    pub(super) events: Weak<dyn Events>,
+    /// The subscriber for channels that are not sharded.
+    pub(super) plain: Subscriber,
+    /// Receives what `plain` reports, which only references it weakly.
+    pub(super) _reports: Arc<dyn Events>,
+    pub(super) channels: HashMap<Arc<str>, Channel>,
 }
 
 /// A wanted channel.
 #[derive(Default)]
-struct Channel {
+pub(super) struct Channel {
     /// The node that it is subscribed at, or that was asked to subscribe it.
     at: Option<Weak<RedisServer>>,
-    /// Whether that node has confirmed it.
-    is_on: bool,
-    /// Whether it is subscribed as a plain channel too.
+    /// Whether it is subscribed as a plain channel. If it is at a node too, that has not confirmed it.
     plain: bool,
-    /// Whether the plain subscription was confirmed.
-    plain_is_on: bool,
+    /// Whether its subscription was confirmed: as a plain channel if it is one, otherwise by its node.
+    is_on: bool,
     /// Redirections since the last confirmation.
     hops: u32,
 }
 
 impl Channel {
-    fn is_at(&self, server: &Weak<RedisServer>) -> bool {
-        self.at.as_ref().is_some_and(|at| at.ptr_eq(server))
+    /// Returns whether it is or is to be subscribed by the subscriber of this node, or by that for plain channels.
+    fn is_at(&self, source: Option<&Weak<RedisServer>>) -> bool {
+        match source {
+            Some(server) => self.at.as_ref().is_some_and(|at| at.ptr_eq(server)),
+            None => self.plain,
+        }
+    }
+
+    /// Returns whether this subscriber has confirmed it.
+    fn is_on_at(&self, source: Option<&Weak<RedisServer>>) -> bool {
+        self.is_on && self.plain == source.is_none() && self.is_at(source)
     }
 }
 
-impl Task {
-    async fn run(mut self, mut notes: mpsc::UnboundedReceiver<Note>) {
+impl Subscriptions {
+    /// Runs until it is aborted.
+    pub(super) async fn run(mut self, mut notes: mpsc::UnboundedReceiver<Note>) {
         let mut changes = self.nodes.changes.subscribe();
         loop {
             // Biased: what could arrive without end comes last.
@@ -125,8 +88,7 @@ impl Task {
                 note = notes.recv() => match note {
                     Some(Note::Want(channel)) => self.want(&channel),
                     Some(Note::Leave(channel)) => self.leave(&channel),
-                    Some(Note::Report(Some(server), report)) => self.node_reports(&server, report),
-                    Some(Note::Report(None, report)) => self.plain_reports(report),
+                    Some(Note::Report(source, report)) => self.handle(source.as_ref(), report),
                     None => return,
                 },
             }
@@ -142,12 +104,12 @@ impl Task {
         if known.plain {
             self.plain.subscribe(channel);
         } else if at.is_none() {
-            match is_sharded(channel) {
+            match self.nodes.shards(channel) {
                 true => self.assign(channel),
                 false => self.make_plain(channel),
             }
         }
-        self.wanted.send_if_modified(|wanted| !std::mem::replace(wanted, true));
+        self.nodes.wanted.send_if_modified(|wanted| !std::mem::replace(wanted, true));
     }
 
     fn leave(&mut self, channel: &Arc<str>) {
@@ -159,12 +121,12 @@ impl Task {
             self.plain.unsubscribe(channel);
         }
         let wanted = !self.channels.is_empty();
-        self.wanted.send_if_modified(|known| std::mem::replace(known, wanted) != wanted);
+        self.nodes.wanted.send_if_modified(|known| std::mem::replace(known, wanted) != wanted);
     }
 
     /// Subscribes at the node that serves the slot, in place of any other.
     fn assign(&mut self, channel: &Arc<str>) {
-        let owner: Option<Node> = self.nodes.owner(slot(channel)).ok();
+        let owner = self.nodes.owner(slot(channel)).ok();
         let Some(known) = self.channels.get_mut(channel) else { return };
         let before = known.at.take().and_then(|at| at.upgrade());
         if let (Some(before), Some(owner)) = (&before, &owner)
@@ -176,16 +138,14 @@ impl Task {
         if let Some(before) = before {
             before.unsubscribe(channel);
         }
-        let was_on = std::mem::take(&mut known.is_on) && !known.plain_is_on;
-        let reported = match owner {
-            Some(owner) => {
-                known.at = Some(Arc::downgrade(&owner.server));
-                owner.server.subscribe(channel);
-                was_on
-            }
-            None => !known.plain_is_on,
-        };
-        if reported {
+        let was_on = known.is_on;
+        known.is_on &= known.plain;
+        let is_lost = !known.is_on && (was_on || owner.is_none());
+        if let Some(owner) = owner {
+            known.at = Some(Arc::downgrade(&owner.server));
+            owner.server.subscribe(channel);
+        }
+        if is_lost {
             self.with_events(|events| events.not_subscribed(channel));
         }
     }
@@ -193,7 +153,8 @@ impl Task {
     /// Subscribes where the slots are now, after a change in the cluster. A channel that was made plain is tried there as a sharded one
     /// again, since the node may know sharded channels by now.
     fn follow(&mut self) {
-        let channels: Vec<_> = self.channels.keys().filter(|channel| is_sharded(channel)).cloned().collect();
+        let channels: Vec<_> =
+            self.channels.keys().filter(|channel| self.nodes.shards(channel)).cloned().collect();
         channels.iter().for_each(|channel| self.assign(channel));
     }
 
@@ -202,111 +163,80 @@ impl Task {
         if let Some(server) = known.at.take().and_then(|at| at.upgrade()) {
             server.unsubscribe(channel);
         }
+        if known.plain {
+            return;
+        }
         known.is_on = false;
         if is_for_hints(channel) {
             // There are no plain hints: the lock has no line here.
             return self.with_events(|events| events.not_subscribed(channel));
         }
-        if !std::mem::replace(&mut known.plain, true) {
-            self.plain.subscribe(channel);
-        }
+        known.plain = true;
+        self.plain.subscribe(channel);
     }
 
-    fn node_reports(&mut self, server: &Weak<RedisServer>, report: Report) {
+    /// Handles a report of the subscriber of a node or, with `None`, of that for plain channels.
+    fn handle(&mut self, source: Option<&Weak<RedisServer>>, report: Report) {
         match report {
             Report::Subscribed(channel) => {
-                let Some(known) = self.at(&channel, server) else { return };
-                (known.is_on, known.hops) = (true, 0);
-                // Sharded messages that were published before did not arrive: the session has to look again.
-                let again = std::mem::take(&mut known.plain_is_on);
-                let was_plain = std::mem::take(&mut known.plain);
+                let Some(known) = self.at(&channel, source) else { return };
+                let was_plain = source.is_some() && std::mem::take(&mut known.plain);
+                let was_on = std::mem::replace(&mut known.is_on, true);
+                known.hops = 0;
                 if was_plain {
                     self.plain.unsubscribe(&channel);
                 }
                 self.with_events(|events| {
-                    if again {
+                    if was_plain && was_on {
+                        // Sharded messages that were published before did not arrive: the session has to look again.
                         events.not_subscribed(&channel);
                     }
                     events.subscribed(&channel);
                 });
             }
             Report::Message(channel, text) => {
-                if self.at(&channel, server).is_some() {
+                if self.at(&channel, source).is_some() {
                     self.with_events(|events| events.message(&channel, &text));
                 }
             }
             Report::NotSubscribed(channel) => {
-                let Some(known) = self.at(&channel, server) else { return };
-                known.is_on = false;
-                if !known.plain_is_on {
+                let known = self.at(&channel, source);
+                if let Some(known) = known.filter(|known| !known.is_on || known.is_on_at(source)) {
+                    known.is_on = false;
                     self.with_events(|events| events.not_subscribed(&channel));
                 }
             }
-            Report::Lost => self.lost(|known| known.is_at(server) && std::mem::take(&mut known.is_on)),
+            Report::Lost => {
+                let events = self.events.upgrade();
+                for (channel, known) in &mut self.channels {
+                    if known.is_on_at(source) {
+                        known.is_on = false;
+                        events.iter().for_each(|events| events.not_subscribed(channel));
+                    }
+                }
+            }
             Report::Moved(channel, to) => {
-                let Some(known) = self.at(&channel, server) else { return };
+                let Some(known) = self.at(&channel, source) else { return };
                 known.hops += 1;
                 if known.hops > HOPS {
                     // The node is asked again after a pause.
                     known.hops = 0;
                     return;
                 }
-                self.nodes.moved(slot(&channel), &to);
+                self.nodes.moved(slot(&channel), &to.mapped(self.nodes.address_map()));
                 self.assign(&channel);
             }
             Report::NotSharded(channel) => {
-                if self.at(&channel, server).is_some() {
+                if self.at(&channel, source).is_some() {
                     self.make_plain(&channel);
                 }
             }
         }
     }
 
-    fn plain_reports(&mut self, report: Report) {
-        match report {
-            Report::Subscribed(channel) => {
-                let known = self.channels.get_mut(&channel).filter(|known| known.plain && !known.is_on);
-                if let Some(known) = known {
-                    known.plain_is_on = true;
-                    self.with_events(|events| events.subscribed(&channel));
-                }
-            }
-            Report::Message(channel, text) => {
-                if self.channels.get(&channel).is_some_and(|known| known.plain) {
-                    self.with_events(|events| events.message(&channel, &text));
-                }
-            }
-            Report::NotSubscribed(channel) => {
-                let known = self.channels.get_mut(&channel).filter(|known| known.plain);
-                if let Some(known) = known {
-                    known.plain_is_on = false;
-                    if !known.is_on {
-                        self.with_events(|events| events.not_subscribed(&channel));
-                    }
-                }
-            }
-            Report::Lost => self.lost(|known| std::mem::take(&mut known.plain_is_on)),
-            // They belong to no channel.
-            Report::Moved(..) | Report::NotSharded(_) => {}
-        }
-    }
-
-    /// Reports each channel that was subscribed over a lost connection. `was_on` returns whether it was, and notes that it is not any
-    /// more.
-    fn lost(&mut self, was_on: impl Fn(&mut Channel) -> bool) {
-        let events = self.events.upgrade();
-        for (channel, known) in &mut self.channels {
-            if was_on(known)
-                && let Some(events) = &events
-            {
-                events.not_subscribed(channel);
-            }
-        }
-    }
-
-    /// Returns the channel, if it is or is to be subscribed at this node.
-    fn at(&mut self, channel: &str, server: &Weak<RedisServer>) -> Option<&mut Channel> {
-        self.channels.get_mut(channel).filter(|known| known.is_at(server))
+    /// Returns the channel, if it is or is to be subscribed there.
+    fn at(&mut self, channel: &str, source: Option<&Weak<RedisServer>>) -> Option<&mut Channel> {
+        self.channels.get_mut(channel).filter(|known| known.is_at(source))
     }
 
     fn with_events(&self, call: impl FnOnce(&dyn Events)) {

@@ -13,7 +13,7 @@ use crate::wire::keys::tag;
 const COUNT: u16 = 16_384;
 
 /// The address of a node.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct NodeAddress {
     pub(super) host: Arc<str>,
     pub(super) port: u16,
@@ -93,27 +93,19 @@ impl Slots {
 
     /// Assigns slots to a node. Returns whether that is a change. Ignores slots beyond the last one.
     pub(super) fn assign(&mut self, slots: RangeInclusive<u16>, node_address: &NodeAddress) -> bool {
-        let known = self
-            .node_addresses
-            .iter()
-            .position(|known| known == node_address)
-            .unwrap_or(self.node_addresses.len());
-        let Some(number) = u16::try_from(known).ok().filter(|number| *number != NOBODY) else { return false };
+        let known = self.node_addresses.iter().position(|known| known == node_address);
+        let number = known.unwrap_or(self.node_addresses.len());
+        let Some(number) = u16::try_from(number).ok().filter(|number| *number != NOBODY) else {
+            return false;
+        };
         let last = usize::from(*slots.end()).min(self.owners.len() - 1);
         let Some(owners) = self.owners.get_mut(usize::from(*slots.start())..=last) else { return false };
-        if known == self.node_addresses.len() {
+        if known.is_none() {
             self.node_addresses.push(node_address.clone());
         }
         let news = owners.iter().any(|owner| *owner != number);
         owners.fill(number);
         news
-    }
-
-    /// Replaces the addresses that a node has reported by those to connect to.
-    pub(super) fn mapped(mut self, map: &AddressMap) -> Slots {
-        self.node_addresses =
-            self.node_addresses.into_iter().map(|node_address| node_address.mapped(map)).collect();
-        self
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -122,16 +114,10 @@ impl Slots {
 
     /// Returns the nodes that serve a slot.
     pub(super) fn serving(&self) -> Vec<&NodeAddress> {
-        let mut serves = vec![false; self.node_addresses.len()];
-        for owner in &self.owners {
-            if let Some(serves) = serves.get_mut(usize::from(*owner)) {
-                *serves = true;
-            }
-        }
-        self.node_addresses
-            .iter()
-            .zip(serves)
-            .filter_map(|(node_address, serves)| serves.then_some(node_address))
+        let numbered = self.node_addresses.iter().zip(0..);
+        numbered
+            .filter(|(_, number)| self.owners.contains(number))
+            .map(|(node_address, _)| node_address)
             .collect()
     }
 }

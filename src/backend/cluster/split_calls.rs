@@ -3,7 +3,6 @@
 //! So the call is split into calls with one key, which run one after the other, each where its key is. The same goes for a lock and
 //! its line, which is left alone in the meantime.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::backend::cluster::limit::{CallResult, Limit};
@@ -21,15 +20,14 @@ pub(super) fn needs_split(call: &Call, failure: &Failure) -> bool {
 
 impl Nodes {
     /// Runs a call for its lock and its counter separately, without a line.
-    pub(super) async fn answer_apart(&self, call: &Call, limit: Limit) -> Option<CallResult> {
-        if call.has_line() {
-            return Some(self.answer_without_line(call, limit).await);
-        }
-        let (alone, fence) = call.alone()?;
-        Some(match alone.action {
+    pub(super) async fn answer_apart(&self, call: &Call, limit: Limit) -> CallResult {
+        let Some((alone, fence)) = call.alone().filter(|_| !call.has_line()) else {
+            return self.answer_without_line(call, limit).await;
+        };
+        match alone.action {
             Action::Acquire { .. } => self.acquire_apart(&alone, fence, limit).await,
             _ => self.raise_apart(&alone, fence, limit).await,
-        })
+        }
     }
 
     /// Runs a call without its line. A field that stood in the line is reported as still there: otherwise its request would leave,
@@ -87,19 +85,14 @@ impl Nodes {
     }
 
     /// Runs a part of a call, but not after the limit: if this future is polled that late, its hold may have been given up and ended.
-    fn run_one_key<'a>(
-        &'a self,
-        call: &'a Call,
-        limit: Limit,
-    ) -> Pin<Box<dyn Future<Output = CallResult> + Send + 'a>> {
-        Box::pin(async move {
-            if limit.is_over() {
-                let message = "the slot of the lock is migrating, and no time is left to query both nodes; try again later";
-                let error = Error::new(ErrorKind::Unavailable, message);
-                return Err(Failure { outcome: Outcome::NotRun, error });
-            }
-            self.answer_until(call, limit).await
-        })
+    async fn run_one_key(&self, call: &Call, limit: Limit) -> CallResult {
+        if limit.is_over() {
+            let message =
+                "the slot of the lock is migrating, and no time is left to query both nodes; try again later";
+            let error = Error::new(ErrorKind::Unavailable, message);
+            return Err(Failure { outcome: Outcome::NotRun, error });
+        }
+        self.answer(call, limit).await
     }
 }
 

@@ -10,7 +10,7 @@ use crate::backend::cluster::slots::NodeAddress;
 use crate::backend::cluster::topology::{Topology, parse_answer};
 use crate::backend::testing::fakes::{FakeServer, usual};
 use crate::backend::testing::{ALONE, EventRecorder};
-use crate::config::Seeds;
+use crate::config::{AddressMap, Seeds};
 
 /// Returns the nodes of a client of a cluster with these seeds, each the only server at its host.
 pub(super) fn nodes(seeds: &[&str]) -> (Arc<Nodes>, EventRecorder) {
@@ -41,7 +41,7 @@ pub(super) fn slots(masters: &str, replicas: &str) -> String {
 
 pub(super) fn topology(masters: &str, replicas: &str) -> Topology {
     let answer = redis::parse_redis_value(slots(masters, replicas).as_bytes()).unwrap();
-    parse_answer(answer, &at("asked"), &"asked:1".into()).unwrap()
+    parse_answer(answer, &at("asked"), &AddressMap::NONE, &"asked:1".into()).unwrap()
 }
 
 /// Starts a node that reports this topology.

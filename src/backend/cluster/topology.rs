@@ -21,8 +21,9 @@ pub(super) struct Topology {
 
 impl Topology {
     /// Parses ranges, each with its master and then its replicas. `asked` is the address that the command was sent to. It stands for a
-    /// node that does not know its own name, or is configured not to report it.
-    pub(super) fn read(answer: &Value, asked: &NodeAddress) -> Option<Topology> {
+    /// node that does not know its own name, or is configured not to report it. `map` replaces reported addresses by those to connect to.
+    pub(super) fn read(answer: &Value, asked: &NodeAddress, map: &AddressMap) -> Option<Topology> {
+        let node_address = |node| Some(node_address(node, asked)?.mapped(map));
         let (mut slots, mut replicas, mut ids) = (Slots::default(), Vec::new(), Ids::default());
         let mut lowest = None;
         for range in list(answer)? {
@@ -36,18 +37,12 @@ impl Topology {
                 ids.set_first(id);
                 lowest = Some(first);
             }
-            if let Some(master) = node_address(master, asked) {
+            if let Some(master) = node_address(master) {
                 slots.assign(range, &master);
             }
-            replicas.extend(others.iter().filter_map(|node| node_address(node, asked)));
+            replicas.extend(others.iter().filter_map(node_address));
         }
         Some(Topology { slots, replicas, ids })
-    }
-
-    /// Replaces the addresses that the node has reported by those to connect to.
-    pub(super) fn mapped(self, map: &AddressMap) -> Topology {
-        let replicas = self.replicas.into_iter().map(|replica| replica.mapped(map)).collect();
-        Topology { slots: self.slots.mapped(map), replicas, ids: self.ids }
     }
 
     /// Returns whether one of its nodes has this address.
@@ -61,9 +56,14 @@ pub(super) fn slots_command() -> redis::Cmd {
 }
 
 /// Parses the answer of the node at `asked`. `address` names the server in errors.
-pub(super) fn parse_answer(answer: Value, asked: &NodeAddress, address: &Arc<str>) -> Result<Topology> {
+pub(super) fn parse_answer(
+    answer: Value,
+    asked: &NodeAddress,
+    map: &AddressMap,
+    address: &Arc<str>,
+) -> Result<Topology> {
     let answer = answer.extract_error().map_err(|error| refused(error, address))?;
-    let wrong = match Topology::read(&answer, asked) {
+    let wrong = match Topology::read(&answer, asked, map) {
         Some(topology) if topology.slots.is_empty() => {
             "no slot of its cluster is served; assign each slot to a node"
         }
@@ -118,13 +118,7 @@ fn node_address(node: &Value, asked: &NodeAddress) -> Option<NodeAddress> {
 
 /// Returns the value of `ip` in the metadata of a node, which is a list of pairs, or in RESP3 a map.
 fn address(metadata: &Value) -> Option<&str> {
-    match metadata {
-        Value::Array(list) => {
-            list.chunks_exact(2).find(|pair| text(&pair[0]) == Some("ip")).and_then(|pair| text(&pair[1]))
-        }
-        Value::Map(map) => map.iter().find(|(name, _)| text(name) == Some("ip")).and_then(|(_, ip)| text(ip)),
-        _ => None,
-    }
+    metadata.as_map_iter()?.find(|(name, _)| text(name) == Some("ip")).and_then(|(_, ip)| text(ip))
 }
 
 fn text(value: &Value) -> Option<&str> {

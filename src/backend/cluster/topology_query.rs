@@ -1,11 +1,11 @@
 //! Queries nodes for the topology.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Value;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::backend::cluster::identity::Ids;
 use crate::backend::cluster::nodes::Nodes;
@@ -13,7 +13,7 @@ use crate::backend::cluster::slots::NodeAddress;
 use crate::backend::cluster::topology::{Topology, parse_answer, slots_command};
 use crate::backend::connection::{Commands, ConnectionSlot, Endpoint};
 use crate::base::telemetry;
-use crate::config::{AddressMap, Destination};
+use crate::config::AddressMap;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The next node is queried after this long without an answer: the first one may be frozen.
@@ -25,9 +25,8 @@ const TOO_FEW: &str = "the nodes that answer report too few of the known nodes o
 pub(super) struct Candidate {
     node_address: NodeAddress,
     endpoint: Endpoint,
-    /// Its command connection, if there is one.
+    /// Its command connection, if that is live.
     slot: Option<Arc<ConnectionSlot>>,
-    address_map: AddressMap,
 }
 
 /// The topology that a node reported, and its address.
@@ -44,32 +43,31 @@ impl Nodes {
     /// moment it is the only one to answer. 3. Its topology includes a known node, and leads to the other cluster.
     pub(super) async fn query_topology(&self) -> Result<Topology> {
         let Some(ids) = self.identity.ids() else { return self.first_topology().await };
-        let mut query = TopologyQuery::new(self.candidates(), STAGGER, self.connect_limit());
-        let mut recognized = None;
-        let (mut doubtful, mut strangers) = (Vec::new(), Vec::new());
+        let mut query = self.query(self.candidates(), STAGGER);
+        let (mut recognized, mut others) = (None, Vec::new());
         while let Some(report) = query.next().await {
             if ids.recognizes(&report.topology.ids) {
                 recognized = Some(report.topology);
                 break;
             }
-            let few = if ids.shared(&report.topology.ids) > 0 { &mut doubtful } else { &mut strangers };
-            few.push(report);
+            others.push(report);
         }
-        strangers.iter().for_each(|stranger| self.disconnect_stranger(stranger));
+        let is_stranger = |report: &&NodeReport| {
+            let shown = &report.topology.ids;
+            // Once a topology is recognized, the gate would refuse new connections to a node that shows an unknown one, so its live
+            // connection is not used either.
+            ids.shared(shown) == 0 || recognized.is_some() && !ids.includes(shown)
+        };
+        others.iter().filter(is_stranger).for_each(|stranger| self.disconnect_stranger(stranger));
         if let Some(topology) = recognized {
-            // The gate would refuse new connections to these nodes, so their live connections are not used either.
-            doubtful
-                .iter()
-                .filter(|report| !ids.includes(&report.topology.ids))
-                .for_each(|report| self.disconnect_stranger(report));
             return Ok(topology);
         }
-        let doubt = doubtful.first().map(|report| report.address.clone());
-        match (self.successor(&ids, doubtful, strangers), doubt) {
-            (Some(topology), _) => Ok(topology),
-            (None, Some(address)) => Err(Error::new(ErrorKind::Unavailable, TOO_FEW).at(&address)),
-            (None, None) => Err(query.failure(self)),
-        }
+        let doubtful = others.iter().find(|report| ids.shared(&report.topology.ids) > 0);
+        let doubtful = doubtful.map(|report| report.address.clone());
+        self.successor(&ids, others).ok_or_else(|| match doubtful {
+            Some(address) => Error::new(ErrorKind::Unavailable, TOO_FEW).at(&address),
+            None => query.failure(),
+        })
     }
 
     /// Called when a node of another cluster answers at an address.
@@ -77,114 +75,93 @@ impl Nodes {
         if let Some(slot) = &stranger.slot {
             slot.discard_current("the node belongs to another cluster now");
         }
-        if self.identity.report_once(&stranger.address) {
-            telemetry::stranger(&stranger.address);
-        }
+        self.identity.report_stranger(&stranger.address);
     }
 
     /// Returns the topology to use if no recognized one was reported for a lease. The first choice is the cluster that most seeds belong
     /// to now: two clients with the same seeds choose the same one, since no two clusters have most of them. The second is what is left
     /// of the old cluster: the topology that has most of its nodes and no others.
-    fn successor(
-        &self,
-        ids: &Ids,
-        doubtful: Vec<NodeReport>,
-        strangers: Vec<NodeReport>,
-    ) -> Option<Topology> {
+    fn successor(&self, ids: &Ids, mut reports: Vec<NodeReport>) -> Option<Topology> {
         if !self.identity.is_gone() {
             return None;
         }
         let seeds = self.seed_addresses();
-        let mut all: Vec<NodeReport> = doubtful.into_iter().chain(strangers).collect();
-        let votes = |topology: &Topology| {
+        let is_elected = |report: &NodeReport| {
             let same = |other: &&NodeReport| {
-                seeds.contains(&other.node_address) && other.topology.ids.may_be_one_cluster(&topology.ids)
+                seeds.contains(&other.node_address)
+                    && other.topology.ids.may_be_one_cluster(&report.topology.ids)
             };
-            all.iter().filter(same).count()
+            2 * reports.iter().filter(same).count() > seeds.len()
         };
-        let elected = all.iter().position(|report| 2 * votes(&report.topology) > seeds.len());
-        let remainder = || {
-            let remainders = all.iter().enumerate().filter(|(_, report)| ids.includes(&report.topology.ids));
-            let shared = remainders.map(|(at, report)| (ids.shared(&report.topology.ids), at));
-            shared.filter(|(shared, _)| *shared > 0).max().map(|(_, at)| at)
-        };
-        let NodeReport { topology, address, .. } = all.swap_remove(elected.or_else(remainder)?);
+        let shared = |at: &usize| ids.shared(&reports[*at].topology.ids);
+        let is_remainder = |at: &usize| shared(at) > 0 && ids.includes(&reports[*at].topology.ids);
+        let remainder = || (0..reports.len()).filter(is_remainder).max_by_key(shared);
+        let chosen = reports.iter().position(is_elected).or_else(remainder)?;
+        let NodeReport { topology, address, .. } = reports.swap_remove(chosen);
         if !ids.may_be_one_cluster(&topology.ids) {
             telemetry::cluster_replaced(&address);
         }
         Some(topology)
     }
 
-    /// Returns nodes with a live connection, then the other known nodes, then the seeds; each once, and each part from a random start.
-    /// The node that messages are received from comes last: if it has left the cluster, it may be the last to know.
+    /// Returns nodes with a live connection, then the other known nodes and the seeds; each once, and each part in random order. The node
+    /// that messages are received from comes last: if it has left the cluster, it may be the last to know.
     fn candidates(&self) -> Vec<Candidate> {
-        let (nodes, replicas) = self.all();
-        let (up, down): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| node.server.slot().is_up());
-        let slots = rotated(up).into_iter().map(|node| (node.node_address, Some(node.server.slot().clone())));
-        let others = rotated(down.into_iter().map(|node| node.node_address).chain(replicas).collect());
-        let node_addresses = slots.chain(
-            others.into_iter().chain(rotated(self.seed_addresses())).map(|node_address| (node_address, None)),
-        );
+        let (mut all, last) = (self.known(), self.pubsub_node());
+        all.extend(self.seed_addresses().into_iter().map(|seed| (seed, None)));
+        all.sort_by_cached_key(|(node_address, slot)| {
+            (Some(node_address) == last.as_ref(), slot.is_none(), rand::random::<u32>())
+        });
         let mut candidates: Vec<Candidate> = Vec::new();
-        for (node_address, slot) in node_addresses {
-            if !candidates.iter().any(|candidate| candidate.node_address == node_address)
-                && let Ok(endpoint) = self.endpoint(&node_address)
-            {
-                let address_map = self.address_map().clone();
-                candidates.push(Candidate { node_address, endpoint, slot, address_map });
+        for (node_address, slot) in all {
+            if candidates.iter().all(|candidate| candidate.node_address != node_address) {
+                candidates.extend(self.candidate(node_address, slot));
             }
         }
-        let pubsub_node = self.pubsub_node();
-        let (last, mut candidates): (Vec<_>, Vec<_>) = candidates
-            .into_iter()
-            .partition(|candidate| Some(&candidate.node_address) == pubsub_node.as_ref());
-        candidates.extend(last);
         candidates
     }
 
-    /// Returns only the nodes at these addresses.
-    pub(super) fn candidates_at(&self, node_addresses: Vec<NodeAddress>) -> Vec<Candidate> {
-        let candidate = |node_address| {
-            let (endpoint, address_map) = (self.endpoint(&node_address).ok()?, self.address_map().clone());
-            Some(Candidate { endpoint, node_address, slot: None, address_map })
-        };
-        rotated(node_addresses).into_iter().filter_map(candidate).collect()
+    /// Returns a node that may be queried, or `None` if its address is invalid.
+    fn candidate(&self, node_address: NodeAddress, slot: Option<Arc<ConnectionSlot>>) -> Option<Candidate> {
+        let endpoint = self.endpoint(&node_address).ok()?;
+        Some(Candidate { node_address, endpoint, slot })
+    }
+
+    /// Queries the nodes at these addresses, all at once.
+    pub(super) fn query_at(&self, node_addresses: &[NodeAddress]) -> TopologyQuery<'_> {
+        let candidate = |node_address: &NodeAddress| self.candidate(node_address.clone(), None);
+        self.query(node_addresses.iter().filter_map(candidate).collect(), Duration::ZERO)
+    }
+
+    /// Queries these nodes, each `stagger` after the one before it if none has answered.
+    fn query(&self, candidates: Vec<Candidate>, stagger: Duration) -> TopologyQuery<'_> {
+        let candidates = candidates.into_iter();
+        TopologyQuery { nodes: self, candidates, stagger, asking: JoinSet::new(), failed: None }
     }
 
     /// Returns the addresses of the seeds, each once.
     pub(super) fn seed_addresses(&self) -> Vec<NodeAddress> {
-        let mut node_addresses = Vec::new();
-        for node_address in
-            self.seeds.all().iter().filter_map(|seed| seed.usable()).filter_map(NodeAddress::seed)
-        {
-            if !node_addresses.contains(&node_address) {
-                node_addresses.push(node_address);
-            }
-        }
-        node_addresses
+        let seeds = self.seeds.all().iter().filter_map(|seed| NodeAddress::seed(seed.usable()?));
+        seeds.collect::<BTreeSet<_>>().into_iter().collect()
     }
 }
 
 /// A query to nodes that are asked one after the other, and answer in any order.
-pub(super) struct TopologyQuery {
+pub(super) struct TopologyQuery<'a> {
+    nodes: &'a Nodes,
     candidates: std::vec::IntoIter<Candidate>,
     stagger: Duration,
-    limit: Duration,
     asking: JoinSet<Result<NodeReport>>,
     failed: Option<Error>,
 }
 
-impl TopologyQuery {
-    pub(super) fn new(candidates: Vec<Candidate>, stagger: Duration, limit: Duration) -> TopologyQuery {
-        let candidates = candidates.into_iter();
-        TopologyQuery { candidates, stagger, limit, asking: JoinSet::new(), failed: None }
-    }
-
+impl TopologyQuery<'_> {
     /// Returns the next report, or `None` if there are no more. Nodes that can't be queried are skipped.
     pub(super) async fn next(&mut self) -> Option<NodeReport> {
         loop {
             if let Some(candidate) = self.candidates.next() {
-                self.asking.spawn(query_node(candidate, self.limit));
+                let (limit, map) = (self.nodes.connect_limit(), self.nodes.address_map().clone());
+                self.asking.spawn(query_node(candidate, limit, map));
             }
             let more = self.candidates.len() > 0;
             tokio::select! {
@@ -201,20 +178,11 @@ impl TopologyQuery {
     }
 
     /// Returns the error to report if no answer was usable.
-    pub(super) fn failure(&mut self, nodes: &Nodes) -> Error {
-        self.failed.take().unwrap_or_else(|| {
-            Error::new(ErrorKind::Unavailable, format!("no node of {} can be queried", nodes.seeds))
+    pub(super) fn failure(self) -> Error {
+        self.failed.unwrap_or_else(|| {
+            Error::new(ErrorKind::Unavailable, format!("no node of {} can be queried", self.nodes.seeds))
         })
     }
-}
-
-/// Rotates a list to a random start, so that not all clients query the same node.
-fn rotated<T>(mut list: Vec<T>) -> Vec<T> {
-    if !list.is_empty() {
-        let first = rand::random_range(0..list.len());
-        list.rotate_left(first);
-    }
-    list
 }
 
 /// Returns the more useful error: one about an option, rather than one about another node that can't be reached.
@@ -225,30 +193,21 @@ fn more_useful(known: Option<Error>, error: Error) -> Error {
     }
 }
 
-async fn query_node(candidate: Candidate, limit: Duration) -> Result<NodeReport> {
-    let Candidate { node_address, endpoint, slot, address_map } = candidate;
-    // Outside the limit, for the reason given in `Reconnector`.
-    let to = if slot.is_none() { Some(endpoint.destination().await?.0) } else { None };
-    let answer = endpoint.within(limit, send_query(&endpoint, to, slot.clone())).await?;
-    let topology = parse_answer(answer, &node_address, &endpoint.address)?.mapped(&address_map);
-    Ok(NodeReport { topology, node_address, address: endpoint.address, slot })
-}
-
 /// Sends the query over the node's command connection or, if there is none, over a temporary one.
-async fn send_query(
-    endpoint: &Endpoint,
-    to: Option<Destination>,
-    slot: Option<Arc<ConnectionSlot>>,
-) -> Result<Value> {
-    let slots_command = slots_command();
+async fn query_node(candidate: Candidate, limit: Duration, map: AddressMap) -> Result<NodeReport> {
+    let Candidate { node_address, endpoint, slot } = candidate;
     let unreachable = |error| endpoint.unreachable(error, false);
-    if let Some(slot) = slot {
-        let link = slot.link(Instant::now()).await.map_err(|failure| failure.error)?;
-        return link.connection.send(&slots_command, None).await.map_err(unreachable);
-    }
-    let to = to.as_ref().unwrap_or(&endpoint.to);
-    let connection = Commands::connect(to, Box::new(drop)).await.map_err(unreachable)?;
-    connection.send(&slots_command, None).await.map_err(unreachable)
+    // Outside the limit, for the reason given in `Reconnector`.
+    let to = if slot.is_none() { endpoint.destination().await?.0 } else { endpoint.to.clone() };
+    let answer = endpoint.within(limit, async {
+        let connection = match &slot {
+            Some(slot) => slot.link_now().map_err(|failure| failure.error)?.connection,
+            None => Commands::connect(&to, Box::new(drop)).await.map_err(unreachable)?,
+        };
+        connection.send(&slots_command(), None).await.map_err(unreachable)
+    });
+    let topology = parse_answer(answer.await?, &node_address, &map, &endpoint.address)?;
+    Ok(NodeReport { topology, node_address, address: endpoint.address, slot })
 }
 
 #[cfg(test)]

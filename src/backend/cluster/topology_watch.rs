@@ -1,9 +1,9 @@
 //! The task that keeps the topology up to date.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::backend::cluster::nodes::Nodes;
@@ -25,20 +25,29 @@ const SEED_POLL: Duration = Duration::from_secs(2);
 /// 3. Neither fails, so no error reports that the node has left.
 ///
 /// The first call after a long idle time triggers a query at once. An idle client sends no queries.
-pub(super) async fn watch_topology(nodes: Arc<Nodes>, mut subscribed: watch::Receiver<bool>) {
+pub(super) async fn watch_topology(nodes: Arc<Nodes>) {
+    let (mut wanted, mut changes) = (nodes.wanted.subscribe(), nodes.changes.subscribe());
     let mut backoff = Backoff::default();
+    // Whether calls were sent since the last query.
+    let mut is_called = false;
     let mut queried = Instant::now();
     // An outage is reported once, not at each attempt.
     let mut reported = false;
     // These are instants, not pauses: waiters that come and go must not postpone them.
     let (mut next_poll, mut next_seed_poll) = (queried, queried);
     loop {
-        let is_subscribed = *subscribed.borrow_and_update();
+        let is_subscribed = *wanted.borrow_and_update();
         tokio::select! {
             () = nodes.topology_requested.notified() => {}
-            () = sleep_until(next_poll), if is_subscribed || nodes.usage.is_used() => {}
-            () = nodes.usage.begun() => continue,
-            Ok(()) = subscribed.changed() => continue,
+            () = sleep_until(next_poll), if is_subscribed || is_called => {}
+            // Not at each call, which would wake this task each time.
+            () = nodes.called.notified(), if !is_called => {
+                is_called = true;
+                continue;
+            }
+            Ok(()) = wanted.changed() => continue,
+            // There may be seeds that have not answered.
+            Ok(()) = changes.changed() => continue,
             () = sleep_until(next_seed_poll), if !nodes.identity.unanswered_seeds().is_empty() => {
                 nodes.query_late_seeds().await;
                 next_seed_poll = Instant::now() + SEED_POLL;
@@ -48,7 +57,8 @@ pub(super) async fn watch_topology(nodes: Arc<Nodes>, mut subscribed: watch::Rec
         backoff.lost(queried);
         sleep(backoff.pause()).await;
         // Calls sent from now on trigger the next query.
-        nodes.usage.reset();
+        pin!(nodes.called.notified()).enable();
+        is_called = false;
         match nodes.query_topology().await {
             Ok(topology) => {
                 let (was_reported, was_seen) = (std::mem::take(&mut reported), nodes.is_seen());

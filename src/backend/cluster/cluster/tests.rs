@@ -7,10 +7,9 @@ const LONG: Duration = Duration::from_secs(10);
 /// Connects to an address where nobody listens.
 async fn nowhere(sharded: bool) -> (Arc<Cluster>, EventRecorder) {
     let events = EventRecorder::new();
-    let connected =
-        Cluster::connect(&Seeds::new([("127.0.0.1", 1)]), ALONE, LONG, sharded, events.sender()).await;
-    let (cluster, away) = connected.unwrap();
-    assert_eq!(away.unwrap().kind(), ErrorKind::Unavailable);
+    let seeds = Seeds::new([("127.0.0.1", 1)]);
+    let cluster = Cluster::new(&seeds, ALONE, LONG, sharded, events.sender()).unwrap();
+    assert_eq!(cluster.connect().await.unwrap().unwrap().kind(), ErrorKind::Unavailable);
     (cluster, events)
 }
 
@@ -23,7 +22,8 @@ async fn a_cluster_that_is_away_is_used_once_it_is_there_and_a_wrong_option_is_a
     cluster.close();
     let (server, events) = (TestServer::start(&[]).await, EventRecorder::new());
     let seeds = Seeds::new([server.url("")]);
-    let error = Cluster::connect(&seeds, ALONE, LONG, false, events.sender()).await.unwrap_err();
+    let cluster = Cluster::new(&seeds, ALONE, LONG, false, events.sender()).unwrap();
+    let error = cluster.connect().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config, "{error}");
 }
 
@@ -32,10 +32,7 @@ async fn nothing_is_wanted_of_a_cluster_that_is_left() {
     let metrics = tokio::runtime::Handle::current().metrics();
     for (close, sharded) in [(true, false), (false, false), (true, true), (false, true)] {
         let (cluster, _events) = nowhere(sharded).await;
-        let wanted = match &cluster.messages {
-            Messages::Plain(subscriber) => subscriber.state().1,
-            Messages::Sharded(subscriber) => subscriber.wanted(),
-        };
+        let wanted = cluster.nodes.wanted.subscribe();
         cluster.subscribe("c");
         until(async || *wanted.borrow()).await;
         cluster.unsubscribe("c");

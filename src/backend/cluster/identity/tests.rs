@@ -1,4 +1,5 @@
 use super::*;
+use crate::base::telemetry::testing::Recorder;
 use crate::wire::Action;
 
 fn ids(all: &str) -> Ids {
@@ -91,12 +92,11 @@ fn where_two_clusters_may_be_meant_only_what_is_held_goes_on() {
 
 #[test]
 fn an_address_of_another_cluster_is_reported_once() {
-    let identity = Identity::default();
-    let [one, two] = ["host:1", "host:2"].map(Arc::from);
-    assert_eq!(
-        [&one, &two, &one, &two].map(|address| identity.report_once(address)),
-        [true, true, false, false]
-    );
+    let (log, identity) = (Recorder::start(), Identity::default());
+    for (address, logged) in [("host:1", 1), ("host:2", 2), ("host:1", 2), ("host:2", 2)] {
+        identity.report_stranger(&address.into());
+        assert_eq!(log.count("a node of another cluster"), logged);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,8 +9,9 @@ use crate::backend::connection::State;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Returns the hosts of all nodes that it may choose.
-fn choices(node: &PubsubNode) -> String {
-    let mut hosts: Vec<_> = (0..200).filter_map(|_| node.choose()).map(|node| node.host).collect();
+fn choices(nodes: &Nodes) -> String {
+    let mut hosts: Vec<_> =
+        (0..200).filter_map(|_| nodes.another_pubsub_node()).map(|node| node.host).collect();
     hosts.sort();
     hosts.dedup();
     hosts.join(" ")
@@ -23,23 +24,22 @@ async fn another_node_is_chosen_and_of_those_one_that_is_connected_to() {
         [(None, "a b c", "a b", "a"), (Some(at("a")), "b c", "b", "b c r")]
     {
         let (nodes, _events) = nodes(&["a"]);
-        let chooser = PubsubNode::new(nodes.clone(), watch::Sender::new(None));
-        assert_eq!(chooser.choose(), None);
+        assert_eq!(nodes.another_pubsub_node(), None);
         nodes.install(&topology("a b c", "r"));
         assert!(nodes.wait_connected().await.unwrap().is_none());
         last.into_iter().for_each(|last| nodes.set_pubsub_node(last));
-        assert_eq!(choices(&chooser), all_up);
+        assert_eq!(choices(&nodes), all_up);
         // The tasks of the nodes do not run in between: nothing is awaited.
         let down = |host: &str| {
             let node = nodes.at(at(host)).unwrap();
             node.server.slot().state.send_replace(State::Down { attempt: 1, failed: None });
         };
         down("c");
-        assert_eq!(choices(&chooser), up_to_b);
+        assert_eq!(choices(&nodes), up_to_b);
         down("b");
-        assert_eq!(choices(&chooser), up_to_a);
+        assert_eq!(choices(&nodes), up_to_a);
         nodes.install(&topology("a", ""));
-        assert_eq!(choices(&chooser), "a", "there is no other");
+        assert_eq!(choices(&nodes), "a", "there is no other");
         nodes.close();
     }
 }
@@ -52,7 +52,7 @@ async fn the_node_is_left_when_it_fails_or_is_no_part_of_the_cluster_any_more() 
     assert!(nodes.wait_connected().await.unwrap().is_none());
     let (target, failures) = (watch::Sender::new(None), watch::Sender::new(0));
     let mut targets = target.subscribe();
-    let task = tokio::spawn(PubsubNode::new(nodes.clone(), target).run(failures.subscribe()));
+    let task = tokio::spawn(choose_pubsub_node(nodes.clone(), target, failures.subscribe()));
     let mut next = async || {
         timeout(SECOND, targets.changed()).await.ok()?.unwrap();
         let address = targets.borrow_and_update().as_ref().unwrap().address.to_string();

@@ -34,14 +34,18 @@ fn look() -> Call {
     Call::of("stock", "", Action::Look)
 }
 
-fn failed(error: RedisError) -> FailedCall {
-    let at = Some(NodeAddress { host: "asked".into(), port: 1 });
-    FailedCall { failure: redis_error::failed(error, &look(), &"asked:1".into()), at }
+fn failed(error: RedisError) -> Failure {
+    redis_error::failed(error, &look(), &"asked:1".into())
 }
 
-fn refused(wire: &str) -> FailedCall {
+fn refused(wire: &str) -> Failure {
     let value = redis::parse_redis_value(format!("-{wire}\r\n").as_bytes()).unwrap();
     failed(value.extract_error().unwrap_err())
+}
+
+/// Returns how a call is sent again that the node `asked` has answered so.
+fn retry(nodes: &Nodes, failure: &Failure) -> Option<Retry> {
+    nodes.retry(&look(), failure, Some(&NodeAddress { host: "asked".into(), port: 1 }))
 }
 
 fn node_address(port: u16) -> NodeAddress {
@@ -52,14 +56,11 @@ fn node_address(port: u16) -> NodeAddress {
 async fn redirections_are_followed_and_the_new_owner_of_a_slot_is_remembered() {
     let (nodes, _events) = nodes();
     assert!(nodes.owner(slot("stock")).is_err());
-    let retry = nodes.retry(&look(), &refused("MOVED 7 127.0.0.1:7"));
-    assert!(matches!(retry, Retry::At(Route::Owner)));
+    assert_eq!(retry(&nodes, &refused("MOVED 7 127.0.0.1:7")), Some(Retry::AtOwner));
     assert_eq!(nodes.owner(slot("stock")).unwrap().node_address, node_address(7));
-    let retry = nodes.retry(&look(), &refused("ASK 7 127.0.0.1:8"));
-    assert!(matches!(retry, Retry::At(Route::Asking(to)) if to == node_address(8)));
+    assert_eq!(retry(&nodes, &refused("ASK 7 127.0.0.1:8")), Some(Retry::Asking(node_address(8))));
     assert_eq!(nodes.owner(slot("stock")).unwrap().node_address, node_address(7));
-    let retry = nodes.retry(&look(), &refused("MOVED 7 :9"));
-    assert!(matches!(retry, Retry::At(Route::Owner)));
+    assert_eq!(retry(&nodes, &refused("MOVED 7 :9")), Some(Retry::AtOwner));
     assert_eq!(&*nodes.owner(slot("stock")).unwrap().node_address.host, "asked");
     nodes.close();
 }
@@ -75,7 +76,7 @@ async fn a_call_that_certainly_did_not_run_is_retried_later() {
         "BUSY Redis is busy running a script.",
         "MOVED 7 nowhere",
     ] {
-        assert!(matches!(nodes.retry(&look(), &refused(wire)), Retry::Later), "{wire}");
+        assert_eq!(retry(&nodes, &refused(wire)), Some(Retry::Later), "{wire}");
     }
 }
 
@@ -91,14 +92,13 @@ async fn a_call_that_may_have_run_or_would_fail_again_is_not_retried() {
         "NOAUTH Authentication required.",
         "WHATEVER it is",
     ] {
-        assert!(matches!(nodes.retry(&look(), &refused(wire)), Retry::Never), "{wire}");
+        assert_eq!(retry(&nodes, &refused(wire)), None, "{wire}");
     }
     for kind in [io::ErrorKind::BrokenPipe, io::ErrorKind::TimedOut, io::ErrorKind::ConnectionRefused] {
-        let broken = failed(io::Error::from(kind).into());
-        assert!(matches!(nodes.retry(&look(), &broken), Retry::Never), "{kind}");
+        assert_eq!(retry(&nodes, &failed(io::Error::from(kind).into())), None, "{kind}");
     }
     let silent = redis_error::unanswered(&look(), Duration::from_secs(1), None, &"asked:1".into());
-    assert!(matches!(nodes.retry(&look(), &FailedCall { failure: silent, at: None }), Retry::Never));
+    assert_eq!(nodes.retry(&look(), &silent, None), None);
 }
 
 /// A node that is not the only master may be one of several, of which the others answer. With a paused clock, a call that waits loops
@@ -111,7 +111,7 @@ async fn only_the_only_master_waits_for_a_node_that_serves_the_slot() {
             let begun = Instant::now();
             let answers = match many {
                 true => nodes.answer_all(&[look(), look()]).await,
-                false => vec![nodes.answer(&look()).await],
+                false => vec![nodes.answer(&look(), nodes.limit()).await],
             };
             assert_eq!(answers.len(), 1 + usize::from(many));
             for answer in answers {
@@ -129,7 +129,7 @@ async fn only_the_only_master_waits_for_a_node_that_serves_the_slot() {
 
 #[test]
 fn redirections_that_were_followed_in_vain_are_reported_as_such() {
-    let of = |wire: &str| final_failure(refused(wire).failure, &look());
+    let of = |wire: &str| final_failure(refused(wire), &look());
     for wire in ["MOVED 7 127.0.0.1:7", "ASK 7 127.0.0.1:7"] {
         let failure = of(wire);
         assert_eq!((failure.outcome, failure.error.kind()), (Outcome::NotRun, ErrorKind::Unavailable));
@@ -142,10 +142,10 @@ fn redirections_that_were_followed_in_vain_are_reported_as_such() {
 #[tokio::test(start_paused = true)]
 async fn calls_after_close_are_closed() {
     let (nodes, _events) = nodes();
-    nodes.retry(&look(), &refused("MOVED 7 127.0.0.1:7"));
+    retry(&nodes, &refused("MOVED 7 127.0.0.1:7"));
     nodes.close();
     let closed = |answer: CallResult| answer.unwrap_err().error.kind() == ErrorKind::Closed;
-    assert!(closed(nodes.answer(&look()).await));
+    assert!(closed(nodes.answer(&look(), nodes.limit()).await));
     assert!(nodes.answer_all(&[look(), look()]).await.into_iter().all(closed));
 }
 
@@ -165,28 +165,16 @@ async fn half_of_the_time_is_half_of_what_is_left() {
 }
 
 #[tokio::test]
-async fn calls_to_one_node_are_sent_together_and_those_that_ask_by_themselves() {
+async fn calls_to_one_node_are_sent_together_and_those_without_one_by_themselves() {
     let (nodes, _events) = nodes();
-    let calls = ["a", "b", "c", "d", "e"].map(|key| Call::of(key, "", Action::Look));
+    let calls = ["a", "b", "c", "d", "e", "f"].map(|key| Call::of(key, "", Action::Look));
     for (call, port) in calls.iter().zip([7, 8, 7, 8]) {
         nodes.moved(slot(call.key()), &node_address(port));
     }
-    let to = |at: usize, port: u16| (at, Route::Asking(node_address(port)));
-    let mut routes: Vec<_> = (0..5).map(|at| (at, Route::Owner)).collect();
-    routes.extend([to(0, 7), to(1, 9), to(2, 7), (4, Route::Owner)]);
-    let groups = nodes.grouped(&calls, routes).into_iter().map(|group| {
-        let port = group.node.ok().map(|node| node.node_address.port);
-        (port, group.asking, group.at)
-    });
-    let expected = [
-        (Some(7), false, vec![0, 2]),
-        (Some(8), false, vec![1, 3]),
-        (None, false, vec![4]),
-        (Some(7), true, vec![0, 2]),
-        (Some(9), true, vec![1]),
-        (None, false, vec![4]),
-    ];
-    assert_eq!(groups.collect::<Vec<_>>(), expected);
+    let parts = nodes.parts(&calls).into_iter();
+    let parts = parts.map(|(node, part)| (node.ok().map(|node| node.node_address.port), part));
+    let expected = [(Some(7), vec![0, 2]), (Some(8), vec![1, 3]), (None, vec![4]), (None, vec![5])];
+    assert_eq!(parts.collect::<Vec<_>>(), expected);
     nodes.close();
 }
 
@@ -212,7 +200,7 @@ async fn connected() -> (Arc<Nodes>, EventRecorder) {
 async fn a_call_that_is_put_off_is_sent_again_behind_a_pause() {
     let a = owner(|| Some("-CLUSTERDOWN The cluster is down\r\n".to_owned()));
     let (nodes, _events) = connected().await;
-    assert_eq!(nodes.answer(&look()).await.unwrap_err().outcome, Outcome::NotRun);
+    assert_eq!(nodes.answer(&look(), nodes.limit()).await.unwrap_err().outcome, Outcome::NotRun);
     // It is tried until three quarters of the second are over.
     assert!((10..=16).contains(&a.count("EVAL")), "{}", a.count("EVAL"));
     nodes.close();
@@ -227,7 +215,7 @@ async fn a_call_that_is_sent_again_has_the_time_that_is_left() {
         a.send("-CLUSTERDOWN The cluster is down\r\n");
     });
     let begun = Instant::now();
-    assert_eq!(nodes.answer(&look()).await.unwrap_err().outcome, Outcome::Unknown);
+    assert_eq!(nodes.answer(&look(), nodes.limit()).await.unwrap_err().outcome, Outcome::Unknown);
     assert!((SECOND * 9 / 10..SECOND * 5 / 4).contains(&begun.elapsed()), "{:?}", begun.elapsed());
     nodes.close();
 }
@@ -239,18 +227,22 @@ async fn a_release_that_the_next_owner_of_its_slot_ran_is_published_at_this_one(
         let [asking, sharded, released] = [1, 2, 4].map(|bit| bits & bit != 0);
         let a = owner(|| None);
         let reply = if released { Reply::Done } else { Reply::Gone };
-        let _b = FakeServer::start("b", move |words| match words {
+        let b = FakeServer::start("b", move |words| match words {
             ["CLUSTER", "SLOTS"] => Some(testing::slots("a b", "")),
             ["EVAL" | "EVALSHA", ..] => Some(reply.write()),
             _ => usual(words),
         });
         let (nodes, _events) = connected().await;
-        let calls = [Call { sharded, ..Call::of("stock", "me:1", Action::END) }];
-        let group = Group { node: nodes.at(testing::at("b")), asking, at: vec![0] };
-        let (done, failed) = nodes.send_group(&calls, group, Limit::new(SECOND)).await;
-        assert_eq!((done.len(), failed.len()), (1, 0));
+        let call = Call { sharded, ..Call::of("stock", "me:1", Action::END) };
+        let migrating_to = asking.then(|| testing::at("b"));
+        if !asking {
+            nodes.moved(slot("stock"), &testing::at("b"));
+        }
+        let (answer, node) = nodes.send(&call, migrating_to, nodes.limit()).await;
+        assert_eq!((answer.is_ok(), node), (true, Some(testing::at("b"))));
         tokio::time::sleep(SECOND).await;
-        assert_eq!(a.count("SPUBLISH") == 1, asking && sharded && released, "{bits}");
+        let published = usize::from(asking && sharded && released);
+        assert_eq!((a.count("SPUBLISH"), b.count("SPUBLISH")), (published, 0), "{bits}");
         nodes.close();
     }
 }

@@ -1,10 +1,13 @@
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use super::*;
 use crate::backend::cluster::Cluster;
 use crate::backend::cluster::shard_reports::ShardReports;
 use crate::backend::cluster::slots::NodeAddress;
 use crate::backend::connection::ChannelKind;
+use crate::backend::server::Role;
 use crate::backend::testing::{ALONE, Event, EventRecorder, TestServer, until};
 use crate::config::{AddressMap, Seeds};
 use crate::wire::keys::{Keys, channel};
@@ -43,7 +46,8 @@ async fn lone() -> (TestServer, Arc<Cluster>, EventRecorder) {
     let events = EventRecorder::new();
     let seeds = Seeds::new([server.url("")]);
     let limit = Duration::from_secs(10);
-    let cluster = Cluster::connect(&seeds, ALONE, limit, true, events.sender()).await.unwrap().0;
+    let cluster = Cluster::new(&seeds, ALONE, limit, true, events.sender()).unwrap();
+    assert!(cluster.connect().await.unwrap().is_none());
     (server, cluster, events)
 }
 
@@ -115,33 +119,24 @@ async fn a_node_that_refuses_sharded_channels_is_listened_to_by_plain_ones() {
     assert_eq!(next(&mut events).await, Event::Message(CHANNEL.into()));
 }
 
-/// Returns a task that is driven by hand, and its events.
-fn driven() -> (Task, EventRecorder) {
-    let events = EventRecorder::new();
-    let (inbox, _) = mpsc::unbounded_channel();
+fn nodes(events: &EventRecorder, sharded: bool, address_map: AddressMap) -> Arc<Nodes> {
+    let (seeds, role) = (Seeds::new([("127.0.0.1", 1)]), Role { address_map, ..ALONE });
+    let inbox = sharded.then(|| mpsc::unbounded_channel().0);
     let runtime = tokio::runtime::Handle::current();
-    let nodes = Nodes::new(
-        Seeds::new([("127.0.0.1", 1)]),
-        ALONE,
-        Duration::from_secs(1),
-        events.sender(),
-        Some(inbox),
-        runtime,
-    );
-    let (target, state) = (watch::Sender::new(None).subscribe(), watch::Sender::new(false));
-    // It reports to nobody: its reports are passed to the task by hand.
-    let (nobody, limit) = (Weak::<ShardReports>::new(), Duration::from_secs(1));
-    let plain = Subscriber::start(ChannelKind::Plain, target, "none".into(), nobody, limit);
-    (
-        Task {
-            nodes,
-            plain: Arc::new(plain),
-            events: events.sender(),
-            channels: HashMap::new(),
-            wanted: state,
-        },
-        events,
-    )
+    Nodes::new(seeds, role, Duration::from_secs(1), events.sender(), inbox, runtime)
+}
+
+/// Returns the subscriptions, driven by hand, and their events.
+fn driven() -> (Subscriptions, EventRecorder) {
+    let events = EventRecorder::new();
+    let nodes = nodes(&events, true, AddressMap::NONE);
+    // It reports to nobody: its reports are passed by hand.
+    let reports: Arc<dyn Events> = Arc::new(ShardReports::new(mpsc::unbounded_channel().0, None));
+    let (target, limit) = (watch::Sender::new(None).subscribe(), Duration::from_secs(1));
+    let receiver = Arc::downgrade(&reports);
+    let plain = Subscriber::start(ChannelKind::Plain, target, "none".into(), receiver, limit);
+    let channels = HashMap::new();
+    (Subscriptions { nodes, events: events.sender(), plain, _reports: reports, channels }, events)
 }
 
 #[tokio::test]
@@ -149,25 +144,25 @@ async fn what_a_node_reports_that_a_channel_has_left_is_ignored() {
     let (mut task, mut events) = driven();
     let address = |port| NodeAddress { host: "127.0.0.1".into(), port };
     let (channel, at): (Arc<str>, _) = (CHANNEL.into(), slot(CHANNEL));
-    let server = |task: &mut Task, port| {
+    let server = |task: &mut Subscriptions, port| {
         task.nodes.moved(at, &address(port));
         Arc::downgrade(&task.nodes.owner(at).unwrap().server)
     };
     let one = server(&mut task, 1);
     task.want(&channel);
-    task.node_reports(&one, Report::Subscribed(channel.clone()));
+    task.handle(Some(&one), Report::Subscribed(channel.clone()));
     assert_eq!(events.next().await, Event::Subscribed(CHANNEL.into()));
     let other = server(&mut task, 2);
     task.follow();
     assert_eq!(events.next().await, Event::NotSubscribed(CHANNEL.into()));
     let message = |channel| Report::Message(channel, "0".into());
     for late in [Report::Subscribed, message, Report::NotSubscribed, Report::NotSharded] {
-        task.node_reports(&one, late(channel.clone()));
+        task.handle(Some(&one), late(channel.clone()));
     }
-    task.node_reports(&one, Report::Moved(channel.clone(), address(3)));
-    task.node_reports(&one, Report::Lost);
+    task.handle(Some(&one), Report::Moved(channel.clone(), address(3)));
+    task.handle(Some(&one), Report::Lost);
     events.expect_none();
-    task.node_reports(&other, Report::Subscribed(channel.clone()));
+    task.handle(Some(&other), Report::Subscribed(channel.clone()));
     assert_eq!(events.next().await, Event::Subscribed(CHANNEL.into()));
     assert_eq!(task.nodes.owner(at).unwrap().node_address, address(2));
 }
@@ -183,7 +178,7 @@ async fn a_redirection_is_followed_and_two_nodes_that_redirect_to_each_other_are
         let (from, to) = (1 + (hop % 2) as u16, 2 - (hop % 2) as u16);
         let owner = task.nodes.owner(at).unwrap();
         assert_eq!(owner.node_address, address(from));
-        task.node_reports(&Arc::downgrade(&owner.server), Report::Moved(channel.clone(), address(to)));
+        task.handle(Some(&Arc::downgrade(&owner.server)), Report::Moved(channel.clone(), address(to)));
     }
     assert_eq!(task.nodes.owner(at).unwrap().node_address, address(1 + (HOPS % 2) as u16));
     events.expect_none();
@@ -192,12 +187,8 @@ async fn a_redirection_is_followed_and_two_nodes_that_redirect_to_each_other_are
 #[tokio::test]
 async fn a_refusal_is_dealt_with_elsewhere_if_another_node_or_a_plain_channel_can_do_it() {
     let (inbox, mut notes) = mpsc::unbounded_channel();
-    let reports = ShardReports::of_node(
-        inbox,
-        Weak::new(),
-        NodeAddress { host: "asked".into(), port: 1 },
-        AddressMap::NONE,
-    );
+    let address = NodeAddress { host: "asked".into(), port: 1 };
+    let reports = ShardReports::new(inbox, Some((Weak::new(), address)));
     let own = slot(CHANNEL);
     for (why, elsewhere) in [
         (format!("MOVED {own} 10.0.0.1:7000"), true),
@@ -216,23 +207,32 @@ async fn a_refusal_is_dealt_with_elsewhere_if_another_node_or_a_plain_channel_ca
 
 #[tokio::test]
 async fn a_channel_that_has_moved_is_at_the_mapped_address() {
-    let (inbox, mut notes) = mpsc::unbounded_channel();
+    let (mut task, events) = driven();
     let map = AddressMap::new(|host, port| (format!("{host}.mapped"), port + 1));
-    let reports =
-        ShardReports::of_node(inbox, Weak::new(), NodeAddress { host: "asked".into(), port: 1 }, map);
+    task.nodes = nodes(&events, true, map);
+    let (channel, at): (Arc<str>, _) = (CHANNEL.into(), slot(CHANNEL));
+    let asked = NodeAddress { host: "asked".into(), port: 1 };
     for (reported, expected) in [("10.0.0.1:7000", "10.0.0.1.mapped:7001"), (":7000", "asked.mapped:7001")] {
-        assert!(reports.refused(CHANNEL, &format!("MOVED {} {reported}", slot(CHANNEL))));
-        let Ok(Note::Report(_, Report::Moved(_, to))) = notes.try_recv() else { panic!("no report") };
-        assert_eq!(to.to_string(), expected);
+        task.nodes.moved(at, &asked);
+        task.want(&channel);
+        task.follow();
+        let server = Arc::downgrade(&task.nodes.owner(at).unwrap().server);
+        let (inbox, mut notes) = mpsc::unbounded_channel();
+        let reports = ShardReports::new(inbox, Some((server, asked.clone())));
+        assert!(reports.refused(CHANNEL, &format!("MOVED {at} {reported}")));
+        let Ok(Note::Report(server, report)) = notes.try_recv() else { panic!("no report") };
+        task.handle(server.as_ref(), report);
+        assert_eq!(task.nodes.owner(at).unwrap().node_address.to_string(), expected);
     }
+    task.nodes.close();
 }
 
 #[tokio::test]
 async fn what_a_subscriber_reports_is_brought_to_the_task_with_its_source() {
     let (inbox, mut notes) = mpsc::unbounded_channel();
     let address = NodeAddress { host: "asked".into(), port: 1 };
-    let of_node = ShardReports::of_node(inbox.clone(), Weak::new(), address, AddressMap::NONE);
-    for (reports, by_node) in [(&of_node as &dyn Events, true), (&ShardReports::of_plain(inbox), false)] {
+    let of_node = ShardReports::new(inbox.clone(), Some((Weak::new(), address)));
+    for (reports, by_node) in [(&of_node as &dyn Events, true), (&ShardReports::new(inbox, None), false)] {
         reports.subscribed("s");
         reports.message("m", "0");
         reports.not_subscribed("n");
@@ -262,17 +262,17 @@ async fn what_is_reported_of_a_channel_depends_on_what_else_it_is_subscribed_as(
     task.want(&channel);
     let server = Arc::downgrade(&task.nodes.owner(at).unwrap().server);
     let not = Event::NotSubscribed(CHANNEL.into());
-    for bits in 0..8 {
-        let [is_on, plain, plain_is_on] = [1, 2, 4].map(|bit| bits & bit != 0);
-        let plain = plain || plain_is_on;
-        type Sent<'a> = &'a dyn Fn(&mut Task);
+    for (is_on, plain, plain_is_on) in
+        [(false, false, false), (true, false, false), (false, true, false), (false, true, true)]
+    {
+        type Sent<'a> = &'a dyn Fn(&mut Subscriptions);
         let by_node = |report: fn(Arc<str>) -> Report| {
             let (server, channel) = (server.clone(), channel.clone());
-            move |task: &mut Task| task.node_reports(&server, report(channel.clone()))
+            move |task: &mut Subscriptions| task.handle(Some(&server), report(channel.clone()))
         };
         let by_plain = |report: fn(Arc<str>) -> Report| {
             let channel = channel.clone();
-            move |task: &mut Task| task.plain_reports(report(channel.clone()))
+            move |task: &mut Subscriptions| task.handle(None, report(channel.clone()))
         };
         let expected: [(Sent<'_>, Option<Event>); 6] = [
             (&by_node(Report::NotSubscribed), (!plain_is_on).then(|| not.clone())),
@@ -287,7 +287,7 @@ async fn what_is_reported_of_a_channel_depends_on_what_else_it_is_subscribed_as(
         ];
         for (number, (sent, event)) in expected.into_iter().enumerate() {
             let known = task.channels.get_mut(&channel).unwrap();
-            (known.is_on, known.plain, known.plain_is_on) = (is_on, plain, plain_is_on);
+            (known.is_on, known.plain) = (is_on || plain_is_on, plain);
             sent(&mut task);
             assert_eq!(events.try_next(), event, "{number}: {is_on} {plain} {plain_is_on}");
             events.expect_none();
@@ -301,15 +301,15 @@ async fn what_is_reported_of_a_channel_depends_on_what_else_it_is_subscribed_as(
 async fn a_channel_is_wanted_until_the_last_one_is_left() {
     let (mut task, mut events) = driven();
     let (one, two): (Arc<str>, Arc<str>) = (CHANNEL.into(), "redisson_lock__channel:{two}".into());
-    let mut wanted = task.wanted.subscribe();
+    let mut wanted = task.nodes.wanted.subscribe();
     let changed = |wanted: &mut watch::Receiver<bool>| {
         let changed = wanted.has_changed().unwrap();
         (changed, *wanted.borrow_and_update())
     };
     for (step, expected) in [
-        (&Task::want as &dyn Fn(&mut Task, &Arc<str>), [(true, true), (false, true)]),
-        (&Task::leave, [(false, true), (true, false)]),
-        (&Task::leave, [(false, false), (false, false)]),
+        (&Subscriptions::want as &dyn Fn(&mut Subscriptions, &Arc<str>), [(true, true), (false, true)]),
+        (&Subscriptions::leave, [(false, true), (true, false)]),
+        (&Subscriptions::leave, [(false, false), (false, false)]),
     ] {
         for (channel, expected) in [&one, &two].into_iter().zip(expected) {
             step(&mut task, channel);
@@ -331,19 +331,12 @@ async fn a_node_that_does_not_know_sharded_channels_is_replaced_by_plain_ones() 
     let server = Arc::downgrade(&task.nodes.owner(at).unwrap().server);
     let plain = task.plain.state().1;
     task.want(&channel);
-    task.node_reports(&server, Report::NotSharded(channel.clone()));
+    task.handle(Some(&server), Report::NotSharded(channel.clone()));
     until(async || *plain.borrow()).await;
-    task.plain_reports(Report::Subscribed(channel.clone()));
+    task.handle(None, Report::Subscribed(channel.clone()));
     assert_eq!(events.next().await, Event::Subscribed(CHANNEL.into()));
     // No node serves the slot for a while, which ends no plain subscription.
-    task.nodes = Nodes::new(
-        Seeds::new([("127.0.0.1", 1)]),
-        ALONE,
-        Duration::from_secs(1),
-        events.sender(),
-        None,
-        tokio::runtime::Handle::current(),
-    );
+    task.nodes = nodes(&events, true, AddressMap::NONE);
     task.follow();
     events.expect_none();
     task.leave(&channel);
@@ -356,8 +349,9 @@ async fn on_a_cluster_an_end_is_not_answered_by_how_many_are_subscribed() {
     let (server, sharded, _events) = lone().await;
     let events = EventRecorder::new();
     let seeds = Seeds::new([server.url("")]);
-    let plain = Cluster::connect(&seeds, ALONE, Duration::from_secs(10), false, events.sender()).await;
-    for cluster in [sharded, plain.unwrap().0] {
+    let plain = Cluster::new(&seeds, ALONE, Duration::from_secs(10), false, events.sender()).unwrap();
+    assert!(plain.connect().await.unwrap().is_none());
+    for cluster in [sharded, plain] {
         let acquire =
             Call::of("stock", "me:1", Action::Acquire { count: 1, lease: crate::base::Lease::DEFAULT });
         let end = Call { action: Action::END, ..acquire.clone() };

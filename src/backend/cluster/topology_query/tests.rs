@@ -1,5 +1,5 @@
 use tokio::io::duplex;
-use tokio::time::advance;
+use tokio::time::{Instant, advance};
 
 use super::*;
 use crate::backend::cluster::slots::Slots;
@@ -54,9 +54,8 @@ async fn what_comes_after_a_cluster_that_is_gone() {
         let known = ids("a b c");
         nodes.identity.install(&known);
         let found = || {
-            let all = reports.iter().map(|(port, all)| report(*port, all));
-            let (doubtful, strangers) = all.partition(|report| known.shared(&report.topology.ids) > 0);
-            nodes.successor(&known, doubtful, strangers).map(|topology| topology.ids)
+            let all = reports.iter().map(|(port, all)| report(*port, all)).collect();
+            nodes.successor(&known, all).map(|topology| topology.ids)
         };
         let log = Recorder::start();
         assert_eq!(found(), None, "it may come back");
@@ -88,25 +87,14 @@ async fn nodes_that_are_connected_to_are_asked_first_and_the_one_for_messages_la
     let candidates = || {
         let port = |candidate: Candidate| (candidate.node_address.port, candidate.slot.is_some());
         let mut ports: Vec<_> = nodes.candidates().into_iter().map(port).collect();
-        ports[1..3].sort();
+        ports[1..].sort();
         ports
     };
     assert_eq!(candidates(), [(2, true), (1, false), (3, false), (4, false)]);
     nodes.set_pubsub_node(node_address(2));
-    let ports = candidates();
-    assert_eq!((ports.len(), ports[3]), (4, (2, true)));
-    let at: Vec<_> = nodes.candidates_at(vec![node_address(7)]);
-    assert_eq!(at.into_iter().map(|candidate| candidate.node_address.port).collect::<Vec<_>>(), [7]);
+    let last = nodes.candidates().pop().unwrap();
+    assert_eq!((nodes.candidates().len(), last.node_address.port, last.slot.is_some()), (4, 2, true));
     nodes.close();
-}
-
-#[test]
-fn a_list_is_rotated_as_a_whole() {
-    assert_eq!(rotated(Vec::<u8>::new()), []);
-    for _ in 0..50 {
-        let rotated = rotated(vec![0, 1, 2]);
-        assert!((1..3).all(|at| rotated[at] == (rotated[at - 1] + 1) % 3), "{rotated:?}");
-    }
 }
 
 #[test]
@@ -128,18 +116,17 @@ async fn a_node_that_hangs_delays_the_answers_of_the_others_by_a_moment() {
     let _a = FakeServer::start("a", |_| None);
     let _b = testing::node("b", testing::slots("b", ""));
     let (nodes, _events) = testing::nodes(&["a"]);
-    let candidates = ["a", "b"].map(|host| nodes.candidates_at(vec![testing::at(host)]));
-    let limit = Duration::from_secs(1);
-    let mut query = TopologyQuery::new(candidates.into_iter().flatten().collect(), STAGGER, limit);
+    let candidates = ["a", "b"].map(|host| nodes.candidate(testing::at(host), None));
+    let mut query = nodes.query(candidates.into_iter().flatten().collect(), STAGGER);
     let begun = Instant::now();
     assert_eq!(query.next().await.unwrap().node_address, testing::at("b"));
-    assert!((STAGGER..limit).contains(&begun.elapsed()));
+    assert!((STAGGER..Duration::from_secs(1)).contains(&begun.elapsed()));
     assert!(query.next().await.is_none());
-    let failure = query.failure(&nodes);
+    let failure = query.failure();
     assert!(failure.to_string().contains("can't be reached within 1s"), "{failure}");
-    let mut none = TopologyQuery::new(Vec::new(), STAGGER, limit);
+    let mut none = nodes.query(Vec::new(), STAGGER);
     assert!(none.next().await.is_none());
-    assert!(none.failure(&nodes).to_string().contains("no node of the cluster at a:1"));
+    assert!(none.failure().to_string().contains("no node of the cluster at a:1"));
 }
 
 /// Node `a` is queried first, `b` hangs, and `c` is queried last.

@@ -11,11 +11,10 @@ async fn a_cluster_that_is_subscribed_to_is_queried_every_few_seconds_and_an_idl
     let (nodes, _events) = nodes(&["a"]);
     nodes.install(&nodes.query_topology().await.unwrap());
     assert!(nodes.wait_connected().await.unwrap().is_none());
-    let (wanted, subscribed) = watch::channel(false);
-    let watches = tokio::spawn(watch_topology(nodes.clone(), subscribed));
+    let watches = tokio::spawn(watch_topology(nodes.clone()));
     let mut changes = nodes.changes.subscribe();
     assert!(timeout(20 * POLL, changes.changed()).await.is_err(), "nobody uses it");
-    wanted.send_replace(true);
+    nodes.wanted.send_replace(true);
     timeout(POLL, changes.changed()).await.expect("it is not queried").unwrap();
     for _ in 0..100 {
         let (before, asked) = (Instant::now(), a.count("CLUSTER SLOTS"));
@@ -29,14 +28,38 @@ async fn a_cluster_that_is_subscribed_to_is_queried_every_few_seconds_and_an_idl
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_first_call_after_a_while_triggers_a_query_and_the_last_ones_one_more() {
+    let a = node("a", slots("a", ""));
+    let (nodes, _events) = nodes(&["a"]);
+    nodes.install(&nodes.query_topology().await.unwrap());
+    assert!(nodes.wait_connected().await.unwrap().is_none());
+    let watches = tokio::spawn(watch_topology(nodes.clone()));
+    sleep(2 * POLL).await;
+    for _ in 0..3 {
+        let asked = a.count("CLUSTER SLOTS");
+        nodes.called.notify_one();
+        sleep(Duration::from_millis(1)).await;
+        assert_eq!(a.count("CLUSTER SLOTS"), asked + 1, "the first call");
+        for _ in 0..2 {
+            nodes.called.notify_one();
+            sleep(Duration::from_millis(1)).await;
+        }
+        sleep(20 * POLL).await;
+        assert_eq!(a.count("CLUSTER SLOTS"), asked + 2, "an idle client sends no queries");
+    }
+    watches.abort();
+    nodes.close();
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_outage_of_the_cluster_is_logged_once() {
     let log = Recorder::start();
     let a = node("a", slots("a", ""));
     let (nodes, _events) = nodes(&["a"]);
     nodes.install(&nodes.query_topology().await.unwrap());
     assert!(nodes.wait_connected().await.unwrap().is_none());
-    let (_wanted, subscribed) = watch::channel(true);
-    let watches = tokio::spawn(watch_topology(nodes.clone(), subscribed));
+    nodes.wanted.send_replace(true);
+    let watches = tokio::spawn(watch_topology(nodes.clone()));
     let logged = || log.count("no node of the cluster reports its topology");
     for outages in 1..3 {
         let asked = a.count("CLUSTER SLOTS");

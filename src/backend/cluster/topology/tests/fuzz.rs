@@ -12,12 +12,14 @@ const ANSWERS: [&str; 4] = [
 #[test]
 fn whatever_a_node_answers_is_a_topology_or_an_error() {
     let (asked, address) = (NodeAddress { host: "asked".into(), port: 1 }, Arc::from("asked:1"));
-    fuzz(answers(&ANSWERS), |answer| match parse_answer(answer.clone(), &asked, &address) {
-        Ok(topology) => {
-            let nodes = [topology.slots.serving(), topology.replicas.iter().collect()].concat();
-            assert!(nodes.iter().all(|node| !node.host.is_empty() && node.port > 0));
-            is_bounded(&nodes, &answer);
+    fuzz(answers(&ANSWERS), |answer| {
+        match parse_answer(answer.clone(), &asked, &AddressMap::NONE, &address) {
+            Ok(topology) => {
+                let nodes = [topology.slots.serving(), topology.replicas.iter().collect()].concat();
+                assert!(nodes.iter().all(|node| !node.host.is_empty() && node.port > 0));
+                is_bounded(&nodes, &answer);
+            }
+            Err(error) => is_bounded(&error, &answer),
         }
-        Err(error) => is_bounded(&error, &answer),
     });
 }
