@@ -72,7 +72,7 @@ impl Report {
         Report::Master(ReportedMaster { host, port, epoch, being_replaced: failing && old })
     }
 
-    /// Returns whether the sentinel has answered with an error, which another login may change.
+    /// Returns whether the sentinel has answered with an error that may be about the credentials.
     pub(super) fn is_refusal(&self) -> bool {
         match self {
             Report::Denied(_) => true,
@@ -185,10 +185,10 @@ impl ReportHistory {
         named.being_replaced && self.current.as_ref().is_some_and(|current| named.is_at(current))
     }
 
-    /// Returns whether the decision counts less than earlier reports. `by_majority` means that a majority of the sentinels names it, `quorate`
-    /// that a majority has answered. 1. All sentinels name A in epoch 2. 2. They are set up again, except
-    /// one that is cut off. 3. They name B in epoch 1. 4. Only the one that was left out answers. Likewise a single sentinel that is set up
-    /// again may name any server.
+    /// Returns whether the decision counts less than earlier reports. `by_majority` means that a majority of the sentinels names this
+    /// master, `quorate` that a majority has answered. 1. All sentinels name A in epoch 2. 2. They are set up again, except one that is
+    /// cut off. 3. They name B in epoch 1. 4. Only the one that was left out answers. Likewise a single sentinel that is set up again may
+    /// name any server.
     ///
     /// A report that the current master is about to be replaced is never stale, since it moves no client to another server:
     ///
@@ -216,7 +216,8 @@ impl ReportHistory {
 ///
 /// The report with the largest epoch counts: the leader of a failover is the first to know the new master, and its last report
 /// counts for a while after it stopped answering. One exception: a report that was seen before counts less than one that was first
-/// seen later and that a majority of the sentinels agrees with, even if the epoch of that one is smaller.
+/// seen later and that a majority of the sentinels agrees with, even if the epoch of that one is smaller. A decision that is stale is
+/// an error.
 ///
 /// `reports` has one report per sentinel that answered, with its index; they were asked for at `asked`. `sentinels` is how many there are.
 pub(super) fn decide_master(
