@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::runtime;
 use tokio::task::consume_budget;
-use tokio::task::coop::has_budget_remaining;
+use tokio::task::coop::poll_proceed;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::backend::why_late;
@@ -171,12 +171,13 @@ pub(super) fn grant_here(options: &AcquireOptions, cx: &mut Context<'_>) -> Opti
         return None;
     };
     let is_simple = !handle.config.confirm_reentry && !telemetry::has_spans();
-    if !is_simple || !has_budget_remaining() || runtime::Handle::try_current().is_err() {
+    if !is_simple || runtime::Handle::try_current().is_err() {
         return None;
     }
+    // A grant takes part of the budget, so that a loop of nested runs lets other tasks run.
+    let Poll::Ready(budget) = poll_proceed(cx) else { return None };
     let granted = handle.nest(keys, owner, *fenced)?;
-    // Takes part of the budget, so that a loop of nested runs lets other tasks run. Some budget is left, so this is ready at once.
-    let _ready = pin!(consume_budget()).poll(cx);
+    budget.made_progress();
     Some(Guard::new(handle.clone(), keys.clone(), granted))
 }
 
