@@ -9,19 +9,20 @@ use tokio::time::Instant;
 
 use crate::base::{Moment, after};
 
-/// How far the clock that counts sleep is ahead of the one that doesn't.
-type Gap = fn() -> Duration;
+/// Returns how far the clock that counts sleep is ahead of the one that doesn't, in nanoseconds.
+type Gap = fn() -> u64;
 
 /// Reads the time.
 pub(crate) struct Clock {
     gap: Gap,
-    /// The gap at the start, and the largest seen since, in nanoseconds.
-    first: Duration,
+    /// The gap at the start, in nanoseconds like all gaps here: each look computes with them.
+    first: u64,
+    /// By how much the gap has grown at most.
     most: AtomicU64,
 }
 
 /// A smaller growth of the gap is the time between the two readings, not sleep.
-const NOISE: Duration = Duration::from_millis(1);
+const NOISE: u64 = 1_000_000;
 
 /// How many times the gap at the start is read.
 const FIRST_LOOKS: usize = 3;
@@ -53,13 +54,12 @@ impl Clock {
     /// Returns how long the machine has slept since this clock was made. It never goes back, since it is compared with the value
     /// that was noted when a lease was confirmed.
     fn slept(&self) -> Duration {
-        let known = Duration::from_nanos(self.most.load(Relaxed));
+        let known = self.most.load(Relaxed);
         let seen = (self.gap)().saturating_sub(self.first);
-        if seen < known + NOISE {
-            return known;
-        }
-        let seen = u64::try_from(seen.as_nanos()).unwrap_or(u64::MAX);
-        Duration::from_nanos(self.most.fetch_max(seen, Relaxed).max(seen))
+        Duration::from_nanos(match seen < known.saturating_add(NOISE) {
+            true => known,
+            false => self.most.fetch_max(seen, Relaxed).max(seen),
+        })
     }
 }
 
@@ -120,11 +120,12 @@ fn now() -> Instant {
 
 /// `CLOCK_BOOTTIME` counts sleep; `CLOCK_MONOTONIC`, which is tokio's clock, doesn't.
 #[cfg(target_os = "linux")]
-fn gap() -> Duration {
+fn gap() -> u64 {
     use rustix::time::{ClockId, clock_gettime};
+    // 64 bits have room for 584 years.
     let read = |id| {
         let time = clock_gettime(id);
-        Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+        time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
     };
     // Read in this order, since a pause between the two readings then makes the gap look smaller, never larger.
     let boot = read(ClockId::Boottime);
@@ -133,8 +134,8 @@ fn gap() -> Duration {
 
 /// Returns no gap: other systems have no such pair of clocks to compare.
 #[cfg(not(target_os = "linux"))]
-fn gap() -> Duration {
-    Duration::ZERO
+fn gap() -> u64 {
+    0
 }
 
 impl Moment {

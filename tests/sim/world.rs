@@ -452,7 +452,13 @@ fn connect(program: &Program, network: &Arc<Network>, process: Arc<Process>) -> 
     let masters = links.iter().map(|link| link.clone() as Arc<dyn Backend>).collect();
     let between = links.iter().map(|link| link.clone() as Arc<dyn Between>).collect();
     let quorum = Quorum::new(masters, config.probation());
-    let session = Session::new(config, quorum, format!("p{id}"), Clock::with(gate::slept), events);
+    let session = Session::new(
+        config,
+        quorum,
+        format!("p{id}"),
+        Clock::with(|| gate::slept().as_nanos() as u64),
+        events,
+    );
     if setup.portable {
         links.iter().for_each(|link| link.make_portable());
     }
@@ -485,7 +491,8 @@ async fn connect_over_streams(
             };
             let links = cables.into_iter().map(|cable: Arc<Cable>| cable as Arc<dyn Between>).collect();
             let (quorum, uuid) = (Quorum::new(masters, config.probation()), format!("p{}", me.id));
-            let session = Session::new(config, quorum, uuid, Clock::with(gate::slept), events);
+            let session =
+                Session::new(config, quorum, uuid, Clock::with(|| gate::slept().as_nanos() as u64), events);
             let locks = Locks::over(session.clone(), &relay);
             let _ = done.send(SimProcess { process: me, links, session, locks, callers: Arc::default() });
         };

@@ -25,7 +25,7 @@ fn session(stores: &[Memory]) -> Arc<Session> {
         InMemory::join(store, TIMEOUT, Arc::downgrade(events)) as Arc<dyn Backend>
     };
     let quorum = Quorum::new(stores.iter().zip(&events).map(join).collect(), None);
-    let (config, clock) = (Config::over(&stores[0]), Clock::with(|| Duration::ZERO));
+    let (config, clock) = (Config::over(&stores[0]), Clock::with(|| 0));
     let session = Session::new(config, quorum, "me".to_owned(), clock, events);
     relay.relay_to(&session);
     session

@@ -5,10 +5,14 @@ thread_local! {
     static GAP: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
+fn nanos(time: Duration) -> u64 {
+    time.as_nanos() as u64
+}
+
 #[test]
 fn what_the_machine_slept_is_taken_off_a_deadline() {
     GAP.set(Duration::from_secs(5));
-    let clock = Clock::with(|| GAP.get());
+    let clock = Clock::with(|| nanos(GAP.get()));
     let before = clock.moment();
     let deadline = before.now + Duration::from_secs(30);
     GAP.set(Duration::from_secs(25));
@@ -21,7 +25,7 @@ fn what_the_machine_slept_is_taken_off_a_deadline() {
 /// A glance is never ahead of a look, so a deadline that is counted from it is no later.
 #[test]
 fn a_glance_has_the_sleep_that_a_look_found_before() {
-    let clock = Clock::with(|| GAP.get());
+    let clock = Clock::with(|| nanos(GAP.get()));
     let (now, second) = (Instant::now(), Duration::from_secs(1));
     GAP.set(GAP.get() + second);
     let glance = clock.glance(now);
@@ -35,7 +39,7 @@ fn a_glance_has_the_sleep_that_a_look_found_before() {
 #[test]
 fn a_moment_is_now_and_what_the_machine_slept() {
     GAP.set(Duration::from_secs(5));
-    let clock = Clock::with(|| GAP.get());
+    let clock = Clock::with(|| nanos(GAP.get()));
     GAP.set(Duration::from_secs(25));
     let (before, moment) = (Instant::now(), clock.moment());
     assert!(moment.now >= before + Duration::from_secs(20));
@@ -52,13 +56,13 @@ fn the_time_of_day_is_in_microseconds_since_1970() {
 #[test]
 fn a_pause_in_the_first_look_at_the_clock_is_no_sleep() {
     GAP.set(Duration::from_secs(4));
-    let clock = Clock::with(|| GAP.replace(Duration::from_secs(5)));
+    let clock = Clock::with(|| nanos(GAP.replace(Duration::from_secs(5))));
     assert_eq!(clock.moment().slept, Duration::ZERO);
 }
 
 #[test]
 fn the_time_between_two_readings_is_no_sleep() {
-    let clock = Clock::with(|| GAP.get());
+    let clock = Clock::with(|| nanos(GAP.get()));
     GAP.set(GAP.get() + Duration::from_micros(900));
     assert_eq!(clock.moment().slept, Duration::ZERO);
 }

@@ -21,8 +21,7 @@ async fn a_subscription_that_is_refused_or_lost_is_brought_to_its_entry() {
     let events = MasterEvents::of(relay.clone(), 0);
     // The store itself reports to nobody here.
     let backend = InMemory::join(&store, Duration::from_secs(1), Weak::<MasterEvents>::new());
-    let (quorum, clock) =
-        (Quorum::new(vec![backend as Arc<dyn Backend>], None), Clock::with(|| Duration::ZERO));
+    let (quorum, clock) = (Quorum::new(vec![backend as Arc<dyn Backend>], None), Clock::with(|| 0));
     let session = Session::new(Config::over(&store), quorum, "me".to_owned(), clock, vec![events.clone()]);
     relay.relay_to(&session);
     let [stock, other] = ["stock", "other"].map(|name| Arc::new(Keys::new("", name)));

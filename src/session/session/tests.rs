@@ -61,7 +61,7 @@ impl Backend for Silent {
 fn session() -> (Arc<Session>, Arc<Silent>, Arc<Keys>) {
     let silent = Arc::<Silent>::default();
     let quorum = Quorum::new(vec![silent.clone() as Arc<dyn Backend>], None);
-    let (config, clock) = (Config::over(&Memory::new()), Clock::with(|| Duration::ZERO));
+    let (config, clock) = (Config::over(&Memory::new()), Clock::with(|| 0));
     let session = Session::new(config, quorum, "me".to_owned(), clock, Vec::new());
     (session, silent, Arc::new(Keys::new("", "stock")))
 }

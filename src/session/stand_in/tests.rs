@@ -97,7 +97,7 @@ impl Watched {
     fn begin() -> Watched {
         let master = Arc::<Master>::default();
         let quorum = Quorum::new(vec![master.clone() as Arc<dyn Backend>], None);
-        let (config, clock) = (Config::over(&Memory::new()), Clock::with(|| Duration::ZERO));
+        let (config, clock) = (Config::over(&Memory::new()), Clock::with(|| 0));
         let session = Session::new(config, quorum, "me".to_owned(), clock, Vec::new());
         let lease = session.timing.lease;
         // Not `visit`, which starts the watchdog.

@@ -27,7 +27,7 @@ macro_rules! clock {
 
 macro_rules! connect {
     ($builder:expr, $slept:ident) => {
-        $builder.connect_by(Clock::with(|| Duration::from_secs($slept.load(SeqCst)))).await.unwrap()
+        $builder.connect_by(Clock::with(|| $slept.load(SeqCst) * 1_000_000_000)).await.unwrap()
     };
 }
 
