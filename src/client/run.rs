@@ -217,17 +217,19 @@ impl<A: Answer, W: Work<A::Hold>> RunNow<'_, A, W> {
 
     /// Begins the release. From its first poll on the level is removed, and the scope may end.
     fn release(&mut self, cx: &mut Context<'_>) {
-        let RunStage::Working { mut guard, owner, .. } = std::mem::replace(&mut *self.stage, RunStage::Over)
-        else {
-            return;
-        };
-        if !guard.ends_here() {
+        let stage = &mut *self.stage;
+        if let RunStage::Working { guard, owner, .. } = stage
+            && guard.ends_here()
+        {
+            owner.leave();
+            *stage = RunStage::Over;
+        } else if let RunStage::Working { guard, owner, .. } = std::mem::replace(stage, RunStage::Over) {
             let mut releasing = guard.release_done();
             if releasing.as_mut().poll(cx).is_pending() {
-                *self.stage = RunStage::Releasing { releasing };
+                *stage = RunStage::Releasing { releasing };
             }
+            owner.leave();
         }
-        owner.leave();
     }
 }
 

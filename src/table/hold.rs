@@ -470,7 +470,7 @@ impl Hold {
     /// lease.
     pub(super) fn was_confirmed_lately(&self, now: Instant) -> bool {
         let half = self.timing.lease.duration() / 2;
-        now < self.certain_until.at() && after(now, half) <= self.valid_until
+        now < self.certain_until.at() && half <= self.valid_until.saturating_duration_since(now)
     }
 
     /// Takes a level out, as soon as its guard is dropped or released. The next command, from

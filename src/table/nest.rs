@@ -43,15 +43,15 @@ impl LockEntry {
         Some(hold.add_level(level, hold.stands))
     }
 
-    /// Takes the innermost level out of its hold as [`leave`](LockEntry::leave) would, if no command follows. Drop the
-    /// returned value once nothing is locked.
-    pub(crate) fn unnest(&mut self, id: u64, level: u64, at: Moment) -> Option<Level> {
+    /// Takes the innermost level out of its hold as [`leave`](LockEntry::leave) would, if no command follows. Returns its owner, to be
+    /// dropped once nothing is locked. Its guard has the rest of the level.
+    pub(crate) fn unnest(&mut self, id: u64, level: u64, at: Moment) -> Option<Owner> {
         let hold =
             simple(&mut self.holds, &self.queue).filter(|hold| hold.id == id && at.now < hold.end())?;
         // The masters have counted no more levels than are left. That is at least one, so the last level never goes here.
         let is_done = hold.is_in_sync() && hold.stands < hold.count();
-        let left = hold.levels.pop_if(|last| is_done && last.id == level)?;
-        left.owner.forget(&self.position);
-        Some(left)
+        let Level { owner, .. } = hold.levels.pop_if(|last| is_done && last.id == level)?;
+        owner.forget(&self.position);
+        Some(owner)
     }
 }
