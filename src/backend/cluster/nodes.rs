@@ -285,14 +285,9 @@ impl Nodes {
 
     /// Waits until every node is connected, or its first attempt has failed. If no node is connected, returns the error of the last one.
     pub(super) async fn wait_connected(&self) -> Result<Option<Error>> {
-        let deadline = after(Instant::now(), self.connect_limit());
         let (mut any_connected, mut away) = (false, Vec::new());
-        for node in self.all() {
-            let mut links = Ok(());
-            for slot in node.server.slots() {
-                links = links.and(slot.link(deadline).await.map(drop));
-            }
-            match links {
+        for attempt in self.first_attempts().await {
+            match attempt {
                 Ok(()) => any_connected = true,
                 Err(Failure { error, .. }) if error.kind() == ErrorKind::Unavailable => away.push(error),
                 Err(Failure { error, .. }) => return Err(error),
@@ -303,6 +298,20 @@ impl Nodes {
         }
         away.iter().for_each(telemetry::absent);
         Ok(None)
+    }
+
+    /// Returns for each node whether it could be connected to, once it is connected or its first attempt has failed.
+    pub(super) async fn first_attempts(&self) -> Vec<Result<(), Failure>> {
+        let deadline = after(Instant::now(), self.connect_limit());
+        let mut attempts = Vec::new();
+        for node in self.all() {
+            let mut links = Ok(());
+            for slot in node.server.slots() {
+                links = links.and(slot.link(deadline).await.map(drop));
+            }
+            attempts.push(links);
+        }
+        attempts
     }
 
     /// Returns the nodes that serve slots.

@@ -32,6 +32,16 @@ enum Retry {
     Later,
 }
 
+/// The calls that are sent to one node, by their indexes; or why one can't be sent.
+type Part = (Result<Node, Failure>, Vec<usize>);
+
+/// A call that failed at this node, if it was sent to any.
+struct FailedCall {
+    index: usize,
+    at: Option<NodeAddress>,
+    failure: Failure,
+}
+
 impl Nodes {
     /// Returns the limit of a call that begins now.
     pub(super) fn limit(&self) -> Limit {
@@ -55,39 +65,85 @@ impl Nodes {
 
     /// Runs many calls in a pipeline to each node, all at once. Returns the answers in the order of the calls.
     pub(super) async fn answer_all(&self, calls: &[Call]) -> Vec<CallResult> {
-        let parts = self.parts(calls).into_iter().map(|(node, part)| async move {
-            let (answers, at) = match node {
-                Ok(Node { node_address, server }) => {
-                    let calls = part.iter().map(|&index| calls[index].clone()).collect();
-                    (server.answer_all_as_allowed(calls).await, Some(node_address))
-                }
-                Err(failure) => (vec![Err(failure)], None),
-            };
-            let (mut done, mut again) = (Vec::new(), Vec::new());
-            // With a new limit, since the pipeline may have been long.
-            let limit = self.limit();
-            for (index, answer) in part.into_iter().zip(answers) {
-                match answer {
-                    Ok(reply) => done.push((index, Ok(reply))),
-                    Err(failure) => {
-                        let answer = self.send_again(&calls[index], at.clone(), failure, limit);
-                        again.push(async move { (index, answer.await) });
-                    }
-                }
-            }
-            done.extend(join_all(again).await);
-            done
-        });
+        let parts = self.parts(calls, (0..calls.len()).collect()).into_iter();
+        let parts = parts.map(|part| self.answer_part(calls, part));
         let mut answers: Vec<(usize, CallResult)> = join_all(parts).await.into_iter().flatten().collect();
         answers.sort_unstable_by_key(|(index, _)| *index);
         answers.into_iter().map(|(_, answer)| answer).collect()
     }
 
-    /// Returns the indexes of the calls to each node. A call that can't be sent now is a part of its own.
-    fn parts(&self, calls: &[Call]) -> Vec<(Result<Node, Failure>, Vec<usize>)> {
-        let mut parts: Vec<(Result<Node, Failure>, Vec<usize>)> = Vec::new();
-        for (index, call) in calls.iter().enumerate() {
-            let node = self.permitted_slot(call).and_then(|slot| self.owner(slot));
+    /// Sends the calls to one node. Those that certainly did not run are sent again, in a pipeline to each node that serves them then, and
+    /// wait together: thousands of holds would wake as many timers every few milliseconds while a node is away.
+    async fn answer_part(&self, calls: &[Call], part: Part) -> Vec<(usize, CallResult)> {
+        let (mut done, mut failed) = self.send_part(calls, part).await;
+        // With a new limit, since the pipeline may have been long.
+        let limit = self.limit();
+        let alone = |failed: Vec<FailedCall>| {
+            join_all(failed.into_iter().map(|FailedCall { index, at, failure }| async move {
+                (index, self.send_again(&calls[index], at, failure, limit).await)
+            }))
+        };
+        for hop in 1_u32.. {
+            let (mut together, mut apart, mut late) = (Vec::new(), Vec::new(), hop.is_multiple_of(HOPS));
+            for call in failed {
+                match self.retry(&calls[call.index], &call.failure, call.at.as_ref()) {
+                    Some(retry @ (Retry::AtOwner | Retry::Later)) => {
+                        late |= retry == Retry::Later;
+                        together.push(call);
+                    }
+                    _ => apart.push(call),
+                }
+            }
+            done.extend(alone(apart).await);
+            if late && self.waits_for_node && !together.is_empty() {
+                self.pause(limit.send_by).await;
+            }
+            if late && !self.waits_for_node || limit.is_over() {
+                done.extend(alone(together).await);
+                break;
+            }
+            if together.is_empty() {
+                break;
+            }
+            let parts = self.parts(calls, together.iter().map(|call| call.index).collect());
+            failed = Vec::new();
+            for (answered, again) in join_all(parts.into_iter().map(|part| self.send_part(calls, part))).await
+            {
+                done.extend(answered);
+                failed.extend(again);
+            }
+        }
+        done
+    }
+
+    /// Returns what was answered, and what failed.
+    async fn send_part(
+        &self,
+        calls: &[Call],
+        (node, part): Part,
+    ) -> (Vec<(usize, CallResult)>, Vec<FailedCall>) {
+        let (answers, at) = match node {
+            Ok(Node { node_address, server }) => {
+                let calls = part.iter().map(|&index| calls[index].clone()).collect();
+                (server.answer_all_as_allowed(calls).await, Some(node_address))
+            }
+            Err(failure) => (vec![Err(failure)], None),
+        };
+        let (mut done, mut failed) = (Vec::new(), Vec::new());
+        for (index, answer) in part.into_iter().zip(answers) {
+            match answer {
+                Ok(reply) => done.push((index, Ok(reply))),
+                Err(failure) => failed.push(FailedCall { index, at: at.clone(), failure }),
+            }
+        }
+        (done, failed)
+    }
+
+    /// Returns the indexes of these calls by node. A call that can't be sent now is a part of its own.
+    fn parts(&self, calls: &[Call], indexes: Vec<usize>) -> Vec<Part> {
+        let mut parts: Vec<Part> = Vec::new();
+        for index in indexes {
+            let node = self.permitted_slot(&calls[index]).and_then(|slot| self.owner(slot));
             let same = parts.iter_mut().find(|(other, _)| match (other, &node) {
                 (Ok(other), Ok(node)) => other.node_address == node.node_address,
                 _ => false,

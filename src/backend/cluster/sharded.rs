@@ -209,7 +209,8 @@ impl Subscriptions {
             Report::Lost => {
                 let events = self.events.upgrade();
                 for (channel, known) in &mut self.channels {
-                    if known.is_on_at(source) {
+                    // Also if this subscription is not confirmed yet: the confirmation of one before it may have been reported.
+                    if known.is_at(source) {
                         known.is_on = false;
                         events.iter().for_each(|events| events.not_subscribed(channel));
                     }

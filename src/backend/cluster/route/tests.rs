@@ -171,7 +171,7 @@ async fn calls_to_one_node_are_sent_together_and_those_without_one_by_themselves
     for (call, port) in calls.iter().zip([7, 8, 7, 8]) {
         nodes.moved(slot(call.key()), &node_address(port));
     }
-    let parts = nodes.parts(&calls).into_iter();
+    let parts = nodes.parts(&calls, (0..calls.len()).collect()).into_iter();
     let parts = parts.map(|(node, part)| (node.ok().map(|node| node.node_address.port), part));
     let expected = [(Some(7), vec![0, 2]), (Some(8), vec![1, 3]), (None, vec![4]), (None, vec![5])];
     assert_eq!(parts.collect::<Vec<_>>(), expected);
