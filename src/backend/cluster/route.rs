@@ -171,7 +171,8 @@ impl Nodes {
                 break;
             }
             let to = match retry {
-                Retry::Split => return self.answer_apart(call, limit).await,
+                // Boxed, since it is rare.
+                Retry::Split => return Box::pin(self.answer_apart(call, limit)).await,
                 Retry::Asking(to) => Some(to),
                 Retry::AtOwner | Retry::Later => None,
             };
