@@ -1,7 +1,6 @@
 //! The calls of one connection: what is to be sent, and who waits for which answer. No I/O.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::task::{Context, Poll, Waker};
 
 use redis::{PushKind, RedisError, RedisResult, Value};
@@ -24,27 +23,29 @@ const REPLY_OFF: &[u8] = b"*3\r\n$6\r\nCLIENT\r\n$5\r\nREPLY\r\n$3\r\nOFF\r\n";
 /// The state of the calls. Locked only briefly, and never while something is written.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    /// Commands that were not given to the socket yet.
+    /// What is written before the calls that wait: the rest of a call that the socket has taken in part, or what was
+    /// [added last](Calls::add_last).
     out: Vec<u8>,
-    /// How many bytes were given to the socket. A call that begins after them is certainly not sent.
-    given: u64,
     /// Whether somebody writes. Commands that arrive in the meantime are written after that.
     writing: bool,
     /// Whether the socket has not taken all that it was given. The connection's task waits until it has room.
     full: bool,
     slots: Vec<Slot>,
     free: Vec<usize>,
-    /// The calls that still wait for answers, in the order in which they are sent.
-    order: VecDeque<usize>,
+    /// The calls that were not given to the socket, in their order. They are certainly not sent.
+    waiting: VecDeque<usize>,
+    /// The calls that were, and still wait for answers, in their order.
+    sent: VecDeque<usize>,
+    /// How many of the calls that were sent are in the last write.
+    in_write: usize,
+    /// Whether the socket has taken anything.
+    has_sent: bool,
     /// Whether no command is sent any more, except by [`add_last`](Calls::add_last).
     ended: bool,
     /// Whether the server was told to send no more answers.
     silent: bool,
     /// How many answers the server owed when the runtime of the connection ended.
     owed: usize,
-    /// How many calls were given up before they were given to the socket. Their bytes are removed together, with the next write at the
-    /// latest: one by one, thousands of calls that time out at once would each move the bytes of all others.
-    left: usize,
     /// The waker of the connection's task, if it sleeps.
     task: Option<Waker>,
     /// How many callers of the current round have been woken by their answers and have not looked at them. They may call again.
@@ -58,9 +59,8 @@ pub(super) struct Calls {
 /// One call, from when it enters until its answers are taken.
 #[derive(Debug, Default)]
 struct Slot {
-    /// Where its bytes begin, counted from the first byte of the connection.
-    begin: u64,
-    end: u64,
+    /// Its commands.
+    bytes: Vec<u8>,
     deadline: Option<Instant>,
     /// How many answers are still to come.
     missing: usize,
@@ -90,12 +90,10 @@ impl Calls {
             self.slots.push(Slot::default());
             self.slots.len() - 1
         });
-        let begin = self.given + self.out.len() as u64;
-        encode(&mut self.out);
-        let end = self.given + self.out.len() as u64;
         let slot = &mut self.slots[at];
-        (slot.begin, slot.end, slot.deadline, slot.missing) = (begin, end, deadline, answers);
-        self.order.push_back(at);
+        encode(&mut slot.bytes);
+        (slot.deadline, slot.missing) = (deadline, answers);
+        self.waiting.push_back(at);
         Ok(at)
     }
 
@@ -115,7 +113,8 @@ impl Calls {
 
     /// Returns whether a call that enters now is the only one, so that its caller writes it.
     pub(super) fn is_unused(&self) -> bool {
-        !self.ended && !self.writing && self.order.is_empty() && self.out.is_empty()
+        let is_idle = self.waiting.is_empty() && self.sent.is_empty() && self.out.is_empty();
+        is_idle && !self.ended && !self.writing
     }
 
     /// Notes that a call that has just entered is answered by this push, or by an error.
@@ -134,10 +133,10 @@ impl Calls {
         now: impl Fn() -> Instant,
         woken: &mut Vec<Waker>,
     ) -> Option<Vec<u8>> {
-        if self.order.len() == 1 {
+        if self.waiting.len() + self.sent.len() == 1 {
             return self.begin_write();
         }
-        if self.full || self.out.len() < PACKET {
+        if self.writing || self.full || !self.fills_packet() {
             return None;
         }
         self.expire(now, woken);
@@ -145,20 +144,36 @@ impl Calls {
     }
 
     /// Returns what to write now; [`written`](Calls::written) has to follow. Returns `None` if there is nothing, or somebody else
-    /// writes.
+    /// writes. A call that nobody waits for any more is not sent.
     pub(super) fn begin_write(&mut self) -> Option<Vec<u8>> {
         if self.writing {
             return None;
         }
-        if self.left > 0 {
-            self.remove_left();
+        (self.writing, self.in_write) = (true, 0);
+        let mut bytes = std::mem::take(&mut self.out);
+        while let Some(at) = self.waiting.pop_front() {
+            if self.slots[at].given_up {
+                self.release(at);
+                continue;
+            }
+            bytes.extend_from_slice(&self.slots[at].bytes);
+            self.sent.push_back(at);
+            self.in_write += 1;
         }
-        if self.out.is_empty() {
+        if bytes.is_empty() {
+            (self.writing, self.out) = (false, bytes);
             return None;
         }
-        self.writing = true;
-        self.given += self.out.len() as u64;
-        Some(std::mem::take(&mut self.out))
+        Some(bytes)
+    }
+
+    /// Returns whether what is to be written fills a packet.
+    fn fills_packet(&self) -> bool {
+        let mut length = self.out.len();
+        self.waiting.iter().any(|at| {
+            length += self.slots[*at].bytes.len();
+            length >= PACKET
+        })
     }
 
     /// Returns whether the connection's task has to put off its next write, and to be polled again: callers that were woken by
@@ -168,8 +183,8 @@ impl Calls {
     /// same time. A caller may not be polled for long, so the task waits for few polls, and then for none of the callers that were
     /// woken until then.
     pub(super) fn puts_off(&mut self) -> bool {
-        let is_full = self.full || self.out.len() >= PACKET;
-        if self.collecting == 0 || self.writing || self.out.is_empty() || is_full {
+        let is_empty = self.waiting.is_empty() && self.out.is_empty();
+        if self.collecting == 0 || self.writing || is_empty || self.full || self.fills_packet() {
             self.put_off = 0;
             return false;
         }
@@ -185,85 +200,41 @@ impl Calls {
     /// Called when this many of these bytes were written. `is_owing`: a part of them still waits for room. Returns whether the task
     /// has to go on: with the rest, or with what has arrived in the meantime.
     pub(super) fn written(&mut self, mut bytes: Vec<u8>, count: usize, is_owing: bool) -> bool {
-        self.writing = false;
-        let is_whole = count == bytes.len();
-        self.full = !is_whole || is_owing;
-        self.given -= (bytes.len() - count) as u64;
-        if is_whole {
-            bytes.clear();
-        } else {
-            bytes.drain(..count);
+        (self.writing, self.has_sent) = (false, self.has_sent || count > 0);
+        self.full = count < bytes.len() || is_owing;
+        // The calls that the socket has taken nothing of wait again, and the rest of the one before them has to follow.
+        for _ in 0..self.in_write {
+            let Some(at) = self.sent.back().copied() else { break };
+            let Some(begin) = bytes.len().checked_sub(self.slots[at].bytes.len()) else { break };
+            if begin < count || bytes.len() == count {
+                break;
+            }
+            bytes.truncate(begin);
+            self.sent.pop_back();
+            self.waiting.push_front(at);
         }
-        if !(bytes.is_empty() && (self.out.capacity() > 0 || bytes.capacity() > KEPT)) {
+        bytes.drain(..count);
+        if bytes.capacity() <= KEPT || !bytes.is_empty() {
             bytes.append(&mut self.out);
             self.out = bytes;
         }
-        // 1. A call is written. 2. Its caller drops it. 3. The socket has no room. The call was not given to the socket, and never
-        // is.
-        if !is_whole || self.left > 0 {
-            self.remove_left();
-        }
-        is_owing || !self.out.is_empty()
+        is_owing || !self.waiting.is_empty() || !self.out.is_empty()
     }
 
-    fn remove_left(&mut self) {
-        self.left = 0;
-        for at in self.take_out(|slot| slot.given_up) {
-            self.release(at);
-        }
-    }
-
-    /// Returns where the calls begin that were not given to the socket.
-    fn unsent_from(&self) -> usize {
-        self.order.partition_point(|at| self.slots[*at].begin < self.given)
-    }
-
-    /// Removes the calls whose deadline is over and that were not given to the socket: 1. The socket is full, or the task of the
+    /// Fails the calls whose deadline is over and that were not given to the socket: 1. The socket is full, or the task of the
     /// connection is not polled. 2. The call is given up, and the hold's end is sent elsewhere. 3. It would be sent now.
     pub(super) fn expire(&mut self, now: impl Fn() -> Instant, woken: &mut Vec<Waker>) {
-        if self.writing || self.out.is_empty() {
+        if self.waiting.is_empty() {
             return;
         }
         let now = now();
-        let is_over = |slot: &Slot| slot.deadline.is_some_and(|deadline| deadline <= now);
-        for at in self.take_out(|slot| is_over(slot) && !slot.given_up) {
-            self.fail(at, unsent(TOO_LATE), woken);
-        }
-    }
-
-    /// Removes calls that were not given to the socket, with their bytes, in one pass.
-    fn take_out(&mut self, is_removed: impl Fn(&Slot) -> bool) -> Vec<usize> {
-        let unsent_from = self.unsent_from();
-        if !self.order.range(unsent_from..).any(|at| is_removed(&self.slots[*at])) {
-            return Vec::new();
-        }
-        let unsent = self.order.split_off(unsent_from);
-        let (mut removed, mut bytes) = (Vec::new(), Vec::with_capacity(self.out.len()));
-        // The rest of a call stays if a part of it was given to the socket.
-        let mut copied = self.range_of(unsent[0]).start;
-        bytes.extend_from_slice(&self.out[..copied]);
-        for at in unsent {
-            let range = self.range_of(at);
-            debug_assert_eq!(range.start, copied, "calls lie side by side");
-            copied = range.end;
-            if is_removed(&self.slots[at]) {
-                removed.push(at);
-                continue;
+        for _ in 0..self.waiting.len() {
+            let Some(at) = self.waiting.pop_front() else { return };
+            match self.slots[at].deadline {
+                Some(deadline) if deadline <= now => self.fail(at, unsent(TOO_LATE), woken),
+                _ => self.waiting.push_back(at),
             }
-            let begin = self.given + bytes.len() as u64;
-            bytes.extend_from_slice(&self.out[range]);
-            let slot = &mut self.slots[at];
-            (slot.begin, slot.end) = (begin, self.given + bytes.len() as u64);
-            self.order.push_back(at);
         }
-        self.out = bytes;
-        removed
-    }
-
-    /// Returns where the bytes of a call are that was not given to the socket.
-    fn range_of(&self, at: usize) -> Range<usize> {
-        let place = |byte: u64| (byte - self.given) as usize;
-        place(self.slots[at].begin)..place(self.slots[at].end)
     }
 
     /// Assigns answers to their calls. A push that answers none is skipped: a server ends a subscription by itself when its slot
@@ -277,9 +248,10 @@ impl Calls {
                 continue;
             }
             // The first call may be refused though it could not be written: 1. A server sends why it hangs up. 2. It hangs up.
-            let is_refused = |begin| begin == 0 && matches!(answer, Value::ServerError(_));
-            let is_sent = |begin| begin < self.given || is_refused(begin);
-            let sent = self.order.front().copied().filter(|at| is_sent(self.slots[*at].begin));
+            let is_refused =
+                !self.has_sent && self.sent.is_empty() && matches!(answer, Value::ServerError(_));
+            let asked = if is_refused { &mut self.waiting } else { &mut self.sent };
+            let sent = asked.front().copied();
             if let Value::Push { kind, data } = &answer {
                 let is_answer = |at: usize| {
                     let expected = self.slots[at].confirmed_by.as_deref();
@@ -296,7 +268,7 @@ impl Calls {
                 slot.answers.push(answer);
             }
             if slot.missing == 0 {
-                self.order.pop_front();
+                asked.pop_front();
                 if slot.given_up {
                     self.release(at);
                 } else if let Some(waker) = slot.waker.take() {
@@ -345,12 +317,6 @@ impl Calls {
         }
         slot.given_up = true;
         slot.answers.clear();
-        if slot.begin >= self.given {
-            self.left += 1;
-            if 2 * self.left >= self.order.len() - self.unsent_from() {
-                self.remove_left();
-            }
-        }
         waker
     }
 
@@ -371,29 +337,29 @@ impl Calls {
 
     fn release(&mut self, at: usize) {
         self.collected(at);
-        let mut answers = std::mem::take(&mut self.slots[at].answers);
+        let Slot { mut bytes, mut answers, .. } = std::mem::take(&mut self.slots[at]);
+        bytes.clear();
+        bytes.shrink_to(PACKET);
         answers.clear();
-        self.slots[at] = Slot { answers, ..Slot::default() };
+        self.slots[at] = Slot { bytes, answers, ..Slot::default() };
         self.free.push(at);
     }
 
-    /// Called when the connection is over, or its task is. Calls that were not given to the socket certainly do not run, so they
-    /// are removed: otherwise [`add_last`](Calls::add_last) would have them sent. The rest of a call stays if a part of it was
-    /// given to the socket.
+    /// Called when the connection is over, or its task is. Calls that were not given to the socket certainly do not run, and
+    /// [`add_last`](Calls::add_last) does not have them sent. The rest of a call stays if a part of it was given to the socket.
     pub(super) fn end(&mut self, why: &RedisError, woken: &mut Vec<Waker>) {
-        (self.ended, self.left) = (true, 0);
-        for at in self.take_out(|_| true) {
+        self.ended = true;
+        for at in std::mem::take(&mut self.waiting) {
             self.fail(at, unsent(CONNECTION_LOST), woken);
         }
-        for at in std::mem::take(&mut self.order) {
+        for at in std::mem::take(&mut self.sent) {
             self.fail(at, why.clone(), woken);
         }
     }
 
     /// Like [`end`](Calls::end), for the end of the runtime: the connection may still be good. Returns how many answers the server owes.
     pub(super) fn end_with_runtime(&mut self, why: &RedisError, woken: &mut Vec<Waker>) -> usize {
-        let is_sent = |at: &&usize| self.slots[**at].begin < self.given;
-        self.owed += self.order.iter().filter(is_sent).map(|at| self.slots[*at].missing).sum::<usize>();
+        self.owed += self.sent.iter().map(|at| self.slots[*at].missing).sum::<usize>();
         self.end(why, woken);
         self.owed
     }
@@ -425,7 +391,7 @@ impl Calls {
     /// Returns whether nothing is under way and no place is lost.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
-        self.order.is_empty() && self.out.is_empty() && !self.writing && self.free.len() == self.slots.len()
+        self.is_unused() && self.free.len() == self.slots.len()
     }
 
     /// Returns the task's waker, if it sleeps and nobody writes.
