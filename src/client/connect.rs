@@ -118,7 +118,7 @@ async fn join(
     let node_timeout = config.node_timeout;
     Ok(match master {
         MasterKind::Server(server) => {
-            let (single, away) = RedisServer::connect(server, role, node_timeout, events).await?;
+            let (single, away) = RedisServer::at(server, role, node_timeout, events)?.connect().await?;
             (single, away)
         }
         MasterKind::Sentinel(sentinels) => {

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use redis::{Cmd, RedisError, Value};
+use redis::{RedisError, Value};
 
 use crate::base::Lease;
 use crate::holder::{Holder, WaitingProcess};
@@ -219,16 +219,6 @@ trait Arguments {
     fn number(&mut self, number: u64);
 }
 
-impl Arguments for Cmd {
-    fn text(&mut self, text: &str) {
-        self.arg(text);
-    }
-
-    fn number(&mut self, number: u64) {
-        self.arg(number);
-    }
-}
-
 /// Counts the arguments.
 struct ArgumentCount(u64);
 
@@ -344,17 +334,27 @@ struct Script {
     number: u32,
     name: &'static str,
     body: &'static str,
+    #[cfg(test)]
     sha: LazyLock<String>,
     /// The two arguments that run it by its hash, encoded.
     by_hash: LazyLock<Vec<u8>>,
 }
 
-/// Returns the two arguments that run a script, encoded.
-fn encoded(command: &str, script: &str) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(32 + script.len());
+impl Script {
+    /// Appends the head of a command with this many arguments after the script, and the two arguments that run it. By its text, it
+    /// takes one round trip, and no window for a `SCRIPT FLUSH`. By its hash, the server has to know it already.
+    fn encode(&self, by_text: bool, arguments: u64, bytes: &mut Vec<u8>) {
+        put_head(b'*', 2 + arguments, bytes);
+        match by_text {
+            true => encode_head("EVAL", self.body, bytes),
+            false => bytes.extend_from_slice(&self.by_hash),
+        }
+    }
+}
+
+fn encode_head(command: &str, script: &str, bytes: &mut Vec<u8>) {
     bytes.text(command);
     bytes.text(script);
-    bytes
 }
 
 macro_rules! script {
@@ -363,8 +363,13 @@ macro_rules! script {
             number: $number,
             name: $name,
             body: $body,
+            #[cfg(test)]
             sha: LazyLock::new(|| redis::Script::new($body).get_hash().to_owned()),
-            by_hash: LazyLock::new(|| encoded("EVALSHA", redis::Script::new($body).get_hash())),
+            by_hash: LazyLock::new(|| {
+                let mut bytes = Vec::new();
+                encode_head("EVALSHA", redis::Script::new($body).get_hash(), &mut bytes);
+                bytes
+            }),
         }
     };
 }
@@ -464,16 +469,6 @@ impl Call {
         }
     }
 
-    /// Returns the command that runs the script if the server knows it already.
-    pub(crate) fn evalsha(&self) -> Cmd {
-        self.command("EVALSHA", &self.script().sha)
-    }
-
-    /// Returns the command for a server that may not know the script: one round trip, and no window for a `SCRIPT FLUSH`.
-    pub(crate) fn eval(&self) -> Cmd {
-        self.command("EVAL", self.script().body)
-    }
-
     /// Returns the number of its script.
     pub(crate) fn script_number(&self) -> u32 {
         self.script().number
@@ -518,34 +513,13 @@ impl Call {
         Some((Call { fence: None, ..self.clone() }, fence))
     }
 
-    fn command(&self, command: &str, script: &str) -> Cmd {
-        let counter = self.fence.as_deref().map_or(0, |fence| fence.counter.len() + 64);
-        // Room for the most arguments that a script has, and for all bytes unless a key, field or channel is unusually long: one
-        // allocation each.
-        let line = self.line().map_or(0, |(keys, _)| keys.line.len() + keys.wakes.len() + 64);
-        let mut cmd = Cmd::with_capacity(15, 192 + script.len() + 2 * self.key().len() + counter + line);
-        cmd.arg(command).arg(script);
-        self.put(&mut cmd);
-        cmd
-    }
-
-    /// Appends what [`evalsha`](Call::evalsha) returns, encoded.
-    pub(crate) fn encode_evalsha(&self, bytes: &mut Vec<u8>) {
-        self.encode(&self.script().by_hash, bytes);
-    }
-
-    /// Appends what [`eval`](Call::eval) returns, encoded.
-    pub(crate) fn encode_eval(&self, bytes: &mut Vec<u8>) {
-        self.encode(&encoded("EVAL", self.script().body), bytes);
-    }
-
-    fn encode(&self, script: &[u8], bytes: &mut Vec<u8>) {
-        let mut count = ArgumentCount(2);
+    /// Appends the command that runs the script: by its text, or by its hash.
+    pub(crate) fn encode(&self, by_text: bool, bytes: &mut Vec<u8>) {
+        let mut count = ArgumentCount(0);
         self.put(&mut count);
         // Reserves at once the room that most calls need.
-        bytes.reserve(160 + script.len() + 2 * self.key().len() + self.field.len());
-        put_head(b'*', count.0, bytes);
-        bytes.extend_from_slice(script);
+        bytes.reserve(224 + 2 * self.key().len() + self.field.len());
+        self.script().encode(by_text, count.0, bytes);
         self.put(bytes);
     }
 

@@ -3,17 +3,19 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use redis::{RedisError, RedisResult, Value};
 use tokio::sync::watch;
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
-use crate::backend::connection::commands::Commands;
 use crate::backend::connection::data_watch::DataWatch;
 use crate::backend::connection::login::LoggedIn;
-use crate::backend::connection::redis_error;
 use crate::backend::connection::server_info::ServerInfo;
+use crate::backend::connection::{ask_all, redis_error};
 use crate::backend::late::{changed_clock, why_late};
+use crate::backend::resp::Commands;
 use crate::base::{Failure, Outcome, telemetry};
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Call, Reply};
@@ -46,6 +48,9 @@ pub(crate) struct LinkStatus {
 pub(crate) struct ConnectionSlot {
     pub(crate) state: watch::Sender<State>,
     pub(crate) address: Arc<str>,
+    pub(crate) node_timeout: Duration,
+    /// Whether a call waits for a connection if there is none.
+    pub(crate) is_awaited: bool,
     /// What is known about the server, whichever connection it was queried over.
     pub(crate) server_info: Arc<ServerInfo>,
     /// If this is the slot for acquires: the slot for commands. When the connection of one of them ends, so does the other's.
@@ -67,40 +72,37 @@ pub(crate) enum State {
 
 impl ConnectionSlot {
     /// Returns a slot that has had no connection yet. `main` is the slot for commands if this one is for acquires.
-    pub(crate) fn new(address: Arc<str>, main: Option<Arc<ConnectionSlot>>) -> Arc<ConnectionSlot> {
+    pub(crate) fn new(
+        address: Arc<str>,
+        node_timeout: Duration,
+        is_awaited: bool,
+        main: Option<Arc<ConnectionSlot>>,
+    ) -> Arc<ConnectionSlot> {
         let state = watch::Sender::new(State::Down { attempt: 0, failed: None });
         let server_info = main.as_ref().map_or_else(Arc::default, |main| main.server_info.clone());
-        Arc::new(ConnectionSlot { state, address, server_info, main, reported: 1.into() })
+        let reported = 1.into();
+        Arc::new(ConnectionSlot { state, address, node_timeout, is_awaited, server_info, main, reported })
     }
 
-    /// Returns the live connection. If there is none, waits for the outcome of the next attempt to connect.
+    /// Returns the live connection. If there is none, waits for the outcome of the next attempt to connect. If that takes too long, fails
+    /// with the error of the last one.
     pub(crate) async fn link(&self, deadline: Instant) -> Result<Link, Failure> {
-        if let Some(link) = self.settled() {
-            return link;
-        }
         let mut state = self.state.subscribe();
         let seen = match &*state.borrow() {
             State::Down { attempt, .. } => *attempt,
             _ => 0,
         };
         let next = state.wait_for(|state| !matches!(state, State::Down { attempt, .. } if *attempt == seen));
-        match timeout_at(deadline, next).await {
-            Ok(Ok(state)) => self.outcome(&state),
-            // The next attempt did not end in time, so return the error of the last one.
-            _ => match &*self.state.borrow() {
-                down @ State::Down { .. } => self.outcome(down),
-                _ => Err(self.no_connection()),
-            },
-        }
+        drop(timeout_at(deadline, next).await);
+        self.link_now()
     }
 
-    /// Returns the live connection. If there is none and `waits`, waits for the outcome of the next attempt to connect.
-    pub(crate) async fn link_for_call(&self, waits: bool, deadline: Instant) -> Result<Link, Failure> {
-        match self.settled() {
-            Some(link) => link,
+    /// Returns the live connection. If there is none and calls wait for one, waits for the outcome of the next attempt to connect.
+    pub(crate) async fn link_for_call(&self, deadline: Instant) -> Result<Link, Failure> {
+        match self.link_now() {
             // The rare case is boxed: otherwise the future of each call would be as large as both cases together.
-            None if waits => Box::pin(self.link(deadline)).await,
-            None => self.link_now(),
+            Err(_) if self.is_awaited => Box::pin(self.link(deadline)).await,
+            link => link,
         }
     }
 
@@ -111,12 +113,17 @@ impl ConnectionSlot {
         tried.is_ok_and(|state| matches!(*state, State::Up(_)))
     }
 
-    /// Returns the number of the live connection.
-    pub(crate) fn id(&self) -> Option<u64> {
+    /// Looks at the live connection. The state is locked meanwhile.
+    fn up<T>(&self, look: impl FnOnce(&Link) -> T) -> Option<T> {
         match &*self.state.borrow() {
-            State::Up(link) => Some(link.id),
+            State::Up(link) => Some(look(link)),
             _ => None,
         }
+    }
+
+    /// Returns the number of the live connection.
+    pub(crate) fn id(&self) -> Option<u64> {
+        self.up(|link| link.id)
     }
 
     /// Returns whether this connection is still the current one, and so is the one for commands that it is paired with. Otherwise:
@@ -129,7 +136,7 @@ impl ConnectionSlot {
     }
 
     pub(crate) fn is_up(&self) -> bool {
-        matches!(*self.state.borrow(), State::Up(_))
+        self.id().is_some()
     }
 
     /// Returns whether there is a live connection, and the loss of the one before is reported. Otherwise: 1. The server dies, and
@@ -147,28 +154,17 @@ impl ConnectionSlot {
     /// Returns the live connection, or the error of the last attempt, without a wait: even one with a timeout of zero may take a
     /// millisecond. By then the verdict of several masters is made without this one, and each time a task has to wait for its answer.
     pub(crate) fn link_now(&self) -> Result<Link, Failure> {
-        self.outcome(&self.state.borrow())
-    }
-
-    /// Returns `None` while an attempt to connect is awaited. The state is locked only while it is cloned.
-    fn settled(&self) -> Option<Result<Link, Failure>> {
-        let state = self.state.borrow();
-        (!matches!(*state, State::Down { .. })).then(|| self.outcome(&state))
-    }
-
-    fn outcome(&self, state: &State) -> Result<Link, Failure> {
-        let error = match state {
+        let error = match &*self.state.borrow() {
             State::Up(link) => return Ok(link.clone()),
             State::Down { failed: Some(error), .. } => error.again(),
-            State::Down { failed: None, .. } => return Err(self.no_connection()),
+            State::Down { failed: None, .. } => {
+                let why = changed_clock().unwrap_or("check that it runs");
+                let why = format!("there is no connection to the server now; {why}");
+                return Err(redis_error::not_sent(&why, &self.address));
+            }
             State::Ended(why, _) => self.ended_error(why),
         };
         Err(Failure { outcome: Outcome::NotRun, error })
-    }
-
-    fn no_connection(&self) -> Failure {
-        let why = changed_clock().unwrap_or("check that it runs");
-        redis_error::not_sent(&format!("there is no connection to the server now; {why}"), &self.address)
     }
 
     fn ended_error(&self, why: &str) -> Error {
@@ -183,23 +179,16 @@ impl ConnectionSlot {
         }
     }
 
-    /// Drops this connection if it is the current one. The reconnect task makes another.
-    pub(crate) fn discard(&self, link: &Link, why: &str) {
-        self.discard_id(link.id, why);
-    }
-
     /// Drops the current connection, whichever it is.
     pub(crate) fn discard_current(&self, why: &str) {
         if let Some(id) = self.id() {
-            self.discard_id(id, why);
+            self.discard(id, why);
         }
     }
 
-    pub(crate) fn discard_id(&self, id: u64, why: &str) {
-        let paired_with = match &*self.state.borrow() {
-            State::Up(link) if link.id == id => link.paired_with,
-            _ => return,
-        };
+    /// Drops the connection of this number if it is the current one. The reconnect task makes another.
+    pub(crate) fn discard(&self, id: u64, why: &str) {
+        let paired_with = self.up(|link| link.paired_with.filter(|_| link.id == id)).flatten();
         let replaced = self.replace(
             State::Down { attempt: id, failed: None },
             |state| matches!(state, State::Up(link) if link.id == id),
@@ -209,19 +198,49 @@ impl ConnectionSlot {
             // Both are replaced. If only this one were, it could lead to another server than the one for commands, if the server's name
             // resolves to another address now.
             if let (Some(main), Some(paired_with)) = (&self.main, paired_with) {
-                main.discard_id(paired_with, why);
+                main.discard(paired_with, why);
             }
         }
     }
 
-    /// Decodes the answer to a call. Drops the connection if the answer shows that it is not usable.
-    pub(crate) fn decode(
+    /// Returns the reply to a call, or why there is none by the deadline. `before`: how many answers had come when it was sent.
+    pub(crate) fn reply(
         &self,
         link: &Link,
         call: &Call,
-        answer: RedisResult<Value>,
+        (before, deadline): (u64, Instant),
+        answer: Result<RedisResult<Value>, Elapsed>,
     ) -> Result<Reply, Failure> {
-        let decoded = answer.and_then(Value::extract_error).and_then(|value| call.decode(value));
+        match answer {
+            Ok(answer) => self.decode(link, call, answer),
+            Err(_) => Err(self.unanswered(call, self.timed_out(link, before, deadline).as_deref())),
+        }
+    }
+
+    /// Like [`ask_all`]. Returns the replies, and whether all came by the deadline.
+    pub(crate) async fn replies(
+        &self,
+        link: &Link,
+        calls: &[Call],
+        asking: impl Fn(usize) -> bool,
+        renews_together: bool,
+        deadline: Instant,
+    ) -> (Vec<Result<Reply, Failure>>, bool) {
+        let before = link.connection.answers();
+        let mut answers: Vec<Option<RedisResult<Value>>> = calls.iter().map(|_| None).collect();
+        let asked = ask_all(&link.connection, calls, asking, renews_together, &mut answers, deadline);
+        let in_time = timeout_at(deadline, asked).await.is_ok();
+        let why = if in_time { None } else { self.timed_out(link, before, deadline) };
+        let replies = calls.iter().zip(answers).map(|(call, answer)| match answer {
+            Some(answer) => self.decode(link, call, answer),
+            None => Err(self.unanswered(call, why.as_deref())),
+        });
+        (replies.collect(), in_time)
+    }
+
+    /// Decodes the answer to a call. Drops the connection if the answer shows that it is not usable.
+    fn decode(&self, link: &Link, call: &Call, answer: RedisResult<Value>) -> Result<Reply, Failure> {
+        let decoded = answer.and_then(Value::extract_error).and_then(|answer| call.decode(answer));
         decoded.map_err(|error| {
             self.discard_after(link, &error);
             self.explain(match link.logged_in {
@@ -229,6 +248,11 @@ impl ConnectionSlot {
                 _ => redis_error::failed(error, call, &self.address),
             })
         })
+    }
+
+    /// Returns the failure of a call that was sent and not answered in time. `why` is set if the server and the network are not to blame.
+    pub(crate) fn unanswered(&self, call: &Call, why: Option<&str>) -> Failure {
+        self.explain(redis_error::unanswered(call, self.node_timeout, why, &self.address))
     }
 
     /// Returns whether the server has the data that it had when its age was read, by its answer to `INFO replication`. If not, drops the
@@ -247,7 +271,7 @@ impl ConnectionSlot {
             Err(error) => redis_error::is_denied(&error),
         };
         if !is_same {
-            self.discard(link, "the server was a replica for a while");
+            self.discard(link.id, "the server was a replica for a while");
         }
         is_same
     }
@@ -255,10 +279,10 @@ impl ConnectionSlot {
     /// Drops the connection if it is not usable after this error.
     pub(crate) fn discard_after(&self, link: &Link, error: &RedisError) {
         if redis_error::is_demoted(error) {
-            self.discard(link, "the server has become a replica");
+            self.discard(link.id, "the server has become a replica");
         } else if redis_error::is_logged_out(error) {
             // A proxy may end a login, where Redis would close the connection. The next connection logs in again.
-            self.discard(link, "it is not logged in any more");
+            self.discard(link.id, "it is not logged in any more");
         }
     }
 
@@ -269,7 +293,7 @@ impl ConnectionSlot {
     pub(crate) fn timed_out(&self, link: &Link, answers_before: u64, deadline: Instant) -> Option<String> {
         let is_unread = link.connection.is_unread();
         if link.connection.answers() == answers_before && !is_unread {
-            self.discard(link, "no answer within the node timeout");
+            self.discard(link.id, "no answer within the node timeout");
         }
         why_late(deadline).or_else(|| is_unread.then(|| redis_error::UNREAD.to_owned()))
     }
@@ -298,12 +322,12 @@ impl ConnectionSlot {
 
     /// Returns whether there is a connection with answers that were not read.
     pub(crate) fn is_unread(&self) -> bool {
-        matches!(&*self.state.borrow(), State::Up(link) if link.connection.is_unread())
+        self.up(|link| link.connection.is_unread()) == Some(true)
     }
 
     /// Returns whether there is a connection with no command under way.
     pub(crate) fn is_unused(&self) -> bool {
-        matches!(&*self.state.borrow(), State::Up(link) if link.connection.is_unused())
+        self.up(|link| link.connection.is_unused()) == Some(true)
     }
 
     /// Notes that the loss of the connection before this one is reported.

@@ -6,21 +6,23 @@ use redis::{ErrorKind, RedisError, RedisResult};
 
 use crate::backend::connection::redis_error;
 use crate::backend::late::changed_clock;
-use crate::backend::resp::{self, OnPush, Pipe};
+use crate::backend::resp::{self, Commands, OnPush};
 use crate::config::Destination;
 
-/// Makes a connection for commands or for messages. `on_push` handles pushes, and the end of the connection.
-pub(super) async fn connect(to: &Destination, on_push: OnPush) -> RedisResult<Pipe> {
-    #[cfg(test)]
-    if let Some(stream) = testing::stream(to).await {
-        #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
-        if testing::is_sealed() {
-            return resp::open_sealed(stream?, to.redis_settings(), on_push).await;
+impl Commands {
+    /// Makes a connection for commands or for messages. `on_push` handles pushes, and the end of the connection.
+    pub(crate) async fn connect(to: &Destination, on_push: OnPush) -> RedisResult<Commands> {
+        #[cfg(test)]
+        if let Some(stream) = testing::stream(to).await {
+            #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+            if testing::is_sealed() {
+                return resp::open_sealed(stream?, to.redis_settings(), on_push).await;
+            }
+            return resp::open_simulated(stream?, to.redis_settings(), on_push).await;
         }
-        return resp::open_simulated(stream?, to.redis_settings(), on_push).await;
+        // Boxed, since a handshake over TLS has a large future.
+        Box::pin(resp::open(to, on_push)).await.map_err(|error| without_credentials(error, to))
     }
-    // Boxed, since a handshake over TLS has a large future.
-    Box::pin(resp::open(to, on_push)).await.map_err(|error| without_credentials(error, to))
 }
 
 /// Removes credentials from an error. A server repeats the arguments of a command that it does not know, and those of `HELLO` are the

@@ -9,10 +9,10 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::backend::BoxFuture;
-use crate::backend::connection::commands::Commands;
 use crate::backend::connection::dial::too_long;
 use crate::backend::connection::login::{LoggedIn, Login};
 use crate::backend::connection::redis_error;
+use crate::backend::resp::Commands;
 use crate::config::Destination;
 use crate::error::{Error, ErrorKind, Result};
 

@@ -1,23 +1,31 @@
 //! Runs calls over a connection: by the text of their script the first time, then by its hash, and by its text again if the server does
 //! not know it.
+//!
+//! A script is sent before its deadline or never, and in the first poll or never. Otherwise:
+//!
+//! 1. A future sends a part of its work: the `EVALSHA` of an acquire whose script the server does not know.
+//! 2. It is not polled for two node timeouts. The hold is given up, and its end runs.
+//! 3. The future is polled again, after its deadline. A timeout around it does not help, since it polls the future first.
+//! 4. The future sends the rest, the `EVAL`, which sets a field that is not removed before its lease ends.
+//!
+//! An answer is read at any time. Otherwise, with a short node timeout, a grant could be given up, undone and requested again
+//! without end.
 
-use std::future::Future;
 use std::io;
 use std::ops::Range;
+use std::slice;
 
-use redis::{RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{Cmd, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::time::Instant;
 
-use crate::backend::connection::commands::{By, Commands};
 use crate::backend::connection::connection::Link;
-use crate::backend::resp::why_unsent;
+use crate::backend::resp::{Answer, Commands, why_unsent};
 use crate::wire::{Call, Renewals};
 
 /// The size of a pipeline: large enough to save round trips, small enough that another caller's command does not wait long.
 pub(crate) const CHUNK: usize = 500;
 
-/// Runs a call. One retry is enough if the server does not know the hash of its script: with the text the script can't be unknown,
-/// even after another `SCRIPT FLUSH`.
+/// Runs a call. `asking`: after an `ASKING`.
 ///
 /// Sends nothing from the deadline on. If no script ran by then, fails with an [unsent](crate::backend::resp::why_unsent) error.
 pub(crate) async fn ask(
@@ -27,40 +35,38 @@ pub(crate) async fn ask(
     deadline: Instant,
 ) -> RedisResult<Value> {
     if asking {
-        return Ok(Box::pin(ask_in_pipeline(connection, call, true, false, deadline)).await?.0);
+        return Ok(Box::pin(ask_around(connection, call, true, false, deadline)).await?.0);
     }
-    let answer = connection.run(call, connection.by(call.script_number()), deadline).await?;
-    // The rare case is boxed: otherwise the future of each call would be as large as both cases together.
-    if is_unknown_script(&answer) {
-        Box::pin(connection.run(call, By::Text, deadline)).await
-    } else {
-        Ok(answer)
-    }
+    finish(connection, call, begin(connection, call, deadline), deadline).await
 }
 
-/// Like [`ask`], but sends the first command here, if no other one is under way. The returned future does the rest.
-pub(crate) fn begin(
+/// Does what [`ask`] does in its first poll. [`finish`] does the rest.
+pub(crate) fn begin(connection: &Commands, call: &Call, deadline: Instant) -> RedisResult<Answer> {
+    connection.call(Some(deadline), 1, |bytes| encode(connection, slice::from_ref(call), false, bytes), None)
+}
+
+/// Waits for the answer to what was [begun](begin). One retry is enough if the server does not know the hash of the script: with the text
+/// the script can't be unknown, even after another `SCRIPT FLUSH`.
+pub(crate) async fn finish(
     connection: &Commands,
     call: &Call,
+    begun: RedisResult<Answer>,
     deadline: Instant,
-) -> impl Future<Output = RedisResult<Value>> + Send + use<> {
-    let (answer, connection, call) = (connection.begin(call, deadline), connection.clone(), call.clone());
-    async move {
-        let answer = answer.await?;
-        if is_unknown_script(&answer) {
-            Box::pin(connection.run(&call, By::Text, deadline)).await
-        } else {
-            Ok(answer)
-        }
+) -> RedisResult<Value> {
+    let answer = begun?.one().await?;
+    if !is_unknown_script(&answer) {
+        return Ok(answer);
     }
+    // The rare case is boxed: otherwise the future of each call would be as large as both cases together.
+    Box::pin(connection.run(Some(deadline), |bytes| call.encode(true, bytes))).await
 }
 
-/// Returns the first command for a call: by the text if its script was not sent over this connection yet, otherwise by the hash.
-fn first(connection: &Commands, call: &Call) -> redis::Cmd {
-    match connection.by(call.script_number()) {
-        By::Hash => call.evalsha(),
-        By::Text => call.eval(),
-    }
+/// Sends calls whose answers nobody gets, if the runtime of the connection ends or has ended.
+pub(crate) fn run_last(connection: &Commands, calls: &[Call]) {
+    let encode = |bytes: &mut Vec<u8>| {
+        calls.chunks(1).for_each(|call| encode(connection, call, false, bytes));
+    };
+    connection.send_last(encode);
 }
 
 /// Like [`ask`]. Also returns the answer to an `INFO replication` that ran after the call, unless
@@ -73,7 +79,7 @@ pub(crate) async fn ask_about_data(
 ) -> RedisResult<(Value, Option<Value>)> {
     let connection = &link.connection;
     if !link.status.data.spares_look(Instant::now()) {
-        return ask_in_pipeline(connection, call, asking, true, deadline).await;
+        return ask_around(connection, call, asking, true, deadline).await;
     }
     let answer = ask(connection, call, asking, deadline).await?;
     // Checked after the answer: a report that was sent before the answer was received before it.
@@ -90,41 +96,114 @@ fn behind_a_call(error: RedisError) -> RedisError {
     why_unsent(&error).map_or(error, |why| io::Error::new(io::ErrorKind::BrokenPipe, why).into())
 }
 
-/// Like [`ask`], in one pipeline with an `ASKING` before the call, with `INFO replication` after it, or both. Also returns the answer
-/// to the latter.
-async fn ask_in_pipeline(
+/// Returns the command whose answer names the server's data.
+pub(crate) fn info_replication() -> Cmd {
+    redis::cmd("INFO").arg("replication").take()
+}
+
+/// Like [`ask`], in one write with an `ASKING` before the call, with `INFO replication` after it, or both. Also returns the answer to
+/// the latter.
+async fn ask_around(
     connection: &Commands,
     call: &Call,
     asking: bool,
     info: bool,
     deadline: Instant,
 ) -> RedisResult<(Value, Option<Value>)> {
-    let answers = send_in_pipeline(connection, first(connection, call), asking, info, deadline).await?;
-    if !is_unknown_script(&answers.0) {
-        return Ok(answers);
-    }
-    Box::pin(send_in_pipeline(connection, call.eval(), asking, info, deadline)).await
+    let (calls, parts, mut answers) = (slice::from_ref(call), vec![0..1], [None]);
+    let (_, info) = send_parts(connection, calls, parts, |_| asking, info, &mut answers, deadline).await;
+    let [answer] = answers;
+    Ok((answer.unwrap_or(Ok(Value::Nil))?, info))
 }
 
-async fn send_in_pipeline(
+/// Like [`ask`], for many calls in one write. `asking` returns which of them are sent after an `ASKING`. If `renews_together`, the locks
+/// are all on one node, and one run of a script makes several renewals. The answers are written to `answers`, so that those that have
+/// arrived are kept if the future is dropped.
+pub(crate) async fn ask_all(
     connection: &Commands,
-    command: redis::Cmd,
-    asking: bool,
-    info: bool,
+    calls: &[Call],
+    asking: impl Fn(usize) -> bool,
+    renews_together: bool,
+    answers: &mut [Option<RedisResult<Value>>],
     deadline: Instant,
-) -> RedisResult<(Value, Option<Value>)> {
-    let mut pipeline = redis::Pipeline::with_capacity(3);
-    if asking {
-        pipeline.cmd("ASKING");
+) {
+    let parts = match renews_together {
+        true => Renewals::divide(calls),
+        false => (0..calls.len()).map(|at| at..at + 1).collect(),
+    };
+    let (alone, _) = send_parts(connection, calls, parts, &asking, false, answers, deadline).await;
+    send_parts(connection, calls, alone, asking, false, answers, deadline).await;
+}
+
+/// Sends each part of the calls in one command, all in one write, and those whose script is unknown in another write by their text.
+/// Returns the calls to send alone: those of a part that was refused before its script began, since the right to one of its keys may be
+/// missing, or a proxy does not accept keys of several shards, and those whose hold is reported as gone. With `info`, also returns the
+/// answer to an `INFO replication` after the last part.
+async fn send_parts(
+    connection: &Commands,
+    calls: &[Call],
+    mut parts: Vec<Range<usize>>,
+    asking: impl Fn(usize) -> bool,
+    info: bool,
+    answers: &mut [Option<RedisResult<Value>>],
+    deadline: Instant,
+) -> (Vec<Range<usize>>, Option<Value>) {
+    let (mut alone, mut about_data, mut by_text) = (Vec::new(), None, false);
+    while !parts.is_empty() {
+        let askings = parts.iter().filter(|part| asking(part.start)).count();
+        let write = |bytes: &mut Vec<u8>| {
+            for part in &parts {
+                if asking(part.start) {
+                    redis::cmd("ASKING").write_packed_command(bytes);
+                }
+                encode(connection, &calls[part.clone()], by_text, bytes);
+            }
+            if info {
+                info_replication().write_packed_command(bytes);
+            }
+        };
+        let count = parts.len() + askings + usize::from(info);
+        let mut values = match connection.run_all(Some(deadline), count, write).await {
+            Ok(values) => values.into_iter(),
+            Err(error) => {
+                parts.into_iter().flatten().for_each(|at| answers[at] = Some(Err(error.clone())));
+                break;
+            }
+        };
+        let mut unknown = Vec::new();
+        for part in parts {
+            let before = if asking(part.start) { values.next() } else { None };
+            let value = after_asking(before, values.next());
+            if is_unknown_script(&value) && !by_text {
+                unknown.push(part);
+                continue;
+            }
+            let Some(renewals) = Renewals::of(&calls[part.clone()]) else {
+                answers[part.start] = Some(Ok(value));
+                continue;
+            };
+            match renewals.answers(value) {
+                Ok(values) => part.zip(values).for_each(|(at, value)| match Renewals::is_in_doubt(&value) {
+                    true => alone.push(at..at + 1),
+                    false => answers[at] = Some(Ok(value)),
+                }),
+                Err(value) if is_refused(&value) => alone.extend(part.map(|at| at..at + 1)),
+                Err(value) => part.for_each(|at| answers[at] = Some(Ok(value.clone()))),
+            }
+        }
+        about_data = values.next();
+        (parts, by_text) = (unknown, true);
     }
-    pipeline.add_command(command);
-    if info {
-        pipeline.add_command(info_replication());
+    (alone, about_data)
+}
+
+/// Writes the command of a part: `by_text`, or else by the text only if its script was not sent over this connection yet.
+fn encode(connection: &Commands, part: &[Call], by_text: bool, bytes: &mut Vec<u8>) {
+    let by_text = |script| by_text || connection.is_first(script);
+    match Renewals::of(part) {
+        Some(renewals) => renewals.encode(by_text(Renewals::script_number()), bytes),
+        None => part.iter().for_each(|call| call.encode(by_text(call.script_number()), bytes)),
     }
-    let mut answers = connection.send_all(&pipeline, Some(deadline)).await?.into_iter();
-    let before = if asking { answers.next() } else { None };
-    let answer = after_asking(before, answers.next());
-    Ok((answer, info.then(|| answers.next().unwrap_or(Value::Nil))))
 }
 
 /// Returns the answer to a command that was sent after `ASKING`, given both answers.
@@ -137,143 +216,6 @@ fn after_asking(asking: Option<Value>, answer: Option<Value>) -> Value {
             refused
         }
         (_, answer) => answer.unwrap_or(Value::Nil),
-    }
-}
-
-/// Returns the command whose answer names the server's data.
-pub(crate) fn info_replication() -> redis::Cmd {
-    let mut command = redis::cmd("INFO");
-    command.arg("replication");
-    command
-}
-
-/// Like [`ask`], for many calls in one pipeline. `asking` returns which of them are sent after an `ASKING`. The answers are written to
-/// `answers`, so that those that have arrived are kept if the future is dropped.
-pub(crate) async fn ask_all(
-    connection: &Commands,
-    calls: &[Call],
-    asking: impl Fn(usize) -> bool,
-    answers: &mut [Option<RedisResult<Value>>],
-    deadline: Instant,
-) {
-    let all: Vec<usize> = (0..calls.len()).collect();
-    send_all(connection, &all, &asking, answers, deadline, |at| first(connection, &calls[at])).await;
-    let unknown: Vec<usize> = all
-        .into_iter()
-        .filter(|&at| matches!(&answers[at], Some(Ok(answer)) if is_unknown_script(answer)))
-        .collect();
-    if unknown.is_empty() {
-        return;
-    }
-    // They are sent by their text now, so "unknown script" is no longer their answer.
-    unknown.iter().for_each(|&at| answers[at] = None);
-    send_all(connection, &unknown, &asking, answers, deadline, |at| calls[at].eval()).await;
-}
-
-/// Like [`ask_all`]. If `renews_together`, the locks are all on one node, and one run of a script makes several renewals.
-pub(crate) async fn ask_many(
-    connection: &Commands,
-    calls: &[Call],
-    renews_together: bool,
-    answers: &mut [Option<RedisResult<Value>>],
-    deadline: Instant,
-) {
-    let parts = if renews_together { Renewals::divide(calls) } else { Vec::new() };
-    if !renews_together || parts.len() == calls.len() {
-        return ask_all(connection, calls, |_| false, answers, deadline).await;
-    }
-    let mut apart = Vec::new();
-    let unknown = send_parts(connection, calls, &parts, false, answers, &mut apart, deadline).await;
-    if !unknown.is_empty() {
-        send_parts(connection, calls, &unknown, true, answers, &mut apart, deadline).await;
-    }
-    if !apart.is_empty() {
-        let alone: Vec<Call> = apart.iter().map(|at| calls[*at].clone()).collect();
-        let mut theirs: Vec<_> = alone.iter().map(|_| None).collect();
-        ask_all(connection, &alone, |_| false, &mut theirs, deadline).await;
-        apart.into_iter().zip(theirs).for_each(|(at, answer)| answers[at] = answer);
-    }
-}
-
-/// Sends each part in one command. Returns the parts whose script is unknown; with `again`, which sends texts, there are none. Adds
-/// the calls to send alone to `apart`: those of a part that was refused before its script began, since the right to one of its keys
-/// may be missing, or a proxy does not accept keys of several shards, and those whose hold is reported as gone.
-async fn send_parts(
-    connection: &Commands,
-    calls: &[Call],
-    parts: &[Range<usize>],
-    again: bool,
-    answers: &mut [Option<RedisResult<Value>>],
-    apart: &mut Vec<usize>,
-    deadline: Instant,
-) -> Vec<Range<usize>> {
-    let mut pipeline = redis::Pipeline::with_capacity(parts.len());
-    for part in parts {
-        pipeline.add_command(match Renewals::of(&calls[part.clone()]) {
-            Some(renewals) if again || connection.by(Renewals::script_number()) == By::Text => {
-                renewals.eval()
-            }
-            Some(renewals) => renewals.evalsha(),
-            None if again => calls[part.start].eval(),
-            None => first(connection, &calls[part.start]),
-        });
-    }
-    let mut unknown = Vec::new();
-    let values = match connection.send_all(&pipeline, Some(deadline)).await {
-        Ok(values) => values,
-        Err(error) => {
-            let all = parts.iter().cloned().flatten();
-            all.for_each(|at| answers[at] = Some(Err(error.clone())));
-            return unknown;
-        }
-    };
-    for (part, value) in parts.iter().zip(values) {
-        if is_unknown_script(&value) && !again {
-            unknown.push(part.clone());
-            continue;
-        }
-        let Some(renewals) = Renewals::of(&calls[part.clone()]) else {
-            answers[part.start] = Some(Ok(value));
-            continue;
-        };
-        match renewals.answers(value) {
-            Ok(values) => {
-                part.clone().zip(values).for_each(|(at, value)| match Renewals::is_in_doubt(&value) {
-                    true => apart.push(at),
-                    false => answers[at] = Some(Ok(value)),
-                })
-            }
-            Err(value) if is_refused(&value) => apart.extend(part.clone()),
-            Err(value) => part.clone().for_each(|at| answers[at] = Some(Ok(value.clone()))),
-        }
-    }
-    unknown
-}
-
-async fn send_all(
-    connection: &Commands,
-    indexes: &[usize],
-    asking: impl Fn(usize) -> bool,
-    answers: &mut [Option<RedisResult<Value>>],
-    deadline: Instant,
-    command: impl Fn(usize) -> redis::Cmd,
-) {
-    let mut pipeline = redis::Pipeline::with_capacity(indexes.len());
-    for &at in indexes {
-        if asking(at) {
-            pipeline.cmd("ASKING");
-        }
-        pipeline.add_command(command(at));
-    }
-    match connection.send_all(&pipeline, Some(deadline)).await {
-        Ok(values) => {
-            let mut values = values.into_iter();
-            for &at in indexes {
-                let before = if asking(at) { values.next() } else { None };
-                answers[at] = Some(Ok(after_asking(before, values.next())));
-            }
-        }
-        Err(error) => indexes.iter().for_each(|&at| answers[at] = Some(Err(error.clone()))),
     }
 }
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use redis::{Cmd, RedisResult, Value};
 use tokio::time::Instant;
 
-use crate::backend::connection::commands::Commands;
 use crate::backend::connection::connection::ConnectionSlot;
 use crate::backend::connection::data_watch::{self, DataWatch};
 use crate::backend::connection::redis_error;
 use crate::backend::connection::server_info::{field, was_replica};
+use crate::backend::resp::Commands;
 use crate::base::telemetry;
 use crate::error::{Error, ErrorKind, Result};
 

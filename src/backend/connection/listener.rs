@@ -1,11 +1,10 @@
 //! The connection of a subscriber.
 
-use redis::{Cmd, ErrorKind, Msg, PushInfo, PushKind, RedisResult, Value, cmd};
+use redis::{ErrorKind, Msg, PushInfo, PushKind, RedisResult, Value, cmd};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::backend::connection::channels::ChannelRequest;
-use crate::backend::connection::dial;
-use crate::backend::resp::Pipe;
+use crate::backend::resp::Commands;
 use crate::config::Destination;
 
 /// Which kind of channels a subscriber subscribes to.
@@ -20,9 +19,9 @@ pub(crate) enum ChannelKind {
 /// What a server sends, except the answers that a [`Requester`] returns.
 pub(crate) enum Received {
     Message(Msg),
-    /// A sharded channel is subscribed from now on.
+    /// A channel is subscribed from now on.
     Subscribed(String),
-    /// A sharded channel is not subscribed any more: that was requested, or its slot has moved to another node.
+    /// A channel is not subscribed any more: that was requested, or the slot of a sharded channel has moved to another node.
     Unsubscribed(String),
 }
 
@@ -30,7 +29,7 @@ pub(crate) enum Received {
 #[derive(Clone)]
 pub(crate) struct Requester {
     kind: ChannelKind,
-    pipe: Pipe,
+    pub(super) connection: Commands,
 }
 
 /// Receives what the server sends.
@@ -41,13 +40,13 @@ pub(crate) async fn open(to: &Destination, kind: ChannelKind) -> RedisResult<(Re
     let on_push = move |info| {
         let _ = sender.send(info);
     };
-    let pipe = dial::connect(to, Box::new(on_push)).await?;
-    Ok((Requester { kind, pipe }, Listener(pushes)))
+    let connection = Commands::connect(to, Box::new(on_push)).await?;
+    Ok((Requester { kind, connection }, Listener(pushes)))
 }
 
 impl Requester {
-    /// Sends a request and waits for its answer. For a sharded channel only a refusal counts: the confirmation is
-    /// [received](Received::Subscribed), in order with the end of its subscription.
+    /// Sends a request and waits for its answer. Only a refusal counts: the confirmation is [received](Received::Subscribed), in order
+    /// with messages and with the end of the subscription.
     pub(crate) async fn request(&self, request: ChannelRequest, channel: &str) -> RedisResult<()> {
         let (command, confirmation) = match (self.kind, request) {
             (ChannelKind::Plain, ChannelRequest::Subscribe) => ("SUBSCRIBE", PushKind::Subscribe),
@@ -57,21 +56,14 @@ impl Requester {
         };
         let mut request = cmd(command);
         request.arg(channel);
-        let encode = |bytes: &mut Vec<u8>| request.write_packed_command(bytes);
-        match self.pipe.send_for_push((confirmation, channel), encode).await?.extract_error()? {
+        match self.connection.send_for_push(&request, (confirmation, channel)).await?.extract_error()? {
             Value::Push { .. } => Ok(()),
             _ => Err((ErrorKind::Parse, "a subscription was answered with something else").into()),
         }
     }
 
-    /// Logs in again.
-    pub(super) async fn log_in(&self, auth: &Cmd) -> RedisResult<Value> {
-        self.pipe.send(None, |bytes| auth.write_packed_command(bytes)).await
-    }
-
     pub(crate) async fn ping(&self) -> RedisResult<()> {
-        let ping = |bytes: &mut Vec<u8>| cmd("PING").write_packed_command(bytes);
-        self.pipe.send(None, ping).await?.extract_error().map(drop)
+        self.connection.send(&cmd("PING"), None).await?.extract_error().map(drop)
     }
 }
 
@@ -82,8 +74,12 @@ impl Listener {
             let push = self.0.recv().await?;
             match push.kind {
                 PushKind::Disconnection => return None,
-                PushKind::SSubscribe => return Some(Received::Subscribed(text(push.data.first()))),
-                PushKind::SUnsubscribe => return Some(Received::Unsubscribed(text(push.data.first()))),
+                PushKind::Subscribe | PushKind::SSubscribe => {
+                    return Some(Received::Subscribed(text(push.data.first())));
+                }
+                PushKind::Unsubscribe | PushKind::SUnsubscribe => {
+                    return Some(Received::Unsubscribed(text(push.data.first())));
+                }
                 _ => {}
             }
             if let Some(message) = Msg::from_push_info(push) {

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, ErrorKind as RedisErrorKind, RedisError, RedisResult, Value};
+use redis::{RedisError, Value};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::backend::connection::redis_error;
+use crate::backend::resp::Commands;
 use crate::base::{after, telemetry};
 use crate::config::{Credentials, Provider};
 use crate::error::{Error, ErrorKind, Result};
@@ -65,7 +66,7 @@ impl Login {
             Some((asked, Err(error))) if *asked >= called => return Err(error.again()),
             _ => self.ask(&mut last).await?,
         };
-        Ok(LoggedIn { login: self.clone(), issued, sent: None, refusals: 0 })
+        Ok(LoggedIn { login: self.clone(), issued })
     }
 
     /// Returns user and password as the provider returned them last.
@@ -170,17 +171,11 @@ impl std::fmt::Debug for Login {
     }
 }
 
-/// Keeps one connection logged in. Cheap to clone.
-///
-/// Its caller sends what [`next`](LoggedIn::next) returns over the connection, in order with everything else, and passes the answer to
-/// [`answered`](LoggedIn::answered), for as long as the connection lives.
+/// The credentials that a connection has logged in with. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct LoggedIn {
     login: Login,
     issued: Arc<Issued>,
-    sent: Option<Arc<Issued>>,
-    /// How often the server has refused new credentials since it accepted some.
-    refusals: u32,
 }
 
 impl LoggedIn {
@@ -192,56 +187,46 @@ impl LoggedIn {
         self.issued.credentials.password()
     }
 
-    /// Waits for new credentials, and returns the command that logs in with them.
-    pub(crate) async fn next(&mut self) -> Cmd {
-        if self.refusals > 0 {
-            // The server may get a new password later than the provider does, so that the same one may be accepted soon.
-            sleep(pause(self.refusals)).await;
-            // Only to ask the provider again. What it returns arrives in `current`; an error is logged.
-            let _ = self.login.begin().await;
-        }
-        let mut current = self.login.0.current.subscribe();
+    /// Logs the connection in again with each new pair of credentials. Ends with an error once the connection is not usable any more. A
+    /// server that refuses new credentials keeps it logged in with the old ones.
+    pub(crate) async fn keep(mut self, connection: &Commands, server: &str) -> RedisError {
+        // How often the server has refused new credentials since it accepted some.
+        let mut refusals = 0_u32;
         loop {
-            let Current { issued, due } = current.borrow_and_update().clone();
-            if let Some(issued) = issued.filter(|issued| issued.number != self.issued.number) {
-                let mut auth = redis::cmd("AUTH");
-                auth.arg(issued.credentials.user()).arg(issued.credentials.password());
-                self.sent = Some(issued);
-                return auth;
+            if refusals > 0 {
+                // The server may get a new password later than the provider does, so that the same one may be accepted soon.
+                sleep(pause(refusals)).await;
+                // Only to ask the provider again. What it returns arrives in `current`; an error is logged.
+                let _ = self.login.begin().await;
             }
-            // The newest credentials are those that this connection is logged in with: refused ones, if any, were withdrawn.
-            self.refusals = 0;
-            tokio::select! {
-                _ = current.changed() => {}
-                () = until(due) => self.login.renew().await,
-            }
-        }
-    }
-
-    /// Handles the answer to the command that [`next`](LoggedIn::next) returned. Fails if the connection is not usable any more. A server
-    /// that refuses new credentials keeps the connection logged in with the old ones.
-    pub(crate) fn answered(&mut self, server: &str, answer: RedisResult<Value>) -> RedisResult<()> {
-        match answer.and_then(Value::extract_error) {
-            Ok(Value::Push { .. }) => {
-                let text = "the connection has answered a login with something else";
-                Err(RedisError::from((RedisErrorKind::Parse, text)))
-            }
-            Ok(_) => {
-                if let Some(sent) = self.sent.take() {
-                    self.issued = sent;
+            let mut current = self.login.0.current.subscribe();
+            let issued = loop {
+                let Current { issued, due } = current.borrow_and_update().clone();
+                if let Some(issued) = issued.filter(|issued| issued.number != self.issued.number) {
+                    break issued;
                 }
-                self.refusals = 0;
-                telemetry::logged_in_again(server);
-                Ok(())
-            }
-            Err(error) if redis_error::is_answer(&error) => {
-                self.refusals = self.refusals.saturating_add(1);
-                if self.refusals == 1 {
-                    telemetry::login_refused(server, error.code().unwrap_or("ERR"));
+                // The newest credentials are those that this connection is logged in with: refused ones, if any, were withdrawn.
+                refusals = 0;
+                tokio::select! {
+                    _ = current.changed() => {}
+                    () = until(due) => self.login.renew().await,
                 }
-                Ok(())
+            };
+            let mut auth = redis::cmd("AUTH");
+            auth.arg(issued.credentials.user()).arg(issued.credentials.password());
+            match connection.send(&auth, None).await.and_then(Value::extract_error) {
+                Ok(_) => {
+                    (self.issued, refusals) = (issued, 0);
+                    telemetry::logged_in_again(server);
+                }
+                Err(error) if redis_error::is_answer(&error) => {
+                    refusals = refusals.saturating_add(1);
+                    if refusals == 1 {
+                        telemetry::login_refused(server, error.code().unwrap_or("ERR"));
+                    }
+                }
+                Err(error) => return error,
             }
-            Err(error) => Err(error),
         }
     }
 }

@@ -2,7 +2,6 @@
 
 mod backoff;
 mod channels;
-mod commands;
 mod connection;
 mod data_watch;
 pub(crate) mod dial;
@@ -19,12 +18,11 @@ mod subscriber;
 
 pub(crate) use backoff::Backoff;
 pub(crate) use channels::ChannelRequest;
-pub(crate) use commands::Commands;
 pub(crate) use connection::{CLOSED, ConnectionSlot, Link, LinkStatus, State};
 pub(crate) use data_watch::DataWatch;
 pub(crate) use dial::connect_limit;
 pub(crate) use endpoint::{Endpoint, Gate, Target, moved};
-pub(crate) use evalsha::{CHUNK, ask, ask_about_data, ask_all, ask_many, begin, info_replication};
+pub(crate) use evalsha::{CHUNK, ask, ask_about_data, ask_all, begin, finish, info_replication, run_last};
 pub(crate) use handshake::Purpose;
 pub(crate) use listener::{ChannelKind, Listener, Received, Requester, open as listen};
 pub(crate) use login::Login;
@@ -32,3 +30,5 @@ pub(crate) use name_right::NameRight;
 pub(crate) use server_info::ServerClock;
 pub(crate) use settings::tuned;
 pub(crate) use subscriber::Subscriber;
+
+pub(crate) use crate::backend::resp::Commands;

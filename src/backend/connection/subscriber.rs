@@ -5,10 +5,8 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use redis::{RedisError, RedisResult};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::backend::connection::backoff::Backoff;
@@ -38,10 +36,8 @@ pub(crate) struct Subscriber {
 /// What the task reports: how many connections were lost or could not be made, and whether any channel is wanted.
 pub(super) type SubscriberState = (watch::Receiver<u64>, watch::Receiver<bool>);
 
-enum Interest {
-    Want(Arc<str>),
-    Leave(Arc<str>),
-}
+/// A channel, and what a waiter wants of it.
+type Interest = (ChannelRequest, Arc<str>);
 
 impl Subscriber {
     /// Starts the task on the current runtime. It connects when there is something to subscribe to.
@@ -67,11 +63,11 @@ impl Subscriber {
 
     pub(crate) fn subscribe(&self, channel: &str) {
         // Fails once the task has ended, and all subscriptions with it: calls return errors by then.
-        let _ = self.interests.send(Interest::Want(channel.into()));
+        let _ = self.interests.send((ChannelRequest::Subscribe, channel.into()));
     }
 
     pub(crate) fn unsubscribe(&self, channel: &str) {
-        let _ = self.interests.send(Interest::Leave(channel.into()));
+        let _ = self.interests.send((ChannelRequest::Unsubscribe, channel.into()));
     }
 
     pub(crate) fn close(&self) {
@@ -101,18 +97,11 @@ enum End {
     Lost(String),
 }
 
-/// The result of a request.
-enum SubscribeResult {
-    Confirmed,
-    Refused(String),
-    Dead(String),
-}
-
 /// The sender of requests, the receiver, and the credentials that it has logged in with, if they change.
 type Connection = (Requester, Listener, Option<LoggedIn>);
 
-/// A completed request and its channel, or `None` for a ping.
-type Done = (Option<(ChannelRequest, Arc<str>)>, SubscribeResult);
+/// A request or, without one, a ping; and the server's reason if it was refused, or why the connection is lost.
+type Done = (Option<(ChannelRequest, Arc<str>)>, Result<Option<String>, String>);
 
 impl Task {
     async fn run(mut self) {
@@ -187,14 +176,20 @@ impl Task {
 
     /// Keeps the subscriptions equal to the wanted channels, until the connection is lost or no channel is wanted.
     async fn serve(&mut self, (requester, mut listener, logged_in): Connection) -> End {
-        let mut logins = pin!(keep_logged_in(logged_in, requester.clone(), self.address.clone()));
+        let (connection, address) = (requester.connection.clone(), self.address.clone());
+        let mut logins = pin!(async move {
+            match logged_in {
+                Some(logged_in) => logged_in.keep(&connection, &address).await,
+                None => pending().await,
+            }
+        });
         let mut requests = JoinSet::new();
         let mut received = Instant::now();
         let mut needed = received;
         self.channels.connected();
         loop {
-            for (kind, channel) in self.channels.requests.drain(..) {
-                requests.spawn(request(requester.clone(), kind, channel, self.limit));
+            for request in self.channels.requests.drain(..) {
+                requests.spawn(answered(Some(request), requester.clone(), self.limit));
             }
             self.report();
             // Not while a request is in flight, which has its own timeout: no ping is sent then, and the sleep would end at
@@ -238,15 +233,15 @@ impl Task {
             }
             if now >= received + QUIET && requests.is_empty() {
                 received = now;
-                requests.spawn(ping(requester.clone(), self.limit));
+                requests.spawn(answered(None, requester.clone(), self.limit));
             }
         }
     }
 
-    fn update(&mut self, interest: Interest) {
-        match interest {
-            Interest::Want(channel) => self.channels.want(&channel),
-            Interest::Leave(channel) => self.channels.leave(&channel, Instant::now()),
+    fn update(&mut self, (request, channel): Interest) {
+        match request {
+            ChannelRequest::Subscribe => self.channels.want(&channel),
+            ChannelRequest::Unsubscribe => self.channels.leave(&channel, Instant::now()),
         }
         let wanted = self.channels.wanted() > 0;
         self.wanted.send_if_modified(|known| std::mem::replace(known, wanted) != wanted);
@@ -254,29 +249,23 @@ impl Task {
 
     /// Handles a completed request. Returns the reason if the connection is lost.
     fn settle(&mut self, (request, answer): Done, now: Instant) -> Option<String> {
-        let is_confirmation = matches!(answer, SubscribeResult::Confirmed);
-        let confirmed = match answer {
-            SubscribeResult::Dead(why) => return Some(why),
-            SubscribeResult::Confirmed => true,
-            SubscribeResult::Refused(why) => {
-                if let Some((ChannelRequest::Subscribe, channel)) = &request {
-                    let events = self.events.upgrade();
-                    let elsewhere = events.is_some_and(|events| events.refused(channel, &why));
-                    if !elsewhere && !self.channels.reported_failed(channel) {
-                        telemetry::subscription_refused(&self.address, channel, &why);
-                    }
-                }
-                // The slot of a sharded channel has moved: the server had ended the subscription before.
-                self.kind == ChannelKind::Sharded && matches!(request, Some((ChannelRequest::Unsubscribe, _)))
-            }
+        let refused = match answer {
+            // A confirmation counts as it is received, in order with the end of a subscription.
+            Ok(None) => return None,
+            Ok(Some(refused)) => refused,
+            Err(lost) => return Some(lost),
         };
-        // For a sharded channel the push counts, since it arrives in order with the end of a subscription.
-        let is_received = self.kind == ChannelKind::Sharded && is_confirmation;
-        if let Some((kind, channel)) = request
-            && !is_received
-        {
-            self.channels.answered(kind, &channel, confirmed, now);
+        let (request, channel) = request?;
+        if request == ChannelRequest::Subscribe {
+            let events = self.events.upgrade();
+            let elsewhere = events.is_some_and(|events| events.refused(&channel, &refused));
+            if !elsewhere && !self.channels.reported_failed(&channel) {
+                telemetry::subscription_refused(&self.address, &channel, &refused);
+            }
         }
+        // The slot of a sharded channel has moved: the server had ended the subscription before.
+        let has_ended = self.kind == ChannelKind::Sharded && request == ChannelRequest::Unsubscribe;
+        self.channels.answered(request, &channel, has_ended, now);
         None
     }
 
@@ -318,38 +307,25 @@ impl Task {
     }
 }
 
-/// Sends a request for one channel, so that a refusal concerns that channel only. Requests are sent at once and answered in their order,
-/// so many of them take one round trip.
-async fn request(requester: Requester, kind: ChannelRequest, channel: Arc<str>, limit: Duration) -> Done {
-    let answer = timeout(limit, requester.request(kind, &channel)).await;
-    (Some((kind, channel)), request_result(answer, limit))
-}
-
-/// Logs in again with each new pair of credentials. Ends with the error of a connection that is not usable any more.
-async fn keep_logged_in(logged_in: Option<LoggedIn>, requester: Requester, address: Arc<str>) -> RedisError {
-    let Some(mut logged_in) = logged_in else { return pending().await };
-    loop {
-        let auth = logged_in.next().await;
-        let answer = requester.log_in(&auth).await;
-        if let Err(error) = logged_in.answered(&address, answer) {
-            return error;
+/// Sends a request for one channel, so that a refusal concerns that channel only, or a ping. Requests are sent at once and answered in
+/// their order, so many of them take one round trip.
+async fn answered(
+    request: Option<(ChannelRequest, Arc<str>)>,
+    requester: Requester,
+    limit: Duration,
+) -> Done {
+    let asked = async {
+        match &request {
+            Some((kind, channel)) => requester.request(*kind, channel).await,
+            None => requester.ping().await,
         }
-    }
-}
-
-async fn ping(requester: Requester, limit: Duration) -> Done {
-    (None, request_result(timeout(limit, requester.ping()).await, limit))
-}
-
-fn request_result(answer: Result<RedisResult<()>, Elapsed>, limit: Duration) -> SubscribeResult {
-    match answer {
-        Ok(Ok(())) => SubscribeResult::Confirmed,
-        Ok(Err(error)) => match redis_error::answer(&error) {
-            Some(text) => SubscribeResult::Refused(text),
-            None => SubscribeResult::Dead(error.to_string()),
-        },
-        Err(_) => SubscribeResult::Dead(format!("no answer within {limit:?}")),
-    }
+    };
+    let answer = match timeout(limit, asked).await {
+        Ok(Ok(())) => Ok(None),
+        Ok(Err(error)) => redis_error::answer(&error).map(Some).ok_or_else(|| error.to_string()),
+        Err(_) => Err(format!("no answer within {limit:?}")),
+    };
+    (request, answer)
 }
 
 #[cfg(test)]

@@ -8,12 +8,12 @@ use redis::{
 #[cfg(test)]
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::backend::resp::pipe::{OnPush, Pipe};
+use crate::backend::resp::pipe::{Commands, OnPush};
 use crate::backend::resp::socket::{self, Reader, Writer};
 use crate::config::Destination;
 
 /// Connects to a server, and does what is needed before the first command.
-pub(crate) async fn open(to: &Destination, on_push: OnPush) -> RedisResult<Pipe> {
+pub(crate) async fn open(to: &Destination, on_push: OnPush) -> RedisResult<Commands> {
     let opened = over(socket::open(to).await?, to.redis_settings(), on_push).await;
     match opened {
         // This is how a port for TLS answers a command in plain text.
@@ -33,7 +33,7 @@ pub(crate) async fn open_simulated(
     stream: impl AsyncRead + AsyncWrite + Send + 'static,
     settings: &RedisConnectionInfo,
     on_push: OnPush,
-) -> RedisResult<Pipe> {
+) -> RedisResult<Commands> {
     over(socket::simulated(stream), settings, on_push).await
 }
 
@@ -43,31 +43,31 @@ pub(crate) async fn open_sealed(
     stream: impl AsyncRead + AsyncWrite + Send + 'static,
     settings: &RedisConnectionInfo,
     on_push: OnPush,
-) -> RedisResult<Pipe> {
+) -> RedisResult<Commands> {
     let longest = std::time::Duration::from_secs(60);
     over(socket::sealed(super::tls::Sealed::over(stream, longest)), settings, on_push).await
 }
 
 /// Returns a connection over a stream, on which nothing was sent yet.
 #[cfg(test)]
-pub(crate) async fn open_silent(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Pipe {
-    Pipe::start(socket::simulated(stream), Box::new(drop), 0, |_| ()).await.unwrap().0
+pub(crate) async fn open_silent(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Commands {
+    Commands::start(socket::simulated(stream), Box::new(drop), 0, |_| ()).await.unwrap().0
 }
 
 /// Connects like [`open_simulated`], as the child of a `fork` that has a copy of the connection.
 #[cfg(test)]
-pub(crate) fn open_copied(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Pipe {
-    Pipe::copied(socket::simulated(stream))
+pub(crate) fn open_copied(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Commands {
+    Commands::copied(socket::simulated(stream))
 }
 
 async fn over(
     halves: (Reader, Writer),
     settings: &RedisConnectionInfo,
     on_push: OnPush,
-) -> RedisResult<Pipe> {
+) -> RedisResult<Commands> {
     let commands = commands(settings);
     let encode = |bytes: &mut Vec<u8>| commands.iter().for_each(|cmd| cmd.write_packed_command(bytes));
-    let (pipe, answers, all) = Pipe::start(halves, on_push, commands.len(), encode).await?;
+    let (pipe, answers, all) = Commands::start(halves, on_push, commands.len(), encode).await?;
     // If a server sends something to each new client before it hangs up, that is the first answer: it takes no more clients, or is
     // protected.
     if let (Err(_), Some(Value::ServerError(refused))) = (&all, answers.first())

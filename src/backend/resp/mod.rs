@@ -14,5 +14,5 @@ pub(crate) use hello::open;
 pub(crate) use hello::open_sealed;
 #[cfg(test)]
 pub(crate) use hello::{open_copied, open_silent, open_simulated};
-pub(crate) use pipe::{OnPush, Pipe};
-pub(crate) use unsent::{COPIED, TOO_LATE, unsent, why_unsent};
+pub(crate) use pipe::{Answer, Commands, OnPush};
+pub(crate) use unsent::{TOO_LATE, unsent, why_unsent};

@@ -1,4 +1,4 @@
-//! A connection for commands: they are sent in the order in which they are called, and their answers are received in it.
+//! A connection: commands are sent in the order in which they are called, and their answers are received in it.
 //!
 //! It differs from the connection of the redis crate in three ways:
 //!
@@ -12,16 +12,18 @@ use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use redis::{PushInfo, PushKind, RedisError, RedisResult, Value};
+use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisError, RedisResult, Value};
 use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
 
 use crate::backend::resp::calls::Calls;
 use crate::backend::resp::frame::Input;
 use crate::backend::resp::socket::{Reader, Writer};
+use crate::backend::resp::unsent::{COPIED, TOO_LATE, unsent};
 use crate::base::{Mutex, gated, lock};
 
 /// How long the end of a runtime may wait for the answers on one connection.
@@ -29,7 +31,7 @@ const LONGEST_END: Duration = Duration::from_millis(100);
 
 /// A connection. Cheap to clone. When the last clone is dropped, it is closed.
 #[derive(Clone)]
-pub(crate) struct Pipe(Arc<Handle>);
+pub(crate) struct Commands(Arc<Handle>);
 
 struct Handle(Arc<Shared>);
 
@@ -38,13 +40,17 @@ struct Shared {
     writer: Writer,
     /// The process that opened it.
     process: u32,
+    /// How many answers were received.
+    answers: AtomicU64,
+    /// One bit for each script, set once its text was sent.
+    scripts: AtomicU32,
 }
 
 /// Called by the connection's task: with each push before the answers after it are delivered, and once more when the connection has
 /// ended, before the calls that are under way fail.
 pub(crate) type OnPush = Box<dyn Fn(PushInfo) + Send + Sync>;
 
-impl Pipe {
+impl Commands {
     /// Starts a connection on the current runtime, which runs the task that reads. The commands that `encode` writes are sent
     /// first, so that even what a server sends to each new client before it hangs up is their answer. Returns the answers that
     /// came, and why others did not.
@@ -53,9 +59,9 @@ impl Pipe {
         on_push: OnPush,
         answers: usize,
         encode: impl FnOnce(&mut Vec<u8>),
-    ) -> RedisResult<(Pipe, Vec<Value>, RedisResult<()>)> {
-        let shared = Arc::new(Shared { calls: Mutex::default(), writer, process: std::process::id() });
-        let pipe = Pipe(Arc::new(Handle(shared.clone())));
+    ) -> RedisResult<(Commands, Vec<Value>, RedisResult<()>)> {
+        let shared = Arc::new(Shared::new(writer, std::process::id()));
+        let pipe = Commands(Arc::new(Handle(shared.clone())));
         let first = if answers > 0 { Some(pipe.call(None, answers, encode, None)?) } else { None };
         let task = Task { shared: shared.clone(), reader, input: Input::default(), on_push };
         drop(tokio::spawn(gated(task.run())));
@@ -66,30 +72,51 @@ impl Pipe {
         Ok((pipe, answers, all))
     }
 
-    /// Sends a command, but not after its deadline. Its caller has to stop waiting then: a command that is not sent fails only when the
-    /// connection's task is polled.
-    pub(crate) async fn send(
+    /// Sends a command, but not after its deadline: then it fails with an [unsent](crate::backend::resp::why_unsent) error. Its caller
+    /// has to stop waiting then: a command that is not sent fails only when the connection's task is polled.
+    pub(crate) async fn send(&self, cmd: &Cmd, deadline: Option<Instant>) -> RedisResult<Value> {
+        self.run(deadline, |bytes| cmd.write_packed_command(bytes)).await
+    }
+
+    /// Like [`send`](Commands::send), for many commands.
+    pub(crate) async fn send_all(
+        &self,
+        pipeline: &Pipeline,
+        deadline: Option<Instant>,
+    ) -> RedisResult<Vec<Value>> {
+        let encode = |bytes: &mut Vec<u8>| bytes.extend(pipeline.get_packed_pipeline());
+        self.run_all(deadline, pipeline.len(), encode).await
+    }
+
+    /// Like [`send`](Commands::send), for the command that `encode` writes.
+    pub(crate) async fn run(
         &self,
         deadline: Option<Instant>,
         encode: impl FnOnce(&mut Vec<u8>),
     ) -> RedisResult<Value> {
-        self.call(deadline, 1, encode, None)?.one().await
+        Ok(self.run_all(deadline, 1, encode).await?.pop().unwrap_or(Value::Nil))
     }
 
-    /// Returns whether no call is under way, so that one that [begins](Pipe::begin) is written to the socket at once.
+    /// Like [`run`](Commands::run), for several commands that have this many answers together. Fails in the child of a fork: its parent
+    /// would take the answers for those to commands of its own.
+    pub(crate) async fn run_all(
+        &self,
+        deadline: Option<Instant>,
+        answers: usize,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> RedisResult<Vec<Value>> {
+        if self.0.0.is_copied() {
+            return Err(unsent(COPIED));
+        }
+        if answers == 0 {
+            return Ok(Vec::new());
+        }
+        self.call(deadline, answers, encode, None)?.all().await
+    }
+
+    /// Returns whether no call is under way, so that the next [call](Commands::call) is written to the socket at once.
     pub(crate) fn is_unused(&self) -> bool {
         lock(&self.0.0.calls).is_unused()
-    }
-
-    /// Like [`send`](Pipe::send), but does its first poll here, on any thread and outside a runtime too: if no other call is under
-    /// way, the command is written. The returned future waits for the answer.
-    pub(crate) fn begin(
-        &self,
-        deadline: Instant,
-        encode: &dyn Fn(&mut Vec<u8>),
-    ) -> impl Future<Output = RedisResult<Value>> + Send + use<> {
-        let answer = self.call(Some(deadline), 1, encode, None);
-        async move { answer?.one().await }
     }
 
     /// Writes commands whose answers nobody gets, as far as the socket has room, on any thread: the runtime of the connection ends
@@ -112,21 +139,17 @@ impl Pipe {
 
     /// Sends a command of a subscription, which is answered by that push about the channel, or by an error. `on_push` is called
     /// with the push too, in order with all others.
-    pub(crate) async fn send_for_push(
-        &self,
-        (kind, channel): (PushKind, &str),
-        encode: impl FnOnce(&mut Vec<u8>),
-    ) -> RedisResult<Value> {
-        self.call(None, 1, encode, Some((kind, channel)))?.one().await
+    pub(crate) async fn send_for_push(&self, cmd: &Cmd, push: (PushKind, &str)) -> RedisResult<Value> {
+        self.call(None, 1, |bytes| cmd.write_packed_command(bytes), Some(push))?.one().await
     }
 
     /// Makes the copy that the child of a `fork` has: another process has opened it.
     #[cfg(test)]
-    pub(super) fn copied((reader, writer): (Reader, Writer)) -> Pipe {
-        let shared = Arc::new(Shared { calls: Mutex::default(), writer, process: 0 });
+    pub(super) fn copied((reader, writer): (Reader, Writer)) -> Commands {
+        let shared = Arc::new(Shared::new(writer, 0));
         let (input, on_push) = (Input::default(), Box::new(drop));
         drop(tokio::spawn(Task { shared: shared.clone(), reader, input, on_push }.run()));
-        Pipe(Arc::new(Handle(shared)))
+        Commands(Arc::new(Handle(shared)))
     }
 
     /// Returns whether something has come that the connection's task has not read. While its runtime is driven, this is true only
@@ -135,32 +158,38 @@ impl Pipe {
         self.0.0.writer.is_unread()
     }
 
-    /// Returns whether this is a copy in the child of a `fork`, whose parent has the same socket.
-    pub(crate) fn is_copied(&self) -> bool {
-        self.0.0.is_copied()
+    /// Returns how many answers were received.
+    pub(crate) fn answers(&self) -> u64 {
+        self.0.0.answers.load(Relaxed)
     }
 
-    /// Like [`send`](Pipe::send), for several commands that have this many answers together.
-    pub(crate) async fn send_all(
-        &self,
-        deadline: Option<Instant>,
-        answers: usize,
-        encode: impl FnOnce(&mut Vec<u8>),
-    ) -> RedisResult<Vec<Value>> {
-        if answers == 0 {
-            return Ok(Vec::new());
-        }
-        self.call(deadline, answers, encode, None)?.all().await
+    /// Returns whether this is the first call of a script over the connection. It is sent by its text then, and by its hash from then
+    /// on. By the hash alone, the first call would take two round trips, and over a slow network the second one may come too late. If
+    /// the text was not sent after all, or the server has forgotten it, the hash is answered as unknown, and the text is sent again.
+    pub(crate) fn is_first(&self, script: u32) -> bool {
+        let (scripts, bit) = (&self.0.0.scripts, 1 << script);
+        // A load is usually enough.
+        scripts.load(Relaxed) & bit == 0 && scripts.fetch_or(bit, Relaxed) & bit == 0
     }
 
-    /// Sends commands that have this many answers together, as far as that is possible at once. `push` answers a subscription.
-    fn call(
+    /// Makes all scripts go by their hash from now on.
+    #[cfg(test)]
+    pub(crate) fn has_sent_all(&self) {
+        self.0.0.scripts.store(u32::MAX, Relaxed);
+    }
+
+    /// Sends commands that have this many answers together, on any thread and outside a runtime too: if no other call is under way,
+    /// they are written here. `push` answers a subscription.
+    pub(crate) fn call(
         &self,
         deadline: Option<Instant>,
         answers: usize,
         encode: impl FnOnce(&mut Vec<u8>),
         push: Option<(PushKind, &str)>,
     ) -> RedisResult<Answer> {
+        if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            return Err(unsent(TOO_LATE));
+        }
         let shared = self.0.0.clone();
         // The task's waker is kept apart from those of callers, of whom hardly any are woken here: in the vector it would cost each
         // call an allocation.
@@ -187,6 +216,11 @@ impl Pipe {
 }
 
 impl Shared {
+    fn new(writer: Writer, process: u32) -> Shared {
+        let (calls, answers, scripts) = Default::default();
+        Shared { calls, writer, process, answers, scripts }
+    }
+
     /// Returns whether this is a copy in the child of a `fork`, whose parent has the same socket.
     fn is_copied(&self) -> bool {
         self.process != std::process::id()
@@ -228,7 +262,7 @@ impl Drop for Handle {
 }
 
 /// A call under way. If it is dropped before it is sent, it is never sent.
-struct Answer {
+pub(crate) struct Answer {
     shared: Arc<Shared>,
     at: usize,
 }
@@ -242,7 +276,7 @@ impl Answer {
         .await
     }
 
-    async fn one(self) -> RedisResult<Value> {
+    pub(crate) async fn one(self) -> RedisResult<Value> {
         self.came().await?;
         Ok(lock(&self.shared.calls).answers(self.at).pop().unwrap_or(Value::Nil))
     }
@@ -267,18 +301,11 @@ struct Task {
     on_push: OnPush,
 }
 
-/// Why a connection has ended.
-enum End {
-    /// Nobody uses it any more.
-    Closed,
-    Lost(RedisError),
-}
-
 impl Task {
     async fn run(mut self) {
         let (mut answers, mut woken) = (Vec::new(), Vec::new());
         let end = std::future::poll_fn(|cx| self.poll(cx, &mut answers, &mut woken)).await;
-        if let End::Lost(why) = end {
+        if let Err(why) = end {
             (self.on_push)(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
             self.end(&why);
         }
@@ -286,7 +313,7 @@ impl Task {
 
     /// Waits for the answers to what was sent, for a short time. Otherwise:
     ///
-    /// 1. A dropped guard has sent the end of its hold. The ends of others are [sent](Pipe::send_last) while that has no answer.
+    /// 1. A dropped guard has sent the end of its hold. The ends of others are [sent](Commands::send_last) while that has no answer.
     /// 2. The process ends. An answer that nobody has read, or that comes now, breaks the connection.
     /// 3. The server drops what it has not read of it: the other ends.
     fn receive_last(&mut self, mut owed: usize) {
@@ -321,14 +348,20 @@ impl Task {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>, answers: &mut Vec<Value>, woken: &mut Vec<Waker>) -> Poll<End> {
+    /// Ready once nobody uses the connection any more, or it is lost.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        answers: &mut Vec<Value>,
+        woken: &mut Vec<Waker>,
+    ) -> Poll<RedisResult<()>> {
         // The child of a fork goes on with a runtime of its parent: bytes that are read here would be missing there.
         if self.shared.is_copied() {
             return Poll::Pending;
         }
         // Before anything else is looked at: whatever comes from now on wakes the task.
         if lock(&self.shared.calls).sleep(cx) {
-            return Poll::Ready(End::Closed);
+            return Poll::Ready(Ok(()));
         }
         let written = self.write(cx, woken);
         // Also if nothing can be written any more: a server may have sent the reason.
@@ -337,8 +370,8 @@ impl Task {
         match polled {
             Ok(()) => Poll::Pending,
             // The last handle was dropped in the meantime, which has shut down the socket.
-            Err(_) if lock(&self.shared.calls).is_ended() => Poll::Ready(End::Closed),
-            Err(why) => Poll::Ready(End::Lost(why)),
+            Err(_) if lock(&self.shared.calls).is_ended() => Poll::Ready(Ok(())),
+            lost => Poll::Ready(lost),
         }
     }
 
@@ -403,6 +436,7 @@ impl Task {
                     Err(why) => break Err(why),
                 }
             };
+            self.shared.answers.fetch_add(answers.len() as u64, Relaxed);
             lock(&self.shared.calls).deliver(answers, woken)?;
             garbled?;
         }

@@ -59,7 +59,9 @@ impl Reconnector {
 
     /// Returns a reconnector for a second connection, for another purpose, to the same server.
     pub(super) fn paired(&self, purpose: Purpose) -> Reconnector {
-        let slot = ConnectionSlot::new(self.slot.address.clone(), Some(self.slot.clone()));
+        let main = &self.slot;
+        let slot =
+            ConnectionSlot::new(main.address.clone(), main.node_timeout, main.is_awaited, Some(main.clone()));
         let source = Source::paired(self.slot.clone(), self.target());
         Reconnector::new(slot, source, purpose, self.events.clone(), self.limit, None)
     }
@@ -115,13 +117,10 @@ impl Reconnector {
         let mut attempt = 1;
         // Without a call of `connect` before, the first connection is made here.
         let mut connected = !matches!(&*self.slot.state.borrow(), State::Down { attempt: 0, .. });
-        // The connection for acquires leaves these warnings to the one for commands.
-        let mut warned = Warned([self.purpose.sends_wait; 3]);
+        // Which warnings were logged in this outage. The connection for acquires leaves them to the one for commands.
+        let mut warned = [self.purpose.sends_wait; 3];
         // `connect` has returned the error of the first attempt.
-        if matches!(&*self.slot.state.borrow(), State::Down { failed: Some(error), .. } if redis_error::is_distrusted(error))
-        {
-            warned.is_first(Warning::Distrusted);
-        }
+        warned[0] |= matches!(&*self.slot.state.borrow(), State::Down { failed: Some(error), .. } if redis_error::is_distrusted(error));
         // Whether a server has accepted the login of one of its connections.
         let mut accepted = self.slot.is_up();
         // Whether the log shows that the first connection can't be made yet.
@@ -148,38 +147,21 @@ impl Reconnector {
                     }
                     opened = self.open(attempt, !connected, accepted) => opened,
                 };
-                let installed = opened.and_then(|(link, endpoint)| {
-                    let installed = self.install(link, endpoint, !connected);
-                    if let Err(error) = &installed
-                        && warned.is_first(Warning::SecondVote)
-                    {
-                        telemetry::second_vote(error);
-                        is_absent = true;
-                    }
-                    installed
-                });
-                match installed {
-                    Ok(()) => break,
-                    Err(error) => {
-                        if redis_error::is_distrusted(&error) && warned.is_first(Warning::Distrusted) {
-                            telemetry::distrusted(&error);
-                            is_absent = true;
-                        }
-                        if redis_error::is_refused_login(&error) && warned.is_first(Warning::LoginRefused) {
-                            telemetry::reconnect_denied(&error);
-                            is_absent = true;
-                        }
-                        if lazily && !connected && !std::mem::replace(&mut is_absent, true) {
-                            telemetry::absent(&error);
-                        }
-                        let down = State::Down { attempt, failed: Some(error) };
-                        self.slot.replace(down, |state| matches!(state, State::Down { .. }));
-                    }
+                let (made, is_second_vote) = match opened {
+                    Ok((link, endpoint)) => (self.install(link, endpoint, !connected), true),
+                    Err(error) => (Err(error), false),
+                };
+                let Err(error) = made else { break };
+                is_absent |= warn(&error, is_second_vote, &mut warned);
+                if lazily && !connected && !std::mem::replace(&mut is_absent, true) {
+                    telemetry::absent(&error);
                 }
+                let down = State::Down { attempt, failed: Some(error) };
+                self.slot.replace(down, |state| matches!(state, State::Down { .. }));
             }
             let is_reconnect = std::mem::replace(&mut connected, true);
             accepted = true;
-            warned = Warned([self.purpose.sends_wait; 3]);
+            warned = [self.purpose.sends_wait; 3];
             if is_reconnect {
                 telemetry::reconnected(&self.slot.address);
             } else if lazily && is_absent {
@@ -225,19 +207,14 @@ impl Reconnector {
     }
 
     /// Returns once it has dropped the connection because it is not usable any more.
-    async fn keep_link_logged_in(&self, link: Link) {
-        let Some(mut logged_in) = link.logged_in.clone() else {
+    async fn keep_link_logged_in(&self, Link { connection, id, logged_in, .. }: Link) {
+        let Some(logged_in) = logged_in else {
             // Dropped so that this task does not keep the connection alive.
-            drop(link);
+            drop(connection);
             return pending().await;
         };
-        loop {
-            let auth = logged_in.next().await;
-            let answer = link.connection.send(&auth, None).await;
-            if logged_in.answered(&self.slot.address, answer).is_err() {
-                return self.slot.discard(&link, LOST_AT_LOGIN);
-            }
-        }
+        logged_in.keep(&connection, &self.slot.address).await;
+        self.slot.discard(id, LOST_AT_LOGIN);
     }
 
     /// Makes `link` the current connection. `first`: a server that has the vote of another master is then reported as a wrong
@@ -257,11 +234,11 @@ impl Reconnector {
         self.target.send_replace(Some(endpoint));
         let (id, status) = (link.id, link.status.clone());
         self.slot.replace(State::Up(link), |state| matches!(state, State::Down { .. }));
-        // 1. The connection is made. 2. It ends: `discard_id` does not find it. 3. It is installed, dead.
-        // `ended` is set before `discard_id`, and read after the connection was installed, so in every order one of the two sees
+        // 1. The connection is made. 2. It ends: `discard` does not find it. 3. It is installed, dead.
+        // `ended` is set before `discard`, and read after the connection was installed, so in every order one of the two sees
         // the other.
         if status.ended.load(Ordering::SeqCst) {
-            self.slot.discard_id(id, "closed by the server");
+            self.slot.discard(id, "closed by the server");
         }
     }
 
@@ -300,28 +277,28 @@ impl Reconnector {
         let is_other =
             |link: &Link| link.id == paired_with && link.run_id.as_ref().is_some_and(|other| other != run_id);
         if main.link_now().is_ok_and(|link| is_other(&link)) {
-            main.discard_id(paired_with, OTHER_SERVER);
+            main.discard(paired_with, OTHER_SERVER);
             return Err(redis_error::not_sent(OTHER_SERVER, address).error);
         }
         Ok(())
     }
 }
 
-/// The failures to connect that are logged.
-#[derive(Clone, Copy, Debug)]
-enum Warning {
-    SecondVote,
-    Distrusted,
-    LoginRefused,
-}
-
-/// Which warnings were logged in this outage: each is logged once, and none suppresses another.
-struct Warned([bool; 3]);
-
-impl Warned {
-    fn is_first(&mut self, warning: Warning) -> bool {
-        !std::mem::replace(&mut self.0[warning as usize], true)
+/// Logs why an attempt failed if that needs a correction: each reason once in an outage, and none silences another. Returns whether it did.
+fn warn(error: &Error, is_second_vote: bool, warned: &mut [bool; 3]) -> bool {
+    let reasons: [(bool, fn(&Error)); 3] = [
+        (redis_error::is_distrusted(error), telemetry::distrusted),
+        (redis_error::is_refused_login(error), telemetry::reconnect_denied),
+        (is_second_vote, telemetry::second_vote),
+    ];
+    let mut is_logged = false;
+    for ((applies, log), warned) in reasons.into_iter().zip(warned) {
+        if applies && !std::mem::replace(warned, true) {
+            log(error);
+            is_logged = true;
+        }
     }
+    is_logged
 }
 
 /// Ends the slot: if it is not closed yet, the runtime has ended.
@@ -339,7 +316,7 @@ fn on_push(id: u64, status: Arc<LinkStatus>, slot: Weak<ConnectionSlot>) -> OnPu
         if info.kind == PushKind::Disconnection {
             status.ended.store(true, Ordering::SeqCst);
             if let Some(slot) = slot.upgrade() {
-                slot.discard_id(id, "closed by the server");
+                slot.discard(id, "closed by the server");
             }
         }
     })

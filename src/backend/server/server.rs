@@ -4,12 +4,11 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use redis::{RedisResult, Value};
 use tokio::time::{Instant, timeout_at};
 
 use crate::backend::connection::{
     CHUNK, ChannelKind, ConnectionSlot, Endpoint, Link, NameRight, Purpose, ServerClock, Subscriber, Target,
-    ask, ask_about_data, ask_many, begin, connect_limit, redis_error, tuned,
+    ask, ask_about_data, begin, connect_limit, finish, redis_error, run_last, tuned,
 };
 use crate::backend::sentinel::Sentinels;
 use crate::backend::server::reconnect::{RUNTIME_ENDED, Reconnector};
@@ -38,9 +37,6 @@ pub(crate) struct RedisServer {
     subscriber: Option<Subscriber>,
     /// Receives what a node's subscriber reports, which only references it weakly.
     _reports: Option<Arc<dyn Events>>,
-    node_timeout: Duration,
-    /// Whether a call waits for a connection if there is none.
-    waits_for_connection: bool,
     name_right: NameRight,
     /// Whether a grant counts only if the server was not a replica in the meantime.
     checks_data: bool,
@@ -50,49 +46,13 @@ pub(crate) struct RedisServer {
 
 /// A master before its first connection.
 pub(crate) struct Unconnected {
+    server: Arc<RedisServer>,
     reconnector: Reconnector,
     /// The one for acquires, if replicas have to acknowledge grants.
     paired: Option<Reconnector>,
-    sentinels: Option<Arc<Sentinels>>,
-    role: Role,
-    node_timeout: Duration,
-    limit: Duration,
-    events: Weak<dyn Events>,
 }
 
 impl Unconnected {
-    fn new(
-        (source, sentinels): (Source, Option<Arc<Sentinels>>),
-        address: Arc<str>,
-        purpose: Purpose,
-        role: Role,
-        (node_timeout, limit): (Duration, Duration),
-        events: Weak<dyn Events>,
-    ) -> Unconnected {
-        let needs_run_id = role.replicas.is_some() || role.one_vote.is_some() || role.stands_in;
-        let purpose = Purpose { needs_age: role.needs_age, needs_run_id, ..purpose };
-        let one_vote = role.one_vote.clone();
-        let slot = ConnectionSlot::new(address, None);
-        let reconnector = Reconnector::new(slot, source, purpose, events.clone(), limit, one_vote);
-        let paired = role
-            .replicas
-            .map(|_| reconnector.paired(Purpose { sends_wait: true, reads_policy: false, ..purpose }));
-        Unconnected { reconnector, paired, sentinels, role, node_timeout, limit, events }
-    }
-
-    /// Returns a server that is no node of a cluster. Fails outside of a runtime, where `tokio::spawn` would panic.
-    fn server(
-        source: (Source, Option<Arc<Sentinels>>),
-        address: Arc<str>,
-        role: Role,
-        times: (Duration, Duration),
-        events: Weak<dyn Events>,
-    ) -> Result<Unconnected> {
-        runtime()?;
-        let purpose = Purpose { one_of_several: !role.alone, reads_policy: true, ..Purpose::default() };
-        Ok(Unconnected::new(source, address, purpose, role, times, events))
-    }
-
     /// Connects. If the server can't be reached now, returns the error too; the server is used once it can be reached.
     pub(crate) async fn connect(self) -> Result<(Arc<RedisServer>, Option<Error>)> {
         let mut away = self.reconnector.connect().await?;
@@ -101,57 +61,25 @@ impl Unconnected {
             // If the first connection can't be made, neither can this one, and only the first one knows the reason.
             away = away.or(paired_away);
         }
-        Ok((self.start(false, ChannelKind::Plain, |_| None), away))
+        Ok((self.start(false), away))
     }
 
     /// Begins to connect. Nobody waits for the first attempt; its outcome is for the log and for calls.
     pub(crate) fn connect_lazily(self) -> Arc<RedisServer> {
-        self.start(true, ChannelKind::Plain, |_| None)
+        self.start(true)
     }
 
-    /// Starts the tasks. On a node of a cluster, channels are sharded, and `reports` returns what receives the events of the subscriber,
-    /// or `None` if the node needs no subscriber.
-    fn start(
-        self,
-        lazily: bool,
-        channels: ChannelKind,
-        reports: impl FnOnce(&Weak<RedisServer>) -> Option<Arc<dyn Events>>,
-    ) -> Arc<RedisServer> {
-        let Unconnected { reconnector, paired, sentinels, role, node_timeout, limit, events } = self;
-        let (slot, target) = (reconnector.slot(), reconnector.target());
-        let acks = paired.zip(role.replicas);
-        let acks = acks.map(|(paired, replicas)| ReplicaAcks::start(paired, replicas, node_timeout, &role));
-        tokio::spawn(gated(reconnector.run(lazily)));
-        Arc::new_cyclic(|server| {
-            let reports = reports(server);
-            let receiver = match channels {
-                ChannelKind::Plain => Some(events),
-                ChannelKind::Sharded => reports.as_ref().map(Arc::downgrade),
-            };
-            let address = slot.address.clone();
-            let subscriber = receiver
-                .map(|receiver| Subscriber::start(channels, target.clone(), address, receiver, limit));
-            RedisServer {
-                slot,
-                target,
-                sentinels,
-                limit,
-                acks,
-                subscriber,
-                _reports: reports,
-                node_timeout,
-                waits_for_connection: role.alone,
-                name_right: NameRight::default(),
-                checks_data: role.needs_age,
-                renews_together: channels == ChannelKind::Plain,
-            }
-        })
+    fn start(self, lazily: bool) -> Arc<RedisServer> {
+        if let Some(paired) = self.paired {
+            tokio::spawn(gated(paired.run(false)));
+        }
+        tokio::spawn(gated(self.reconnector.run(lazily)));
+        self.server
     }
 }
 
 impl RedisServer {
-    /// Connects on the current runtime, which then runs the tasks that own the connections. If the server can't be reached now,
-    /// returns the error too; the server is used once it can be reached.
+    #[cfg(test)]
     pub(crate) async fn connect(
         server: &Server,
         role: Role,
@@ -161,7 +89,8 @@ impl RedisServer {
         RedisServer::at(server, role, node_timeout, events)?.connect().await
     }
 
-    /// Returns a server that is to be connected to on the current runtime, which then runs the tasks that own the connections.
+    /// Returns a server that is to be connected to on the current runtime, which then runs the tasks that own the connections. Fails
+    /// outside of a runtime, where `tokio::spawn` would panic.
     pub(crate) fn at(
         server: &Server,
         role: Role,
@@ -171,7 +100,9 @@ impl RedisServer {
         let (to, address) = (tuned(&server.destination()?, node_timeout), server.address());
         let (login, limit) = (role.login.clone(), connect_limit(Some(&to), node_timeout));
         let source = Source::Fixed(Box::new(Endpoint { to, address: address.clone(), gate: None, login }));
-        Unconnected::server((source, None), address, role, (node_timeout, limit), events)
+        runtime()?;
+        let (source, times) = ((source, None), (node_timeout, limit));
+        Ok(RedisServer::new(source, address, &role, times, events, false, |_| None))
     }
 
     /// Like [`at`](RedisServer::at), for the server that the sentinels name, now and after each failover.
@@ -185,8 +116,9 @@ impl RedisServer {
         let sentinels =
             || Sentinels::new(master, role.login.clone(), role.address_map.clone(), node_timeout, limit);
         let (source, spare) = (Source::Sentinel(sentinels()?), Some(Arc::new(sentinels()?)));
-        let address = master.to_string().into();
-        Unconnected::server((source, spare), address, role, (node_timeout, limit), events)
+        runtime()?;
+        let (source, times, address) = ((source, spare), (node_timeout, limit), master.to_string().into());
+        Ok(RedisServer::new(source, address, &role, times, events, false, |_| None))
     }
 
     /// Returns a node of a cluster, before it is connected. Its tasks run on `runtime`. It has a subscriber for sharded channels if
@@ -203,12 +135,56 @@ impl RedisServer {
         let _entered = runtime.enter();
         let (address, limit) = (endpoint.address.clone(), connect_limit(Some(&endpoint.to), node_timeout));
         let source = (Source::Fixed(Box::new(endpoint)), None);
-        let times = (node_timeout, limit);
-        Unconnected::new(source, address, Purpose::default(), role.clone(), times, events).start(
-            false,
-            ChannelKind::Sharded,
-            reports,
-        )
+        RedisServer::new(source, address, role, (node_timeout, limit), events, true, reports).start(false)
+    }
+
+    /// `is_node`: it is a node of a cluster. Then channels are sharded, and `reports` returns what receives the events of the subscriber,
+    /// or `None` if the node needs no subscriber.
+    fn new(
+        (source, sentinels): (Source, Option<Arc<Sentinels>>),
+        address: Arc<str>,
+        role: &Role,
+        (node_timeout, limit): (Duration, Duration),
+        events: Weak<dyn Events>,
+        is_node: bool,
+        reports: impl FnOnce(&Weak<RedisServer>) -> Option<Arc<dyn Events>>,
+    ) -> Unconnected {
+        let purpose = Purpose {
+            one_of_several: !role.alone && !is_node,
+            reads_policy: !is_node,
+            needs_age: role.needs_age,
+            needs_run_id: role.replicas.is_some() || role.one_vote.is_some() || role.stands_in,
+            ..Purpose::default()
+        };
+        let slot = ConnectionSlot::new(address.clone(), node_timeout, role.alone, None);
+        let reconnector =
+            Reconnector::new(slot.clone(), source, purpose, events.clone(), limit, role.one_vote.clone());
+        let for_acquires = Purpose { sends_wait: true, reads_policy: false, ..purpose };
+        let paired = role.replicas.map(|replicas| (reconnector.paired(for_acquires), replicas));
+        let acks = paired
+            .as_ref()
+            .map(|(paired, replicas)| ReplicaAcks::start(paired.slot(), *replicas, role.needs_age));
+        let server = Arc::new_cyclic(|server| {
+            let (reports, target) = (reports(server), reconnector.target());
+            let (channels, receiver) = match is_node {
+                true => (ChannelKind::Sharded, reports.as_ref().map(Arc::downgrade)),
+                false => (ChannelKind::Plain, Some(events)),
+            };
+            let subscribe = |receiver| Subscriber::start(channels, target.clone(), address, receiver, limit);
+            RedisServer {
+                slot,
+                sentinels,
+                limit,
+                acks,
+                subscriber: receiver.map(subscribe),
+                target,
+                _reports: reports,
+                name_right: NameRight::default(),
+                checks_data: role.needs_age,
+                renews_together: !is_node,
+            }
+        });
+        Unconnected { server, reconnector, paired: paired.map(|(paired, _)| paired) }
     }
 
     /// Returns the slot for commands.
@@ -250,22 +226,24 @@ impl RedisServer {
         let mut call = call.clone();
         self.name_right.apply_to_line(&mut call, || self.slot.id());
         let answer = self.answer(&call, asking, deadline).await;
-        if !NameRight::may_lack_lines(&call, &answer) {
-            return answer;
-        }
-        // Boxed, since it is rare.
-        Box::pin(self.retry_without_line(call, asking, deadline)).await
+        self.or_without_line(&call, answer, asking, Some(deadline)).await
     }
 
-    /// Runs a call once more after it was denied, maybe because of its line.
-    async fn retry_without_line(
+    /// Returns the answer to a call. If it was denied, maybe because of its line, runs it once more without that.
+    async fn or_without_line(
         &self,
-        mut call: Call,
+        call: &Call,
+        answer: Result<Reply, Failure>,
         asking: bool,
-        deadline: Instant,
+        deadline: Option<Instant>,
     ) -> Result<Reply, Failure> {
-        call.line = None;
-        let answer = self.answer(&call, asking, deadline).await;
+        if !NameRight::may_lack_lines(call, &answer) {
+            return answer;
+        }
+        let call = Call { line: None, ..call.clone() };
+        let deadline = deadline.unwrap_or_else(|| after(Instant::now(), self.slot.node_timeout));
+        // Boxed, since it is rare.
+        let answer = Box::pin(self.answer(&call, asking, deadline)).await;
         self.name_right.learn_of_lines(&answer, self.slot.id(), &self.slot.address);
         answer
     }
@@ -287,19 +265,17 @@ impl RedisServer {
                 Box::pin(acks.wait_for_acquires(std::slice::from_ref(call))).await;
                 // The wait for acquires does not count. It takes a node timeout at most. If more has passed, this future was not
                 // polled, and the call may have been given up.
-                deadline += before.elapsed().min(self.node_timeout);
+                deadline += before.elapsed().min(self.slot.node_timeout);
             }
             None => {}
         }
-        let link = self.slot.link_for_call(self.waits_for_connection, deadline).await?;
+        let link = self.slot.link_for_call(deadline).await?;
         if self.checks_data && call.action.grants() {
             return Box::pin(self.acquire_checked(link, call, asking, deadline)).await;
         }
         let before = link.connection.answers();
-        match timeout_at(deadline, ask(&link.connection, call, asking, deadline)).await {
-            Ok(answer) => self.slot.decode(&link, call, answer),
-            Err(_) => Err(self.timed_out(&link, call, before, deadline)),
-        }
+        let answer = timeout_at(deadline, ask(&link.connection, call, asking, deadline)).await;
+        self.slot.reply(&link, call, (before, deadline), answer)
     }
 
     /// Runs an acquire. Its grant counts only if the server was not a replica in the meantime.
@@ -311,87 +287,60 @@ impl RedisServer {
         deadline: Instant,
     ) -> Result<Reply, Failure> {
         let (before, sent) = (link.connection.answers(), Instant::now());
-        match timeout_at(deadline, ask_about_data(&link, call, asking, deadline)).await {
-            Ok(Ok((answer, info))) => {
-                let reply = self.slot.decode(&link, call, Ok(answer))?;
-                if let Some(info) = info
-                    && reply.is_grant()
-                {
-                    if !self.slot.has_same_data(&link, info) {
-                        return Err(redis_error::other_data(call, &self.slot.address));
-                    }
-                    link.status.data.confirm(sent);
-                }
-                Ok(reply)
+        let mut info = None;
+        let asked = async {
+            let answer;
+            (answer, info) = ask_about_data(&link, call, asking, deadline).await?;
+            Ok(answer)
+        };
+        let answer = timeout_at(deadline, asked).await;
+        let reply = self.slot.reply(&link, call, (before, deadline), answer)?;
+        if let Some(info) = info
+            && reply.is_grant()
+        {
+            if !self.slot.has_same_data(&link, info) {
+                return Err(redis_error::other_data(call, &self.slot.address));
             }
-            Ok(Err(error)) => self.slot.decode(&link, call, Err(error)),
-            Err(_) => Err(self.timed_out(&link, call, before, deadline)),
+            link.status.data.confirm(sent);
         }
+        Ok(reply)
     }
 
-    fn timed_out(&self, link: &Link, call: &Call, answers_before: u64, deadline: Instant) -> Failure {
-        let why = self.slot.timed_out(link, answers_before, deadline);
-        self.unanswered(call, why.as_deref())
-    }
-
-    fn unanswered(&self, call: &Call, why: Option<&str>) -> Failure {
-        self.slot.explain(redis_error::unanswered(call, self.node_timeout, why, &self.slot.address))
-    }
-
-    pub(crate) async fn answer_all(&self, calls: &[Call]) -> Vec<Result<Reply, Failure>> {
-        if let Some(acks) = &self.acks {
-            acks.wait_for_acquires(calls).await;
-        }
-        let mut replies = Vec::with_capacity(calls.len());
-        let mut late = false;
-        for chunk in calls.chunks(CHUNK) {
-            if late {
-                // Not sent, to spare the caller one node timeout per chunk. Nor is the rest sent if the answers arrived in time but
-                // were read too late: it may have been given up.
-                let why = "not sent: the commands before it were not answered within the node timeout";
-                replies.extend(chunk.iter().map(|_| Err(redis_error::not_sent(why, &self.slot.address))));
-            } else {
-                late = !self.answer_chunk(chunk, &mut replies).await;
-            }
-        }
-        replies
-    }
-
-    /// Like [`answer_all`](RedisServer::answer_all), but leaves out the parts that this user was denied.
+    /// Runs many calls, a chunk of them in one write, and leaves out the parts that this user was denied.
     pub(crate) async fn answer_all_as_allowed(&self, mut calls: Vec<Call>) -> Vec<Result<Reply, Failure>> {
         calls.iter_mut().for_each(|call| self.apply_rights(call));
-        let mut answers = self.answer_all(&calls).await;
-        for (call, answer) in calls.into_iter().zip(&mut answers) {
-            if NameRight::may_lack_lines(&call, answer) {
-                let deadline = after(Instant::now(), self.node_timeout);
-                *answer = Box::pin(self.retry_without_line(call, false, deadline)).await;
+        if let Some(acks) = &self.acks {
+            acks.wait_for_acquires(&calls).await;
+        }
+        let (slot, mut answers, mut away) = (&self.slot, Vec::with_capacity(calls.len()), None);
+        for chunk in calls.chunks(CHUNK) {
+            let deadline = after(Instant::now(), slot.node_timeout);
+            let link = match slot.link_for_call(deadline).await {
+                Ok(link) => link,
+                Err(failure) => {
+                    away = Some(failure);
+                    break;
+                }
+            };
+            let asked = slot.replies(&link, chunk, |_| false, self.renews_together, deadline);
+            let (replies, in_time) = asked.await;
+            answers.extend(replies);
+            // The rest is not sent, to spare the caller one node timeout per chunk. Nor is it sent if the answers arrived in time but were
+            // read too late: it may have been given up.
+            if !in_time || Instant::now() >= deadline {
+                break;
             }
         }
-        answers
-    }
-
-    /// Sends one chunk and returns whether the answers were read in time.
-    async fn answer_chunk(&self, calls: &[Call], replies: &mut Vec<Result<Reply, Failure>>) -> bool {
-        let deadline = after(Instant::now(), self.node_timeout);
-        let link = match self.slot.link_for_call(self.waits_for_connection, deadline).await {
-            Ok(link) => link,
-            Err(Failure { outcome, error }) => {
-                replies.extend(calls.iter().map(|_| Err(Failure { outcome, error: error.again() })));
-                return false;
-            }
-        };
-        let before = link.connection.answers();
-        let mut answers: Vec<Option<RedisResult<Value>>> = calls.iter().map(|_| None).collect();
-        let asked = ask_many(&link.connection, calls, self.renews_together, &mut answers, deadline);
-        let in_time = timeout_at(deadline, asked).await.is_ok();
-        let why = if in_time { None } else { self.slot.timed_out(&link, before, deadline) };
+        let why = "not sent: the commands before it were not answered within the node timeout";
+        answers.resize_with(calls.len(), || match &away {
+            Some(Failure { outcome, error }) => Err(Failure { outcome: *outcome, error: error.again() }),
+            None => Err(redis_error::not_sent(why, &slot.address)),
+        });
+        let mut allowed = Vec::with_capacity(calls.len());
         for (call, answer) in calls.iter().zip(answers) {
-            replies.push(match answer {
-                Some(answer) => self.slot.decode(&link, call, answer),
-                None => Err(self.unanswered(call, why.as_deref())),
-            });
+            allowed.push(self.or_without_line(call, answer, false, None).await);
         }
-        in_time && Instant::now() < deadline
+        allowed
     }
 }
 
@@ -399,12 +348,8 @@ impl Backend for RedisServer {
     fn run(self: Arc<Self>, mut call: Call) -> BoxFuture<Result<Reply, Failure>> {
         self.apply_rights(&mut call);
         Box::pin(async move {
-            let mut answer = self.answer(&call, false, after(Instant::now(), self.node_timeout)).await;
-            if NameRight::may_lack_lines(&call, &answer) {
-                let deadline = after(Instant::now(), self.node_timeout);
-                // Boxed, since it is rare.
-                answer = Box::pin(self.retry_without_line(call, false, deadline)).await;
-            }
+            let answer = self.answer(&call, false, after(Instant::now(), self.slot.node_timeout)).await;
+            let answer = self.or_without_line(&call, answer, false, None).await;
             self.name_right.learn(&answer);
             answer
         })
@@ -423,13 +368,11 @@ impl Backend for RedisServer {
         let mut call = call.clone();
         self.name_right.apply(&mut call);
         let link = self.slot.link_now().ok()?;
-        let (deadline, before) = (after(Instant::now(), self.node_timeout), link.connection.answers());
-        let answer = begin(&link.connection, &call, deadline);
+        let (deadline, before) = (after(Instant::now(), self.slot.node_timeout), link.connection.answers());
+        let begun = begin(&link.connection, &call, deadline);
         Some(Box::pin(async move {
-            let answer = match timeout_at(deadline, answer).await {
-                Ok(answer) => self.slot.decode(&link, &call, answer),
-                Err(_) => Err(self.timed_out(&link, &call, before, deadline)),
-            };
+            let answer = timeout_at(deadline, finish(&link.connection, &call, begun, deadline)).await;
+            let answer = self.slot.reply(&link, &call, (before, deadline), answer);
             if NameRight::may_lack_lines(&call, &answer) {
                 return self.run(call).await;
             }
@@ -451,7 +394,7 @@ impl Backend for RedisServer {
     fn run_last(&self, mut calls: Vec<Call>) {
         calls.iter_mut().for_each(|call| self.name_right.apply(call));
         if let Some(link) = self.acquire_slot().unwrap_or(&self.slot).last_link() {
-            link.connection.run_last(&calls);
+            run_last(&link.connection, &calls);
         }
     }
 
@@ -464,7 +407,7 @@ impl Backend for RedisServer {
     }
 
     fn is_away(&self) -> bool {
-        !self.waits_for_connection && !self.slot.is_up()
+        !self.slot.is_awaited && !self.slot.is_up()
     }
 
     fn first_attempt(self: Arc<Self>) -> BoxFuture<bool> {

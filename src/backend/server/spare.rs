@@ -9,7 +9,7 @@ use redis::{RedisError, RedisResult, Value};
 use tokio::time::{Instant, timeout_at};
 
 use crate::backend::connection::{
-    CHUNK, Commands, ConnectionSlot, DataWatch, Endpoint, Link, LinkStatus, Purpose, ask_many, redis_error,
+    CHUNK, Commands, ConnectionSlot, DataWatch, Endpoint, Link, LinkStatus, Purpose, ask_all, redis_error,
 };
 use crate::backend::sentinel::Sentinels;
 use crate::base::{after, join_all};
@@ -154,7 +154,9 @@ impl Spare {
         let mut renewed = Vec::with_capacity(calls.len());
         for calls in calls.chunks(CHUNK) {
             let mut answers: Vec<Option<RedisResult<Value>>> = calls.iter().map(|_| None).collect();
-            ask_many(&link.connection, calls, self.renews_together, &mut answers, deadline).await;
+            let asked =
+                ask_all(&link.connection, calls, |_| false, self.renews_together, &mut answers, deadline);
+            asked.await;
             renewed.extend(calls.iter().zip(answers).map(|(call, answer)| {
                 let answer = answer.unwrap_or_else(|| Err(not_renewed()))?.extract_error()?;
                 match call.decode(answer)? {

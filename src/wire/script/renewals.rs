@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use redis::{Cmd, Value};
+use redis::Value;
 
-use super::{Action, Call, GONE, KeyEnd, RENEW_ALL};
+use super::{Action, Arguments, Call, GONE, KeyEnd, RENEW_ALL};
 use crate::base::Lease;
 
 /// The most renewals in one run, since the server runs nothing else in that time.
@@ -36,35 +36,19 @@ impl<'a> Renewals<'a> {
         (part.len() > 1).then_some(Renewals(part))
     }
 
-    /// Returns the command that runs the script if the server knows it already, like [`Call::evalsha`].
-    pub(crate) fn evalsha(self) -> Cmd {
-        self.command("EVALSHA", &RENEW_ALL.sha)
-    }
-
     /// Returns the number of the script, like [`Call::script_number`].
     pub(crate) fn script_number() -> u32 {
         RENEW_ALL.number
     }
 
-    /// Returns the command for a server that may not know the script, like [`Call::eval`].
-    pub(crate) fn eval(self) -> Cmd {
-        self.command("EVAL", RENEW_ALL.body)
-    }
-
-    fn command(self, command: &str, script: &str) -> Cmd {
-        let bytes: usize = self.0.iter().map(|call| call.key().len() + call.field.len()).sum();
-        let mut cmd = Cmd::with_capacity(4 + 2 * self.0.len(), 64 + script.len() + bytes);
-        cmd.arg(command).arg(script).arg(self.0.len());
-        for call in self.0 {
-            cmd.arg(call.key());
-        }
-        for call in self.0 {
-            cmd.arg(&*call.field);
-        }
-        if let Some(lease) = self.0.first().and_then(lease_of) {
-            cmd.arg(lease.millis());
-        }
-        cmd
+    /// Appends the command that runs the script, like [`Call::encode`].
+    pub(crate) fn encode(self, by_text: bool, bytes: &mut Vec<u8>) {
+        let (holds, lease) = (self.0.len() as u64, self.0.first().and_then(lease_of));
+        RENEW_ALL.encode(by_text, 1 + 2 * holds + u64::from(lease.is_some()), bytes);
+        bytes.number(holds);
+        self.0.iter().for_each(|call| bytes.text(call.key()));
+        self.0.iter().for_each(|call| bytes.text(&call.field));
+        lease.iter().for_each(|lease| bytes.number(lease.millis()));
     }
 
     /// Returns the reply to each renewal, or the value itself if it is no such list.

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::Cmd;
+
 use super::*;
 use crate::base::Drift;
 
@@ -33,6 +35,39 @@ fn read_line(told: &str, again: bool) -> Option<Line> {
     let mut words = told.splitn(3, ' ');
     let mut time = || lease(words.next()?);
     Some(Line { term: time()?, stays: time()?, again, polls: false, sharded: false })
+}
+
+/// Reads the command that was encoded.
+fn command(encode: impl FnOnce(&mut Vec<u8>)) -> Cmd {
+    let mut bytes = Vec::new();
+    encode(&mut bytes);
+    let Ok(Value::Array(words)) = redis::parse_redis_value(&bytes) else { panic!("{bytes:?}") };
+    let mut cmd = Cmd::new();
+    for word in words {
+        let Value::BulkString(word) = word else { panic!("{bytes:?}") };
+        cmd.arg(word);
+    }
+    cmd
+}
+
+impl Call {
+    pub(super) fn evalsha(&self) -> Cmd {
+        command(|bytes| self.encode(false, bytes))
+    }
+
+    pub(super) fn eval(&self) -> Cmd {
+        command(|bytes| self.encode(true, bytes))
+    }
+}
+
+impl Renewals<'_> {
+    pub(super) fn evalsha(self) -> Cmd {
+        command(|bytes| self.encode(false, bytes))
+    }
+
+    pub(super) fn eval(self) -> Cmd {
+        command(|bytes| self.encode(true, bytes))
+    }
 }
 
 impl Call {

@@ -1,3 +1,5 @@
+use redis::Cmd;
+
 use super::*;
 use crate::base::Drift;
 
@@ -80,7 +82,7 @@ fn an_acquire_says_last_that_it_asks_for_a_name() {
         let last: &[&str] = if asks { &["whose"] } else { &[] };
         assert_eq!(words(&naming.evalsha()).strip_prefix(&*plain).unwrap(), last);
         let mut bytes = Vec::new();
-        naming.encode_evalsha(&mut bytes);
+        naming.encode(false, &mut bytes);
         assert_eq!(bytes, naming.evalsha().get_packed_command());
     }
 }
@@ -157,7 +159,7 @@ fn what_is_told_of_a_line_stands_last() {
     ] {
         assert_eq!(words(&call.evalsha())[2..], [&keys[..], &args].concat());
         let mut bytes = Vec::new();
-        call.encode_evalsha(&mut bytes);
+        call.encode(false, &mut bytes);
         assert_eq!(bytes, call.evalsha().get_packed_command());
     }
     // The arguments of the line follow those of the counter.
@@ -215,8 +217,8 @@ fn a_call_is_sent_as_its_command() {
                     *count = number;
                 }
                 let (mut hash, mut text) = (b"before".to_vec(), Vec::new());
-                call.encode_evalsha(&mut hash);
-                call.encode_eval(&mut text);
+                call.encode(false, &mut hash);
+                call.encode(true, &mut text);
                 assert_eq!(hash.strip_prefix(b"before"), Some(&*call.evalsha().get_packed_command()));
                 assert_eq!(text, call.eval().get_packed_command());
             }

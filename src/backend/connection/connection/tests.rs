@@ -11,8 +11,9 @@ use crate::wire::Action;
 const LONG: Duration = Duration::from_secs(30);
 
 fn slot(state: State, main: Option<Arc<ConnectionSlot>>) -> Arc<ConnectionSlot> {
-    let (state, address) = (watch::Sender::new(state), "host:1".into());
-    Arc::new(ConnectionSlot { state, address, server_info: Arc::default(), main, reported: 1.into() })
+    let slot = ConnectionSlot::new("host:1".into(), LONG, true, main);
+    slot.state.send_replace(state);
+    slot
 }
 
 /// Returns a connection to nobody, and its other end.
@@ -38,7 +39,7 @@ async fn a_connection_counts_once_the_loss_of_the_one_before_is_reported() {
     let (first, _theirs) = link(1, None).await;
     let slot = slot(State::Up(first), None);
     assert!(slot.is_connected());
-    slot.discard_id(1, "broken");
+    slot.discard(1, "broken");
     assert!(!slot.is_connected());
     let (next, _theirs) = link(2, None).await;
     slot.state.send_replace(State::Up(next));
@@ -96,9 +97,9 @@ async fn a_connection_is_current_while_the_one_that_it_is_paired_with_is() {
     main.state.send_replace(State::Up(first.clone()));
     assert!(slot.is_current(&acquires));
     // The other connection goes with it, but not with one that was replaced before.
-    slot.discard_id(2, "late");
+    slot.discard(2, "late");
     assert!(slot.is_up() && main.is_up());
-    slot.discard(&acquires, "broken");
+    slot.discard(acquires.id, "broken");
     assert!(!slot.is_up() && !main.is_up() && !slot.is_current(&acquires));
     main.state.send_replace(State::Up(first));
     main.discard_current("elsewhere");

@@ -1,3 +1,6 @@
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
 use super::*;
 use crate::config::Server;
 
@@ -27,4 +30,22 @@ fn an_error_that_repeats_the_password_is_not_shown() {
         assert_eq!(error.kind(), kind, "{text}");
         assert!(text.contains(shown) && !text.contains("hunter2"), "{text}");
     }
+}
+
+/// A proxy may refuse it, for example.
+#[tokio::test]
+async fn a_refused_connection_does_not_show_a_password_that_the_server_repeats() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://bob:hunter2@{}/?protocol=resp3", listener.local_addr().unwrap());
+    let to = crate::config::Server::from(url).destination().unwrap();
+    let refuse = async {
+        let (mut server, _) = listener.accept().await.unwrap();
+        assert!(server.read(&mut [0; 1024]).await.unwrap() > 0);
+        server.write_all(b"-ERR no such thing: AUTH bob hunter2\r\n+OK\r\n+OK\r\n").await.unwrap();
+        server
+    };
+    let (connected, _server) = tokio::join!(Commands::connect(&to, Box::new(drop)), refuse);
+    let error = connected.err().unwrap();
+    let text = format!("{error} {error:?}");
+    assert!(text.contains("is not shown") && !text.contains("hunter2"), "{text}");
 }

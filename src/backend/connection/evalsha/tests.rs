@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use tokio::io::{AsyncReadExt, duplex};
 use tokio::task::consume_budget;
-use tokio::time::{sleep_until, timeout};
+use tokio::time::{sleep, sleep_until, timeout};
 
 use super::*;
 use crate::backend::Backend;
+use crate::backend::resp::{self, TOO_LATE};
 use crate::backend::server::RedisServer;
-use crate::backend::testing::{ALONE, EventRecorder, TestServer, until};
+use crate::backend::testing::{ALONE, EventRecorder, TestServer, commands, until};
 use crate::base::{Drift, Lease, Outcome, after};
 use crate::wire::Action;
 
@@ -96,7 +98,8 @@ async fn the_first_run_of_a_script_over_a_connection_takes_one_round_trip() {
             let deadline = after(Instant::now(), LONG);
             if many {
                 let mut answers = [const { None }; 3];
-                ask_many(&link.connection, &renewals(&at.to_string()), true, &mut answers, deadline).await;
+                let renewals = renewals(&at.to_string());
+                ask_all(&link.connection, &renewals, |_| false, true, &mut answers, deadline).await;
             } else {
                 ask(&link.connection, &acquire(&format!("stock:{at}")), asking, deadline).await.unwrap();
             }
@@ -118,7 +121,7 @@ async fn of_many_those_whose_scripts_are_unknown_after_the_deadline_are_not_sent
     let (seen, deadline) = (link.clone(), after(Instant::now(), SHORT));
     let calls = [look, acquire("stock")];
     let mut answers = [None, None];
-    let mut asked = Box::pin(ask_all(&link.connection, &calls, |_| false, &mut answers, deadline));
+    let mut asked = Box::pin(ask_all(&link.connection, &calls, |_| false, false, &mut answers, deadline));
     assert!(polled(asked.as_mut()).is_pending());
     answered(&seen).await;
     sleep_until(deadline).await;
@@ -137,7 +140,7 @@ async fn what_was_sent_again_by_its_text_has_no_answer_until_that_is_answered() 
     let link = backend.slot().link_now().unwrap();
     let (seen, deadline) = (link.clone(), after(Instant::now(), LONG));
     let (calls, mut answers) = ([acquire("stock")], [None]);
-    let mut asked = Box::pin(ask_all(&link.connection, &calls, |_| false, &mut answers, deadline));
+    let mut asked = Box::pin(ask_all(&link.connection, &calls, |_| false, false, &mut answers, deadline));
     assert!(polled(asked.as_mut()).is_pending());
     answered(&seen).await;
     assert!(polled(asked.as_mut()).is_pending());
@@ -254,4 +257,68 @@ fn why_asking_was_refused_is_reported_in_place_of_the_redirection_that_follows()
     assert_eq!(after(&denied, &Value::Int(1)), Value::Int(1));
     assert_eq!(after_asking(None, Some(moved.clone())), moved);
     assert_eq!(after_asking(None, None), Value::Nil);
+}
+
+/// 1. The socket is full. 2. Deadlines pass. 3. The server reads again.
+#[tokio::test(start_paused = true)]
+async fn nothing_that_waits_for_room_is_sent_after_its_deadline() {
+    let (ours, mut server) = duplex(4);
+    let commands = &commands(ours).await;
+    let ping = &redis::cmd("PING");
+    let mut first = Box::pin(commands.send(ping, None));
+    assert!(timeout(Duration::ZERO, first.as_mut()).await.is_err());
+    let deadline = Instant::now() + Duration::from_secs(1);
+    let (call, mut pipeline) = (&Call::of("stock", "", Action::Look), redis::pipe());
+    pipeline.add_command(ping.clone());
+    let pipeline = &pipeline;
+    type Late<'a> = Pin<Box<dyn Future<Output = Option<RedisError>> + 'a>>;
+    let late: [Late; 4] = [
+        Box::pin(async { commands.send(ping, Some(deadline)).await.err() }),
+        Box::pin(async { ask(commands, call, false, deadline).await.err() }),
+        Box::pin(async { ask(commands, call, true, deadline).await.err() }),
+        Box::pin(async { commands.send_all(pipeline, Some(deadline)).await.err() }),
+    ];
+    let mut waiting = Vec::new();
+    for mut call in late {
+        assert!(timeout(Duration::ZERO, call.as_mut()).await.is_err());
+        waiting.push(call);
+    }
+    sleep(Duration::from_secs(2)).await;
+    let sent = "*1\r\n$4\r\nPING\r\n".len();
+    server.read_exact(&mut vec![0; sent]).await.unwrap();
+    for call in waiting {
+        let error = timeout(Duration::from_secs(9), call).await.unwrap().unwrap();
+        assert_eq!(why_unsent(&error), Some(TOO_LATE));
+    }
+    assert!(timeout(Duration::from_secs(9), server.read(&mut [0])).await.is_err(), "no more was sent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_sent_that_is_called_at_its_deadline() {
+    let (ours, mut server) = duplex(1024);
+    let commands = commands(ours).await;
+    let (now, call) = (Instant::now(), Call::of("stock", "", Action::Look));
+    for error in [
+        commands.send(&redis::cmd("PING"), Some(now)).await.unwrap_err(),
+        ask(&commands, &call, false, now).await.unwrap_err(),
+        ask(&commands, &call, true, now).await.unwrap_err(),
+        commands.send_all(redis::pipe().cmd("PING"), Some(now)).await.unwrap_err(),
+    ] {
+        assert_eq!(why_unsent(&error), Some(TOO_LATE));
+    }
+    assert!(timeout(Duration::from_secs(9), server.read(&mut [0])).await.is_err());
+}
+
+/// The parent would take the answer for that to a command of its own.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_sent_over_the_connection_of_a_parent_process() {
+    let (ours, mut server) = duplex(1024);
+    let commands = resp::open_copied(ours);
+    let (ping, soon) = (redis::cmd("PING"), Duration::from_secs(9));
+    let one = timeout(soon, commands.send(&ping, None)).await.unwrap().unwrap_err();
+    let many = timeout(soon, commands.send_all(redis::pipe().cmd("PING"), None)).await.unwrap().unwrap_err();
+    for error in [one, many] {
+        assert!(why_unsent(&error).is_some_and(|why| why.contains("forked")), "{error}");
+    }
+    assert!(timeout(Duration::from_secs(9), server.read(&mut [0])).await.is_err(), "nothing was sent");
 }

@@ -16,7 +16,7 @@ async fn checked(purpose: Purpose, answers: &[&str]) -> (Result<Option<Arc<str>>
     let (ours, mut server) = duplex(1024);
     let connection = commands(ours).await;
     let address: Arc<str> = "host:1".into();
-    let slot = ConnectionSlot::new(address.clone(), None);
+    let slot = ConnectionSlot::new(address.clone(), Duration::from_secs(9), true, None);
     let data = DataWatch::default();
     let check = async {
         let checked = purpose.check(&connection, &slot, &data, &address).await;

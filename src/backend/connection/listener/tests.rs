@@ -77,6 +77,11 @@ async fn requests_that_are_sent_together_are_answered_each_by_its_own() {
     let answers = futures::join!(subscribe("a"), subscribe("refused"), requester.ping(), subscribe("b"));
     assert!(matches!(answers, (Ok(()), Err(_), Ok(()), Ok(()))), "{answers:?}");
     server.publish("b", "0");
+    for subscribed in ["a", "b"] {
+        assert!(
+            matches!(listener.next().await, Some(Received::Subscribed(channel)) if channel == subscribed)
+        );
+    }
     assert!(
         matches!(listener.next().await, Some(Received::Message(message)) if message.get_channel_name() == "b")
     );

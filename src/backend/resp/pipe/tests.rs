@@ -14,11 +14,11 @@ mod streams;
 mod stress;
 
 /// A pipe over a stream that takes so many bytes until the other side reads; and the kinds of its pushes.
-async fn pipe(room: usize) -> (Pipe, DuplexStream, UnboundedReceiver<PushKind>) {
+async fn pipe(room: usize) -> (Commands, DuplexStream, UnboundedReceiver<PushKind>) {
     let (ours, theirs) = duplex(room);
     let (sender, pushes) = unbounded_channel();
     let on_push = Box::new(move |info: PushInfo| drop(sender.send(info.kind)));
-    let (pipe, answers, _) = Pipe::start(simulated(ours), on_push, 0, |_| ()).await.unwrap();
+    let (pipe, answers, _) = Commands::start(simulated(ours), on_push, 0, |_| ()).await.unwrap();
     assert!(answers.is_empty());
     (pipe, theirs, pushes)
 }
@@ -41,7 +41,7 @@ async fn received(server: &mut DuplexStream, length: usize) -> String {
 async fn commands_are_answered_in_their_order() {
     let (pipe, mut server, mut pushes) = pipe(1024).await;
     let (mut one, mut two) =
-        (pin!(pipe.send(None, command("one "))), pin!(pipe.send_all(None, 2, command("two "))));
+        (pin!(pipe.run(None, command("one "))), pin!(pipe.run_all(None, 2, command("two "))));
     begun(one.as_mut()).await;
     begun(two.as_mut()).await;
     assert_eq!(received(&mut server, 8).await, "one two ");
@@ -56,13 +56,13 @@ async fn commands_are_answered_in_their_order() {
 async fn a_full_socket_sends_nothing_that_was_given_up_or_is_too_late() {
     let (pipe, mut server, _pushes) = pipe(4).await;
     let deadline = Some(Instant::now() + Duration::from_secs(1));
-    let mut first = Box::pin(pipe.send(None, command("first ")));
+    let mut first = Box::pin(pipe.run(None, command("first ")));
     begun(first.as_mut()).await;
-    let mut late = Box::pin(pipe.send(deadline, command("late ")));
+    let mut late = Box::pin(pipe.run(deadline, command("late ")));
     begun(late.as_mut()).await;
-    let mut dropped = Box::pin(pipe.send(None, command("dropped ")));
+    let mut dropped = Box::pin(pipe.run(None, command("dropped ")));
     begun(dropped.as_mut()).await;
-    let mut last = Box::pin(pipe.send(None, command("last ")));
+    let mut last = Box::pin(pipe.run(None, command("last ")));
     begun(last.as_mut()).await;
     drop(dropped);
     sleep(Duration::from_secs(2)).await;
@@ -76,14 +76,14 @@ async fn a_full_socket_sends_nothing_that_was_given_up_or_is_too_late() {
 async fn calls_fail_when_the_server_hangs_up_behind_its_report() {
     let (pipe, mut server, mut pushes) = pipe(4).await;
     let (mut sent, mut unsent) =
-        (pin!(pipe.send(None, command("sent"))), pin!(pipe.send(None, command("unsent"))));
+        (pin!(pipe.run(None, command("sent"))), pin!(pipe.run(None, command("unsent"))));
     begun(sent.as_mut()).await;
     begun(unsent.as_mut()).await;
     assert_eq!(received(&mut server, 2).await, "se");
     drop(server);
     assert!(sent.await.unwrap_err().is_io_error());
     assert_eq!(pushes.try_recv().unwrap(), PushKind::Disconnection);
-    assert!(why_unsent(&pipe.send(None, command("later")).await.unwrap_err()).is_some());
+    assert!(why_unsent(&pipe.run(None, command("later")).await.unwrap_err()).is_some());
     assert!(unsent.await.is_err());
 }
 
@@ -92,7 +92,7 @@ async fn a_server_that_answers_to_nothing_is_left() {
     let (pipe, mut server, mut pushes) = pipe(64).await;
     server.write_all(b":1\r\n").await.unwrap();
     assert_eq!(pushes.recv().await, Some(PushKind::Disconnection));
-    assert!(pipe.send(None, command("later")).await.is_err());
+    assert!(pipe.run(None, command("later")).await.is_err());
     drop(pipe);
     assert_eq!(server.read(&mut [0]).await.unwrap(), 0, "it was closed");
 }
@@ -100,7 +100,7 @@ async fn a_server_that_answers_to_nothing_is_left() {
 #[tokio::test(start_paused = true)]
 async fn what_came_for_the_parent_is_not_read_behind_a_fork() {
     let (ours, mut server) = duplex(4);
-    let _pipe = Pipe::copied(simulated(ours));
+    let _pipe = Commands::copied(simulated(ours));
     assert!(timeout(Duration::from_secs(1), server.write_all(b"+OK\r\n")).await.is_err(), "it was read");
 }
 
@@ -111,7 +111,7 @@ async fn a_copy_behind_a_fork_does_not_end_the_connection_of_the_parent() {
     let ours = parents.try_clone().unwrap();
     ours.set_nonblocking(true).unwrap();
     let (reader, writer) = tokio::net::TcpStream::from_std(ours).unwrap().into_split();
-    drop(Pipe::copied((Box::pin(reader), Writer::Tcp(writer))));
+    drop(Commands::copied((Box::pin(reader), Writer::Tcp(writer))));
     parents.write_all(b"PING").unwrap();
     let (mut server, mut bytes) = (listener.accept().unwrap().0, [0; 4]);
     server.read_exact(&mut bytes).unwrap();
@@ -123,7 +123,7 @@ async fn the_connection_is_closed_with_its_last_handle_and_reports_nothing() {
     let (pipe, mut server, mut pushes) = pipe(64).await;
     let other = pipe.clone();
     drop(pipe);
-    let mut asked = Box::pin(other.send(None, command("one ")));
+    let mut asked = Box::pin(other.run(None, command("one ")));
     begun(asked.as_mut()).await;
     assert_eq!(received(&mut server, 4).await, "one ");
     server.write_all(b"+OK\r\n").await.unwrap();
@@ -139,7 +139,8 @@ async fn the_connection_is_closed_with_its_last_handle_and_reports_nothing() {
 async fn what_a_server_sends_to_whoever_connects_is_the_answer_to_the_first_command() {
     let (ours, mut server) = duplex(64);
     server.write_all(b"-ERR max number of clients reached\r\n").await.unwrap();
-    let (_, answers, _) = Pipe::start(simulated(ours), Box::new(drop), 1, command("HELLO")).await.unwrap();
+    let (_, answers, _) =
+        Commands::start(simulated(ours), Box::new(drop), 1, command("HELLO")).await.unwrap();
     assert!(matches!(answers[..], [Value::ServerError(_)]), "{answers:?}");
 }
 
@@ -147,11 +148,11 @@ async fn what_a_server_sends_to_whoever_connects_is_the_answer_to_the_first_comm
 fn calls_fail_when_the_runtime_of_the_connection_ends() {
     let (ours, _server) = duplex(64);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let started = runtime.block_on(Pipe::start(simulated(ours), Box::new(drop), 0, |_| ()));
+    let started = runtime.block_on(Commands::start(simulated(ours), Box::new(drop), 0, |_| ()));
     let pipe = started.unwrap().0;
     drop(runtime);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    assert!(runtime.block_on(pipe.send(None, command("late"))).is_err());
+    assert!(runtime.block_on(pipe.run(None, command("late"))).is_err());
 }
 
 /// A waker that holds a call.
@@ -170,7 +171,7 @@ async fn a_waker_may_own_another_call() {
     let holder = || {
         let pipe = pipe.clone();
         let mut held: Pin<Box<dyn Future<Output = _> + Send>> =
-            Box::pin(async move { pipe.send(None, command("held ")).await });
+            Box::pin(async move { pipe.run(None, command("held ")).await });
         assert!(held.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         Waker::from(Arc::new(Holder { _call: held.into() }))
     };
@@ -178,7 +179,7 @@ async fn a_waker_may_own_another_call() {
     let wakers = [holder(), holder()];
     let pipe = pipe.clone();
     std::thread::spawn(move || {
-        let mut future = Box::pin(pipe.send(None, command("one ")));
+        let mut future = Box::pin(pipe.run(None, command("one ")));
         for waker in wakers {
             assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         }
@@ -189,14 +190,14 @@ async fn a_waker_may_own_another_call() {
 }
 
 /// A pipe over TCP, the runtime that nobody drives in the meantime, and the server's end.
-fn pipe_over_tcp() -> (tokio::runtime::Runtime, Pipe, std::net::TcpStream) {
+fn pipe_over_tcp() -> (tokio::runtime::Runtime, Commands, std::net::TcpStream) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
     let to = crate::config::Server::from(url).destination().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let pipe = runtime.block_on(async {
         let halves = crate::backend::resp::socket::open(&to).await.unwrap();
-        Pipe::start(halves, Box::new(drop), 0, |_| ()).await.unwrap().0
+        Commands::start(halves, Box::new(drop), 0, |_| ()).await.unwrap().0
     });
     let server = listener.accept().unwrap().0;
     server.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -215,7 +216,7 @@ fn the_connection_is_closed_with_its_last_handle_though_its_task_is_not_polled()
 fn a_runtime_that_ends_waits_for_the_answers_to_what_was_sent() {
     for added_before in [false, true] {
         let (runtime, pipe, mut server) = pipe_over_tcp();
-        let asked = pipe.begin(Instant::now() + Duration::from_secs(20), &|bytes| bytes.extend(b"one "));
+        let asked = pipe.call(None, 1, command("one "), None);
         server.read_exact(&mut [0; 4]).unwrap();
         server.write_all(b":1\r\n").unwrap();
         while !pipe.is_unread() {
@@ -267,7 +268,7 @@ fn what_is_sent_last_while_another_thread_writes_is_written_by_that_one() {
 async fn a_call_that_its_caller_can_not_write_wakes_the_task() {
     let (pipe, mut server, _pushes) = pipe(1024).await;
     for _ in 0..2 {
-        let mut asked = Box::pin(pipe.send(None, command("one ")));
+        let mut asked = Box::pin(pipe.run(None, command("one ")));
         begun(asked.as_mut()).await;
         assert_eq!(timeout(Duration::from_secs(9), received(&mut server, 4)).await.unwrap(), "one ");
         server.write_all(b":1\r\n").await.unwrap();
@@ -279,14 +280,14 @@ async fn a_call_that_its_caller_can_not_write_wakes_the_task() {
 #[tokio::test(start_paused = true)]
 async fn a_call_is_sent_though_one_that_was_answered_is_not_polled() {
     let (pipe, mut server, _pushes) = pipe(1024).await;
-    let mut calls = ["one ", "two "].map(|text| Box::pin(pipe.send(None, command(text))));
+    let mut calls = ["one ", "two "].map(|text| Box::pin(pipe.run(None, command(text))));
     for call in &mut calls {
         begun(call.as_mut()).await;
     }
     assert_eq!(received(&mut server, 8).await, "one two ");
     server.write_all(b":1\r\n").await.unwrap();
     tokio::task::yield_now().await;
-    let mut third = Box::pin(pipe.send(None, command("three ")));
+    let mut third = Box::pin(pipe.run(None, command("three ")));
     begun(third.as_mut()).await;
     assert_eq!(timeout(Duration::from_secs(9), received(&mut server, 6)).await.unwrap(), "three ");
 }
@@ -333,11 +334,11 @@ async fn a_call_that_comes_while_the_task_is_polled_is_sent() {
     let (ours, mut server) = duplex(1024);
     let call = Arc::<std::sync::Mutex<Option<Call>>>::default();
     let stream = simulated(Calling(ours, call.clone()));
-    let (pipe, ..) = Pipe::start(stream, Box::new(drop), 0, |_| ()).await.unwrap();
+    let (pipe, ..) = Commands::start(stream, Box::new(drop), 0, |_| ()).await.unwrap();
     tokio::task::yield_now().await;
     let other = pipe.clone();
-    *call.lock().unwrap() = Some(Box::pin(async move { other.send(None, command("two ")).await }));
-    let mut one = Box::pin(pipe.send(None, command("one ")));
+    *call.lock().unwrap() = Some(Box::pin(async move { other.run(None, command("two ")).await }));
+    let mut one = Box::pin(pipe.run(None, command("one ")));
     begun(one.as_mut()).await;
     assert_eq!(timeout(Duration::from_secs(9), received(&mut server, 8)).await.unwrap(), "one two ");
     drop(call.lock().unwrap().take());
@@ -353,10 +354,10 @@ async fn a_push_and_the_end_are_reported_before_the_calls_behind_them_have_an_ou
         let pending = asked.lock().unwrap().as_mut().map(|call| polled_once(call).is_pending());
         drop(sender.send((info.kind, pending)));
     });
-    let (pipe, ..) = Pipe::start(simulated(ours), on_push, 0, |_| ()).await.unwrap();
+    let (pipe, ..) = Commands::start(simulated(ours), on_push, 0, |_| ()).await.unwrap();
     let ask = || {
         let pipe = pipe.clone();
-        let mut asked: Call = Box::pin(async move { pipe.send(None, command("one ")).await });
+        let mut asked: Call = Box::pin(async move { pipe.run(None, command("one ")).await });
         assert!(polled_once(&mut asked).is_pending());
         *call.lock().unwrap() = Some(asked);
     };
@@ -373,7 +374,7 @@ async fn a_push_and_the_end_are_reported_before_the_calls_behind_them_have_an_ou
 }
 
 /// A stream that ends while the last handle of the connection is dropped.
-struct Leaving(Arc<std::sync::Mutex<Option<Pipe>>>);
+struct Leaving(Arc<std::sync::Mutex<Option<Commands>>>);
 
 impl AsyncRead for Leaving {
     fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
@@ -401,7 +402,8 @@ impl AsyncWrite for Leaving {
 async fn a_connection_that_is_closed_while_its_task_is_polled_reports_nothing() {
     let (last, (sender, mut pushes)) = (Arc::default(), unbounded_channel());
     let on_push = Box::new(move |info: PushInfo| drop(sender.send(info.kind)));
-    let (pipe, ..) = Pipe::start(simulated(Leaving(Arc::clone(&last))), on_push, 0, |_| ()).await.unwrap();
+    let (pipe, ..) =
+        Commands::start(simulated(Leaving(Arc::clone(&last))), on_push, 0, |_| ()).await.unwrap();
     *last.lock().unwrap() = Some(pipe);
     assert_eq!(pushes.recv().await, None);
 }
@@ -409,9 +411,9 @@ async fn a_connection_that_is_closed_while_its_task_is_polled_reports_nothing() 
 #[tokio::test(start_paused = true)]
 async fn what_is_no_answer_ends_the_connection_behind_the_answers_before_it() {
     let (pipe, mut server, mut pushes) = pipe(64).await;
-    let mut one = Box::pin(pipe.send(None, command("one ")));
+    let mut one = Box::pin(pipe.run(None, command("one ")));
     begun(one.as_mut()).await;
-    let mut two = Box::pin(pipe.send(None, command("two ")));
+    let mut two = Box::pin(pipe.run(None, command("two ")));
     begun(two.as_mut()).await;
     assert_eq!(received(&mut server, 8).await, "one two ");
     server.write_all(b":1\r\nHTTP/1.1 400 Bad Request\r\n").await.unwrap();
@@ -459,7 +461,7 @@ async fn why_a_server_hangs_up_is_read_though_nothing_can_be_written_any_more() 
     for room in [0, 1] {
         let stream = || simulated(HangingUp(room, b"-ERR max number of clients reached\r\n"));
         for commands in [1, 3] {
-            let started = Pipe::start(stream(), Box::new(drop), commands, command("HELLO")).await;
+            let started = Commands::start(stream(), Box::new(drop), commands, command("HELLO")).await;
             let (_, answers, all) = started.unwrap();
             assert!(matches!(answers[..], [Value::ServerError(_)]), "{answers:?}");
             assert_eq!(all.is_ok(), commands == 1, "{all:?}");

@@ -11,13 +11,14 @@ fn endpoint(url: &str) -> Endpoint {
 
 /// Returns a reconnector whose attempts take as long as they need.
 fn connecting(source: Source, events: &EventRecorder) -> Reconnector {
-    let (slot, hour) = (ConnectionSlot::new("host:1".into(), None), Duration::from_secs(3600));
+    let (slot, hour) =
+        (ConnectionSlot::new("host:1".into(), Duration::from_secs(9), true, None), Duration::from_secs(3600));
     Reconnector::new(slot, source, Purpose::default(), events.sender(), hour, None)
 }
 
 /// Returns a slot for commands, with a connection of this number.
 async fn command_line(server: &TestServer, id: u64) -> Arc<ConnectionSlot> {
-    let slot = ConnectionSlot::new("host:1".into(), None);
+    let slot = ConnectionSlot::new("host:1".into(), Duration::from_secs(9), true, None);
     set_up(&slot, server, id).await;
     slot
 }
@@ -143,10 +144,17 @@ async fn a_connection_is_paired_with_one_that_is_live() {
 /// 1. The server's certificate is outdated. 2. It is renewed, and the password has changed by then.
 #[test]
 fn each_warning_of_an_outage_comes_once_and_silences_no_other() {
-    let mut warned = Warned([false; 3]);
+    let error = |cause: redis::RedisError| Error::new(ErrorKind::Unavailable, "no").because(cause);
+    let distrusted = redis::RedisError::from(std::io::Error::other("the certificate has expired"));
+    let refused = redis::RedisError::from((redis::ErrorKind::AuthenticationFailed, "no"));
+    let other = Error::new(ErrorKind::Unavailable, "no");
+    let mut warned = [false; 3];
     for first in [true, false] {
-        for warning in [Warning::SecondVote, Warning::Distrusted, Warning::LoginRefused] {
-            assert_eq!(warned.is_first(warning), first, "{warning:?}");
+        for (error, is_second_vote) in
+            [(&error(distrusted.clone()), false), (&error(refused.clone()), false), (&other, true)]
+        {
+            assert_eq!(warn(error, is_second_vote, &mut warned), first, "{error}");
         }
+        assert!(!warn(&other, false, &mut warned));
     }
 }

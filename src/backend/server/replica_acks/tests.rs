@@ -1,4 +1,5 @@
 use std::pin::pin;
+use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
@@ -6,6 +7,7 @@ use tokio::time::timeout;
 use super::*;
 use crate::backend::Backend;
 use crate::backend::connection::{Endpoint, State};
+use crate::backend::server::role::Role;
 use crate::backend::server::server::RedisServer;
 use crate::backend::testing::{ALONE, EventRecorder, TestServer, until};
 use crate::base::{Drift, Lease};
@@ -71,7 +73,8 @@ async fn of_queued_acquires_the_one_that_is_dropped_is_removed_and_no_other() {
     let shared = &backend.acks().shared;
     let queued = || {
         let queue = lock(&shared.queue);
-        queue.waiting.iter().map(|queued_acquire| queued_acquire.call.key().to_string()).collect::<Vec<_>>()
+        let waiting = queue.waiting.iter().filter(|queued| !queued.caller.is_closed());
+        waiting.map(|queued| queued.call.key().to_string()).collect::<Vec<_>>()
     };
     let one = tokio::spawn(backend.clone().run(acquire("one")));
     until(async || exists(&server, "one").await).await;

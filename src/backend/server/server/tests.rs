@@ -1,3 +1,5 @@
+use redis::Value;
+
 use super::*;
 use crate::backend::testing::fakes::{FakeServer, usual};
 use crate::backend::testing::{ALONE, Event, EventRecorder, TestServer, until};
@@ -244,9 +246,9 @@ async fn a_late_failure_of_an_old_connection_leaves_the_new_one_alone() {
     let server = TestServer::start(&[]).await;
     let (backend, mut events) = connected(&server, LONG).await;
     let old = backend.slot.link(after(Instant::now(), LONG)).await.unwrap();
-    backend.slot.discard(&old, "for this test");
+    backend.slot.discard(old.id, "for this test");
     assert_eq!(events.next().await, Event::Reconnected);
-    backend.slot.discard(&old, "for this test");
+    backend.slot.discard(old.id, "for this test");
     assert_eq!(backend.clone().run(look("a")).await.unwrap(), Reply::Free);
     events.expect_none();
 }

@@ -32,7 +32,7 @@ async fn a_silent_target_of_a_redirect_does_not_use_up_the_time_of_another() {
         words => usual(words),
     });
     let spare = Spare {
-        slot: ConnectionSlot::new("old:1".into(), None),
+        slot: ConnectionSlot::new("old:1".into(), LIMIT, true, None),
         id: 1,
         run_id: "old".into(),
         endpoint: endpoint("old:1"),

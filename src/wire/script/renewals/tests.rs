@@ -1,6 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::Cmd;
+
 use super::*;
 use crate::base::Drift;
 use crate::wire::Fence;

@@ -33,11 +33,11 @@ const KINDS: &[Kind] = &[
 const LONG: Duration = Duration::from_secs(60);
 
 impl Kind {
-    async fn pipe(self) -> (Pipe, Far, UnboundedReceiver<PushKind>) {
+    async fn pipe(self) -> (Commands, Far, UnboundedReceiver<PushKind>) {
         let (halves, far) = self.connected().await;
         let (sender, pushes) = unbounded_channel();
         let on_push = Box::new(move |info: PushInfo| drop(sender.send(info.kind)));
-        let pipe = Pipe::start(halves, on_push, 0, |_| ()).await.unwrap().0;
+        let pipe = Commands::start(halves, on_push, 0, |_| ()).await.unwrap().0;
         (pipe, far, pushes)
     }
 
@@ -97,7 +97,7 @@ async fn commands_are_answered_in_their_order_over_each_kind_of_stream() {
     for kind in KINDS {
         let (pipe, mut far, mut pushes) = kind.pipe().await;
         let (mut one, mut two) =
-            (pin!(pipe.send(None, command("one "))), pin!(pipe.send_all(None, 2, command("two "))));
+            (pin!(pipe.run(None, command("one "))), pin!(pipe.run_all(None, 2, command("two "))));
         begun(one.as_mut()).await;
         begun(two.as_mut()).await;
         assert_eq!(received(&mut far, 8).await, b"one two ", "{kind:?}");
@@ -114,19 +114,19 @@ async fn commands_are_answered_in_their_order_over_each_kind_of_stream() {
 async fn calls_fail_when_the_server_hangs_up_over_each_kind_of_stream() {
     for kind in KINDS {
         let (pipe, mut far, mut pushes) = kind.pipe().await;
-        let mut sent = pin!(pipe.send(None, command("sent")));
+        let mut sent = pin!(pipe.run(None, command("sent")));
         begun(sent.as_mut()).await;
         assert_eq!(received(&mut far, 4).await, b"sent", "{kind:?}");
         drop(far);
         let error = timeout(LONG, sent).await.unwrap().unwrap_err();
         assert!(error.is_io_error() && why_unsent(&error).is_none(), "{kind:?}: {error}");
         assert_eq!(pushes.recv().await, Some(PushKind::Disconnection), "{kind:?}");
-        assert!(why_unsent(&pipe.send(None, command("later")).await.unwrap_err()).is_some(), "{kind:?}");
+        assert!(why_unsent(&pipe.run(None, command("later")).await.unwrap_err()).is_some(), "{kind:?}");
     }
 }
 
 /// A server may send something of its own, as one over TLS does.
-async fn until_read(pipe: &Pipe) {
+async fn until_read(pipe: &Commands) {
     let read = async {
         while pipe.is_unread() {
             tokio::task::yield_now().await;
@@ -140,7 +140,7 @@ async fn until_read(pipe: &Pipe) {
 async fn what_has_come_is_seen_before_the_task_reads_it_over_each_kind_of_stream() {
     for kind in KINDS {
         let (pipe, mut far, _pushes) = kind.pipe().await;
-        let mut sent = pin!(pipe.send(None, command("sent")));
+        let mut sent = pin!(pipe.run(None, command("sent")));
         begun(sent.as_mut()).await;
         assert_eq!(received(&mut far, 4).await, b"sent", "{kind:?}");
         until_read(&pipe).await;
@@ -178,18 +178,18 @@ async fn a_full_stream_of_each_kind_sends_nothing_that_was_given_up_or_is_too_la
     const LARGE: usize = 32 << 20;
     for kind in KINDS {
         let (pipe, mut far, _pushes) = kind.pipe().await;
-        let mut large = Box::pin(pipe.send(None, |bytes| bytes.resize(LARGE, b'x')));
+        let mut large = Box::pin(pipe.run(None, |bytes| bytes.resize(LARGE, b'x')));
         begun(large.as_mut()).await;
         let deadline = Instant::now() + Duration::from_millis(20);
-        let mut late = Box::pin(pipe.send(Some(deadline), command("late")));
+        let mut late = Box::pin(pipe.run(Some(deadline), command("late")));
         begun(late.as_mut()).await;
-        let mut dropped = Box::pin(pipe.send(None, command("dropped")));
+        let mut dropped = Box::pin(pipe.run(None, command("dropped")));
         begun(dropped.as_mut()).await;
         drop(dropped);
         tokio::time::sleep_until(deadline).await;
         assert!(received(&mut far, LARGE).await.iter().all(|byte| *byte == b'x'), "{kind:?}");
         assert_eq!(why_unsent(&timeout(LONG, late).await.unwrap().unwrap_err()), Some(TOO_LATE), "{kind:?}");
-        let mut next = Box::pin(pipe.send(None, command("next")));
+        let mut next = Box::pin(pipe.run(None, command("next")));
         begun(next.as_mut()).await;
         assert_eq!(received(&mut far, 4).await, b"next", "{kind:?}");
         answers(&mut far, ":1\r\n:2\r\n").await;

@@ -80,7 +80,7 @@ fn stress(calls: u64, padding: u64, seed: u64) {
         if let socket::Writer::Tcp(half) = &halves.1 {
             SockRef::from(half.as_ref()).set_send_buffer_size(4096).unwrap();
         }
-        Pipe::start(halves, Box::new(drop), 0, |_| ()).await.unwrap().0
+        Commands::start(halves, Box::new(drop), 0, |_| ()).await.unwrap().0
     });
     let callers: Vec<_> = (0..CALLERS)
         .map(|caller| {
@@ -110,7 +110,7 @@ fn stress(calls: u64, padding: u64, seed: u64) {
     }
 }
 
-async fn call(pipe: Pipe, caller: u64, calls: u64, padding: u64, mut dice: Dice) -> (Vec<u64>, Vec<u64>) {
+async fn call(pipe: Commands, caller: u64, calls: u64, padding: u64, mut dice: Dice) -> (Vec<u64>, Vec<u64>) {
     let (mut sent, mut unsent) = (Vec::new(), Vec::new());
     let mut under_way = Vec::new();
     for number in 1..=calls {
@@ -123,7 +123,7 @@ async fn call(pipe: Pipe, caller: u64, calls: u64, padding: u64, mut dice: Dice)
         };
         let pipe = &pipe;
         let mut future = Box::pin(async move {
-            let answer = pipe.send_all(deadline, answers as usize, |out| out.extend(text.bytes())).await;
+            let answer = pipe.run_all(deadline, answers as usize, |out| out.extend(text.bytes())).await;
             (number, answers, answer)
         });
         // Sent in the first poll, as by its caller.
@@ -147,7 +147,7 @@ async fn call(pipe: Pipe, caller: u64, calls: u64, padding: u64, mut dice: Dice)
     drop(under_way);
     // Behind all that was given up.
     let text = format!("{caller} {} 1 \n", calls + 1);
-    let last = timeout(Duration::from_secs(60), pipe.send(None, |out| out.extend(text.bytes()))).await;
+    let last = timeout(Duration::from_secs(60), pipe.run(None, |out| out.extend(text.bytes()))).await;
     assert_eq!(last.expect("it waits for ever").unwrap(), Value::Int(calls as i64 * 10 + 10));
     (sent, unsent)
 }
