@@ -335,9 +335,14 @@ impl ConnectionSlot {
         self.reported.store(id, Ordering::SeqCst);
     }
 
+    /// Notes the outcome of an attempt to connect, unless the slot has ended.
+    pub(crate) fn end_attempt(&self, outcome: State) {
+        self.replace(outcome, |state| matches!(state, State::Down { .. }));
+    }
+
     /// Replaces the state if `when` accepts the old one. The old state is dropped outside the lock: it may hold the last clone of a
     /// connection, and with it the connection's task.
-    pub(crate) fn replace(&self, new: State, when: impl Fn(&State) -> bool) -> bool {
+    fn replace(&self, new: State, when: impl Fn(&State) -> bool) -> bool {
         let mut new = Some(new);
         let mut old = None;
         self.state.send_if_modified(|state| {

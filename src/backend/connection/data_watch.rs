@@ -1,12 +1,13 @@
 //! Tracks whether a server has replaced its data since its age was read.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use redis::{Cmd, PushInfo, PushKind};
 use tokio::time::Instant;
 
 use crate::backend::connection::server_info::field;
+use crate::base::lock;
 
 /// How long ago `INFO` may have shown that the data is the same, when an acquire is sent without another `INFO` and when its answer is
 /// received. The difference is for the round trip.
@@ -29,19 +30,11 @@ const ANSWERED_WITHIN: Duration = Duration::from_millis(100);
 ///
 /// In a cluster, clients follow whichever node is the master, so its nodes are not [watched](can_report). Elsewhere the address has to
 /// lead to the replica and back, and all of this has to happen within [`ANSWERED_WITHIN`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct DataWatch {
-    /// Whether the server would have reported over this connection that its data was replaced, and has not.
-    is_unchanged: AtomicBool,
-    made: Instant,
-    /// When the last `INFO` that showed the same data was sent, in microseconds since `made`.
-    looked: AtomicU64,
-}
-
-impl Default for DataWatch {
-    fn default() -> DataWatch {
-        DataWatch { is_unchanged: AtomicBool::new(false), made: Instant::now(), looked: AtomicU64::new(0) }
-    }
+    /// When the last `INFO` that showed the same data was sent. `None` unless the server would have reported over this connection that
+    /// its data was replaced, and has not.
+    looked: Mutex<Option<Instant>>,
 }
 
 impl DataWatch {
@@ -56,24 +49,24 @@ impl DataWatch {
     }
 
     fn is_known(&self, now: Instant, within: Duration) -> bool {
-        let looked = self.made + Duration::from_micros(self.looked.load(Ordering::SeqCst));
-        self.is_unchanged.load(Ordering::SeqCst) && now.saturating_duration_since(looked) < within
+        lock(&self.looked).is_some_and(|looked| now.saturating_duration_since(looked) < within)
     }
 
     /// Records that an `INFO` sent at this time showed the same data.
     pub(crate) fn confirm(&self, sent: Instant) {
-        let looked = sent.saturating_duration_since(self.made).as_micros();
-        self.looked.fetch_max(u64::try_from(looked).unwrap_or(u64::MAX), Ordering::SeqCst);
+        if let Some(looked) = &mut *lock(&self.looked) {
+            *looked = sent.max(*looked);
+        }
     }
 
-    /// Begins to watch. Called before [`command`] is sent, so that no report is missed.
+    /// Begins to watch. Called before [`command`] and `INFO` are sent, so that no report is missed.
     pub(super) fn start(&self) {
-        self.is_unchanged.store(true, Ordering::SeqCst);
+        *lock(&self.looked) = Some(Instant::now());
     }
 
     /// Stops for good: the connection may have missed a report by now, or gets none.
     pub(super) fn stop(&self) {
-        self.is_unchanged.store(false, Ordering::SeqCst);
+        *lock(&self.looked) = None;
     }
 
     /// Handles a push. The connection's task calls it in the order in which the server has written.

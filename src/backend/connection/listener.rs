@@ -56,7 +56,9 @@ impl Requester {
         };
         let mut request = cmd(command);
         request.arg(channel);
-        match self.connection.send_for_push(&request, (confirmation, channel)).await?.extract_error()? {
+        let encode = |bytes: &mut Vec<u8>| request.write_packed_command(bytes);
+        let answer = self.connection.call(None, 1, encode, Some((confirmation, channel)))?;
+        match answer.one().await?.extract_error()? {
             Value::Push { .. } => Ok(()),
             _ => Err((ErrorKind::Parse, "a subscription was answered with something else").into()),
         }

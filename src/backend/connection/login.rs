@@ -209,7 +209,7 @@ impl LoggedIn {
                 refusals = 0;
                 tokio::select! {
                     _ = current.changed() => {}
-                    () = until(due) => self.login.renew().await,
+                    () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => self.login.renew().await,
                 }
             };
             let mut auth = redis::cmd("AUTH");
@@ -228,12 +228,5 @@ impl LoggedIn {
                 Err(error) => return error,
             }
         }
-    }
-}
-
-async fn until(due: Option<Instant>) {
-    match due {
-        Some(due) => sleep_until(due).await,
-        None => std::future::pending().await,
     }
 }

@@ -41,9 +41,9 @@ pub(super) struct Calls {
     /// Whether the socket has taken anything.
     has_sent: bool,
     /// Whether no command is sent any more, except by [`add_last`](Calls::add_last).
-    ended: bool,
-    /// Whether the server was told to send no more answers.
-    silent: bool,
+    pub(super) ended: bool,
+    /// Whether the server was told to send no more answers, since something was [added last](Calls::add_last).
+    pub(super) silent: bool,
     /// How many answers the server owed when the runtime of the connection ended.
     owed: usize,
     /// The waker of the connection's task, if it sleeps.
@@ -362,15 +362,6 @@ impl Calls {
         self.owed += self.sent.iter().map(|at| self.slots[*at].missing).sum::<usize>();
         self.end(why, woken);
         self.owed
-    }
-
-    /// Returns whether something was [added last](Calls::add_last).
-    pub(super) fn is_silent(&self) -> bool {
-        self.silent
-    }
-
-    pub(super) fn is_ended(&self) -> bool {
-        self.ended
     }
 
     /// Returns whether the task has to end, because nobody uses the connection any more. Otherwise the task is woken when there is

@@ -63,8 +63,7 @@ impl Commands {
         let shared = Arc::new(Shared::new(writer, std::process::id()));
         let pipe = Commands(Arc::new(Handle(shared.clone())));
         let first = if answers > 0 { Some(pipe.call(None, answers, encode, None)?) } else { None };
-        let task = Task { shared: shared.clone(), reader, input: Input::default(), on_push };
-        drop(tokio::spawn(gated(task.run())));
+        drop(tokio::spawn(gated(Task::new(shared.clone(), reader, on_push).run())));
         let Some(first) = first else { return Ok((pipe, Vec::new(), Ok(()))) };
         let all = first.came().await;
         let answers = std::mem::take(lock(&shared.calls).answers(first.at));
@@ -126,7 +125,7 @@ impl Commands {
         let (shared, mut woken) = (&self.0.0, Vec::new());
         let bytes = {
             let mut calls = lock(&shared.calls);
-            if !calls.is_ended() {
+            if !calls.ended {
                 calls.end_with_runtime(&task_has_ended(), &mut woken);
             }
             calls.add_last(encode);
@@ -137,18 +136,11 @@ impl Commands {
         woken.into_iter().chain(task).for_each(Waker::wake);
     }
 
-    /// Sends a command of a subscription, which is answered by that push about the channel, or by an error. `on_push` is called
-    /// with the push too, in order with all others.
-    pub(crate) async fn send_for_push(&self, cmd: &Cmd, push: (PushKind, &str)) -> RedisResult<Value> {
-        self.call(None, 1, |bytes| cmd.write_packed_command(bytes), Some(push))?.one().await
-    }
-
     /// Makes the copy that the child of a `fork` has: another process has opened it.
     #[cfg(test)]
     pub(super) fn copied((reader, writer): (Reader, Writer)) -> Commands {
         let shared = Arc::new(Shared::new(writer, 0));
-        let (input, on_push) = (Input::default(), Box::new(drop));
-        drop(tokio::spawn(Task { shared: shared.clone(), reader, input, on_push }.run()));
+        drop(tokio::spawn(Task::new(shared.clone(), reader, Box::new(drop)).run()));
         Commands(Arc::new(Handle(shared)))
     }
 
@@ -179,7 +171,8 @@ impl Commands {
     }
 
     /// Sends commands that have this many answers together, on any thread and outside a runtime too: if no other call is under way,
-    /// they are written here. `push` answers a subscription.
+    /// they are written here. A command of a subscription is answered by that `push` about the channel, or by an error. `on_push` is called
+    /// with the push too, in order with all others.
     pub(crate) fn call(
         &self,
         deadline: Option<Instant>,
@@ -238,7 +231,7 @@ impl Shared {
             }
             // 1. The runtime ends, and two threads drop its tasks. 2. One of them writes, and the other one has something to write too.
             // 3. No task goes on with it.
-            match calls.is_ended() && count > 0 {
+            match calls.ended && count > 0 {
                 true => bytes = calls.begin_write()?,
                 false => return calls.task(),
             }
@@ -250,7 +243,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         let (task, is_silent) = {
             let mut calls = lock(&self.0.calls);
-            (calls.close(), calls.is_silent())
+            (calls.close(), calls.silent)
         };
         task.into_iter().for_each(Waker::wake);
         // The task may not be polled for a long time, and it has the other half. If its runtime ends, it may be about to write what was
@@ -299,13 +292,19 @@ struct Task {
     reader: Reader,
     input: Input,
     on_push: OnPush,
+    /// Kept empty between polls.
+    answers: Vec<Value>,
+    woken: Vec<Waker>,
 }
 
 impl Task {
+    fn new(shared: Arc<Shared>, reader: Reader, on_push: OnPush) -> Task {
+        let (input, answers, woken) = Default::default();
+        Task { shared, reader, input, on_push, answers, woken }
+    }
+
     async fn run(mut self) {
-        let (mut answers, mut woken) = (Vec::new(), Vec::new());
-        let end = std::future::poll_fn(|cx| self.poll(cx, &mut answers, &mut woken)).await;
-        if let Err(why) = end {
+        if let Err(why) = std::future::poll_fn(|cx| self.poll(cx)).await {
             (self.on_push)(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
             self.end(&why);
         }
@@ -349,12 +348,7 @@ impl Task {
     }
 
     /// Ready once nobody uses the connection any more, or it is lost.
-    fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        answers: &mut Vec<Value>,
-        woken: &mut Vec<Waker>,
-    ) -> Poll<RedisResult<()>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<RedisResult<()>> {
         // The child of a fork goes on with a runtime of its parent: bytes that are read here would be missing there.
         if self.shared.is_copied() {
             return Poll::Pending;
@@ -363,19 +357,19 @@ impl Task {
         if lock(&self.shared.calls).sleep(cx) {
             return Poll::Ready(Ok(()));
         }
-        let written = self.write(cx, woken);
+        let written = self.write(cx);
         // Also if nothing can be written any more: a server may have sent the reason.
-        let polled = self.read(cx, answers, woken).and(written);
-        woken.drain(..).for_each(Waker::wake);
+        let polled = self.read(cx).and(written);
+        self.woken.drain(..).for_each(Waker::wake);
         match polled {
             Ok(()) => Poll::Pending,
             // The last handle was dropped in the meantime, which has shut down the socket.
-            Err(_) if lock(&self.shared.calls).is_ended() => Poll::Ready(Ok(())),
+            Err(_) if lock(&self.shared.calls).ended => Poll::Ready(Ok(())),
             lost => Poll::Ready(lost),
         }
     }
 
-    fn write(&mut self, cx: &mut Context<'_>, woken: &mut Vec<Waker>) -> RedisResult<()> {
+    fn write(&mut self, cx: &mut Context<'_>) -> RedisResult<()> {
         loop {
             match self.shared.writer.poll_flush(cx) {
                 Poll::Pending => return Ok(()),
@@ -387,7 +381,7 @@ impl Task {
                     cx.waker().wake_by_ref();
                     return Ok(());
                 }
-                calls.expire(Instant::now, woken);
+                calls.expire(Instant::now, &mut self.woken);
                 calls.begin_write()
             };
             let Some(bytes) = bytes else { return Ok(()) };
@@ -407,12 +401,7 @@ impl Task {
         }
     }
 
-    fn read(
-        &mut self,
-        cx: &mut Context<'_>,
-        answers: &mut Vec<Value>,
-        woken: &mut Vec<Waker>,
-    ) -> RedisResult<()> {
+    fn read(&mut self, cx: &mut Context<'_>) -> RedisResult<()> {
         const ROOM: usize = 4096;
         loop {
             match pin!(self.reader.read_buf(self.input.room(ROOM))).poll(cx) {
@@ -427,17 +416,17 @@ impl Task {
                 match self.input.next() {
                     Ok(Some(Value::Push { kind, data })) => {
                         if is_confirmation(&kind) {
-                            answers.push(Value::Push { kind: kind.clone(), data: data.clone() });
+                            self.answers.push(Value::Push { kind: kind.clone(), data: data.clone() });
                         }
                         (self.on_push)(PushInfo { kind, data });
                     }
-                    Ok(Some(answer)) => answers.push(answer),
+                    Ok(Some(answer)) => self.answers.push(answer),
                     Ok(None) => break Ok(()),
                     Err(why) => break Err(why),
                 }
             };
-            self.shared.answers.fetch_add(answers.len() as u64, Relaxed);
-            lock(&self.shared.calls).deliver(answers, woken)?;
+            self.shared.answers.fetch_add(self.answers.len() as u64, Relaxed);
+            lock(&self.shared.calls).deliver(&mut self.answers, &mut self.woken)?;
             garbled?;
         }
     }
@@ -459,7 +448,7 @@ impl Drop for Task {
         let (owed, bytes) = {
             let mut calls = lock(&self.shared.calls);
             let owed = calls.end_with_runtime(&task_has_ended(), &mut woken);
-            (owed, if calls.is_silent() { calls.begin_write() } else { None })
+            (owed, if calls.silent { calls.begin_write() } else { None })
         };
         woken.into_iter().for_each(Waker::wake);
         // In the child of a fork nothing was added, and the answers are the parent's.

@@ -78,17 +78,15 @@ impl Reconnector {
     /// Makes one attempt to connect. Fails only with an error that does not go away by itself; a server that can't be reached is
     /// returned as `Some`.
     pub(super) async fn connect(&self) -> Result<Option<Error>> {
-        match self.open(1, true, false).await.and_then(|(link, endpoint)| self.install(link, endpoint, true))
-        {
-            Ok(()) => Ok(None),
-            Err(error) if error.kind() == ErrorKind::Unavailable => {
-                let failed = Some(error.again());
-                self.slot
-                    .replace(State::Down { attempt: 1, failed }, |state| matches!(state, State::Down { .. }));
-                Ok(Some(error))
-            }
-            Err(error) => Err(error),
+        let opened = self.open(1, true, false).await;
+        let Err(error) = opened.and_then(|(link, endpoint)| self.install(link, endpoint, true)) else {
+            return Ok(None);
+        };
+        if error.kind() != ErrorKind::Unavailable {
+            return Err(error);
         }
+        self.slot.end_attempt(State::Down { attempt: 1, failed: Some(error.again()) });
+        Ok(Some(error))
     }
 
     /// Runs until the slot is closed. `lazily`: nobody waits for the first attempt, so its outcome is logged.
@@ -156,8 +154,7 @@ impl Reconnector {
                 if lazily && !connected && !std::mem::replace(&mut is_absent, true) {
                     telemetry::absent(&error);
                 }
-                let down = State::Down { attempt, failed: Some(error) };
-                self.slot.replace(down, |state| matches!(state, State::Down { .. }));
+                self.slot.end_attempt(State::Down { attempt, failed: Some(error) });
             }
             let is_reconnect = std::mem::replace(&mut connected, true);
             accepted = true;
@@ -233,7 +230,7 @@ impl Reconnector {
         // there. 3. The one for messages is idle, and stays with the old server, which is alive again.
         self.target.send_replace(Some(endpoint));
         let (id, status) = (link.id, link.status.clone());
-        self.slot.replace(State::Up(link), |state| matches!(state, State::Down { .. }));
+        self.slot.end_attempt(State::Up(link));
         // 1. The connection is made. 2. It ends: `discard` does not find it. 3. It is installed, dead.
         // `ended` is set before `discard`, and read after the connection was installed, so in every order one of the two sees
         // the other.
