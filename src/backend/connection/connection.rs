@@ -50,7 +50,7 @@ pub(crate) struct ConnectionSlot {
     pub(crate) address: Arc<str>,
     pub(crate) node_timeout: Duration,
     /// Whether a call waits for a connection if there is none.
-    pub(crate) is_awaited: bool,
+    pub(crate) waits_for_connection: bool,
     /// What is known about the server, whichever connection it was queried over.
     pub(crate) server_info: Arc<ServerInfo>,
     /// If this is the slot for acquires: the slot for commands. When the connection of one of them ends, so does the other's.
@@ -75,13 +75,21 @@ impl ConnectionSlot {
     pub(crate) fn new(
         address: Arc<str>,
         node_timeout: Duration,
-        is_awaited: bool,
+        waits_for_connection: bool,
         main: Option<Arc<ConnectionSlot>>,
     ) -> Arc<ConnectionSlot> {
         let state = watch::Sender::new(State::Down { attempt: 0, failed: None });
         let server_info = main.as_ref().map_or_else(Arc::default, |main| main.server_info.clone());
         let reported = 1.into();
-        Arc::new(ConnectionSlot { state, address, node_timeout, is_awaited, server_info, main, reported })
+        Arc::new(ConnectionSlot {
+            state,
+            address,
+            node_timeout,
+            waits_for_connection,
+            server_info,
+            main,
+            reported,
+        })
     }
 
     /// Returns the live connection. If there is none, waits for the outcome of the next attempt to connect. If that takes too long, fails
@@ -101,7 +109,7 @@ impl ConnectionSlot {
     pub(crate) async fn link_for_call(&self, deadline: Instant) -> Result<Link, Failure> {
         match self.link_now() {
             // The rare case is boxed: otherwise the future of each call would be as large as both cases together.
-            Err(_) if self.is_awaited => Box::pin(self.link(deadline)).await,
+            Err(_) if self.waits_for_connection => Box::pin(self.link(deadline)).await,
             link => link,
         }
     }

@@ -11,9 +11,8 @@
 //! An answer is read at any time. Otherwise, with a short node timeout, a grant could be given up, undone and requested again
 //! without end.
 
-use std::io;
 use std::ops::Range;
-use std::slice;
+use std::{io, iter, slice};
 
 use redis::{Cmd, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::time::Instant;
@@ -110,7 +109,7 @@ async fn ask_around(
     info: bool,
     deadline: Instant,
 ) -> RedisResult<(Value, Option<Value>)> {
-    let (calls, parts, mut answers) = (slice::from_ref(call), vec![0..1], [None]);
+    let (calls, parts, mut answers) = (slice::from_ref(call), iter::once(0..1).collect(), [None]);
     let (_, info) = send_parts(connection, calls, parts, |_| asking, info, &mut answers, deadline).await;
     let [answer] = answers;
     Ok((answer.unwrap_or(Ok(Value::Nil))?, info))

@@ -60,8 +60,12 @@ impl Reconnector {
     /// Returns a reconnector for a second connection, for another purpose, to the same server.
     pub(super) fn paired(&self, purpose: Purpose) -> Reconnector {
         let main = &self.slot;
-        let slot =
-            ConnectionSlot::new(main.address.clone(), main.node_timeout, main.is_awaited, Some(main.clone()));
+        let slot = ConnectionSlot::new(
+            main.address.clone(),
+            main.node_timeout,
+            main.waits_for_connection,
+            Some(main.clone()),
+        );
         let source = Source::paired(self.slot.clone(), self.target());
         Reconnector::new(slot, source, purpose, self.events.clone(), self.limit, None)
     }

@@ -407,7 +407,7 @@ impl Backend for RedisServer {
     }
 
     fn is_away(&self) -> bool {
-        !self.slot.is_awaited && !self.slot.is_up()
+        !self.slot.waits_for_connection && !self.slot.is_up()
     }
 
     fn first_attempt(self: Arc<Self>) -> BoxFuture<bool> {
