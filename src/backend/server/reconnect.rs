@@ -287,13 +287,10 @@ impl Reconnector {
 
 /// Logs why an attempt failed if that needs a correction: each reason once in an outage, and none silences another. Returns whether it did.
 fn warn(error: &Error, is_second_vote: bool, warned: &mut [bool; 3]) -> bool {
-    let reasons: [(bool, fn(&Error)); 3] = [
-        (redis_error::is_distrusted(error), telemetry::distrusted),
-        (redis_error::is_refused_login(error), telemetry::reconnect_denied),
-        (is_second_vote, telemetry::second_vote),
-    ];
+    let reasons = [redis_error::is_distrusted(error), redis_error::is_refused_login(error), is_second_vote];
+    let logs: [fn(&Error); 3] = [telemetry::distrusted, telemetry::reconnect_denied, telemetry::second_vote];
     let mut is_logged = false;
-    for ((applies, log), warned) in reasons.into_iter().zip(warned) {
+    for ((applies, log), warned) in reasons.into_iter().zip(logs).zip(warned) {
         if applies && !std::mem::replace(warned, true) {
             log(error);
             is_logged = true;

@@ -102,7 +102,7 @@ impl RedisServer {
         let source = Source::Fixed(Box::new(Endpoint { to, address: address.clone(), gate: None, login }));
         runtime()?;
         let (source, times) = ((source, None), (node_timeout, limit));
-        Ok(RedisServer::new(source, address, &role, times, events, false, |_| None))
+        Ok(RedisServer::unconnected(source, address, &role, times, events, false, |_| None))
     }
 
     /// Like [`at`](RedisServer::at), for the server that the sentinels name, now and after each failover.
@@ -118,7 +118,7 @@ impl RedisServer {
         let (source, spare) = (Source::Sentinel(sentinels()?), Some(Arc::new(sentinels()?)));
         runtime()?;
         let (source, times, address) = ((source, spare), (node_timeout, limit), master.to_string().into());
-        Ok(RedisServer::new(source, address, &role, times, events, false, |_| None))
+        Ok(RedisServer::unconnected(source, address, &role, times, events, false, |_| None))
     }
 
     /// Returns a node of a cluster, before it is connected. Its tasks run on `runtime`. It has a subscriber for sharded channels if
@@ -135,12 +135,13 @@ impl RedisServer {
         let _entered = runtime.enter();
         let (address, limit) = (endpoint.address.clone(), connect_limit(Some(&endpoint.to), node_timeout));
         let source = (Source::Fixed(Box::new(endpoint)), None);
-        RedisServer::new(source, address, role, (node_timeout, limit), events, true, reports).start(false)
+        RedisServer::unconnected(source, address, role, (node_timeout, limit), events, true, reports)
+            .start(false)
     }
 
-    /// `is_node`: it is a node of a cluster. Then channels are sharded, and `reports` returns what receives the events of the subscriber,
+    /// Returns a server before its first connection. `is_node`: it is a node of a cluster. Then channels are sharded, and `reports` returns what receives the events of the subscriber,
     /// or `None` if the node needs no subscriber.
-    fn new(
+    fn unconnected(
         (source, sentinels): (Source, Option<Arc<Sentinels>>),
         address: Arc<str>,
         role: &Role,
