@@ -210,7 +210,7 @@ impl Subscriptions {
                 let events = self.events.upgrade();
                 for (channel, known) in &mut self.channels {
                     // Also if this subscription is not confirmed yet: the confirmation of one before it may have been reported.
-                    if known.is_at(source) {
+                    if known.is_at(source) && (!known.is_on || known.is_on_at(source)) {
                         known.is_on = false;
                         events.iter().for_each(|events| events.not_subscribed(channel));
                     }

@@ -276,14 +276,14 @@ async fn what_is_reported_of_a_channel_depends_on_what_else_it_is_subscribed_as(
         };
         let expected: [(Sent<'_>, Option<Event>); 6] = [
             (&by_node(Report::NotSubscribed), (!plain_is_on).then(|| not.clone())),
-            (&by_node(|_| Report::Lost), is_on.then(|| not.clone())),
+            (&by_node(|_| Report::Lost), (!plain_is_on).then(|| not.clone())),
             (&by_plain(Report::Subscribed), (plain && !is_on).then(|| Event::Subscribed(CHANNEL.into()))),
             (
                 &by_plain(|channel| Report::Message(channel, "0".into())),
                 plain.then(|| Event::Message(CHANNEL.into())),
             ),
             (&by_plain(Report::NotSubscribed), (plain && !is_on).then(|| not.clone())),
-            (&by_plain(|_| Report::Lost), plain_is_on.then(|| not.clone())),
+            (&by_plain(|_| Report::Lost), (plain && !is_on).then(|| not.clone())),
         ];
         for (number, (sent, event)) in expected.into_iter().enumerate() {
             let known = task.channels.get_mut(&channel).unwrap();
