@@ -8,8 +8,8 @@ use crate::backend::cluster::nodes::Nodes;
 use crate::backend::cluster::slots::NodeAddress;
 use crate::backend::connection::Endpoint;
 
-/// Chooses the node that plain messages are received from: any will do, since nodes forward them to each other. Chooses another one when the
-/// connection to the last one is lost, or when that has left the cluster and receives no more messages.
+/// Chooses the node that plain messages are received from: any will do, since nodes forward them to each other. Chooses another one when
+/// the connection to the last one is lost, or when that has left the cluster and receives no more messages.
 pub(super) async fn choose_pubsub_node(
     nodes: Arc<Nodes>,
     target: watch::Sender<Option<Endpoint>>,

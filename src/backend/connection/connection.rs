@@ -196,7 +196,9 @@ impl ConnectionSlot {
 
     /// Drops the connection of this number if it is the current one. The reconnect task makes another.
     pub(crate) fn discard(&self, id: u64, why: &str) {
-        let paired_with = self.up(|link| link.paired_with.filter(|_| link.id == id)).flatten();
+        let Some(paired_with) = self.up(|link| (link.id == id).then_some(link.paired_with)).flatten() else {
+            return;
+        };
         let replaced = self.replace(
             State::Down { attempt: id, failed: None },
             |state| matches!(state, State::Up(link) if link.id == id),

@@ -15,7 +15,8 @@ pub(super) const PACKET: usize = 1400;
 /// This many polls of a task with nothing to do take some 20 µs.
 const PUT_OFF: u32 = 100;
 
-/// A buffer that has grown beyond this is not kept.
+/// A write takes in no more calls once it has this many bytes: while the socket is full, each new call has them collected again. A buffer
+/// that has grown beyond this is not kept.
 const KEPT: usize = 64 << 10;
 
 const REPLY_OFF: &[u8] = b"*3\r\n$6\r\nCLIENT\r\n$5\r\nREPLY\r\n$3\r\nOFF\r\n";
@@ -59,7 +60,7 @@ pub(super) struct Calls {
 /// One call, from when it enters until its answers are taken.
 #[derive(Debug, Default)]
 struct Slot {
-    /// Its commands.
+    /// Its commands, until the call is released: how much of them was written is known by their length.
     bytes: Vec<u8>,
     deadline: Option<Instant>,
     /// How many answers are still to come.
@@ -151,7 +152,9 @@ impl Calls {
         }
         (self.writing, self.in_write) = (true, 0);
         let mut bytes = std::mem::take(&mut self.out);
-        while let Some(at) = self.waiting.pop_front() {
+        while bytes.len() < KEPT
+            && let Some(at) = self.waiting.pop_front()
+        {
             if self.slots[at].given_up {
                 self.release(at);
                 continue;

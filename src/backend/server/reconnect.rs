@@ -121,8 +121,10 @@ impl Reconnector {
         let mut connected = !matches!(&*self.slot.state.borrow(), State::Down { attempt: 0, .. });
         // Which warnings were logged in this outage. The connection for acquires leaves them to the one for commands.
         let mut warned = [self.purpose.sends_wait; 3];
-        // `connect` has returned the error of the first attempt.
-        warned[0] |= matches!(&*self.slot.state.borrow(), State::Down { failed: Some(error), .. } if redis_error::is_distrusted(error));
+        // `connect` has returned the error of the first attempt. The first warning is that of a certificate.
+        if let State::Down { failed: Some(error), .. } = &*self.slot.state.borrow() {
+            warned[0] |= redis_error::is_distrusted(error);
+        }
         // Whether a server has accepted the login of one of its connections.
         let mut accepted = self.slot.is_up();
         // Whether the log shows that the first connection can't be made yet.

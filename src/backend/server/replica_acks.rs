@@ -105,7 +105,7 @@ impl ReplicaAcks {
     /// Returns whether no acquire is under way.
     pub(super) fn is_unused(&self) -> bool {
         let queue = lock(&self.shared.queue);
-        queue.waiting.is_empty() && queue.in_flight.is_empty()
+        queue.waiting.iter().all(|queued| queued.caller.is_closed()) && queue.in_flight.is_empty()
     }
 
     pub(super) fn slot(&self) -> &Arc<ConnectionSlot> {

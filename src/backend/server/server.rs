@@ -139,8 +139,8 @@ impl RedisServer {
             .start(false)
     }
 
-    /// Returns a server before its first connection. `is_node`: it is a node of a cluster. Then channels are sharded, and `reports` returns what receives the events of the subscriber,
-    /// or `None` if the node needs no subscriber.
+    /// Returns a server before its first connection. `is_node`: it is a node of a cluster. Then channels are sharded, and `reports` returns
+    /// what receives the events of the subscriber, or `None` if the node needs no subscriber.
     fn unconnected(
         (source, sentinels): (Source, Option<Arc<Sentinels>>),
         address: Arc<str>,
