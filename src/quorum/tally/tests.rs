@@ -172,8 +172,8 @@ fn what_a_young_master_lacks_is_no_loss_and_to_be_given_to_it() {
     assert_eq!(verdict.spread.lacking, MasterSet::one(1));
 }
 
-/// 1. The lock is forced away on two of three masters, one of which is young here, and old for another process. 2. That process has the lock
-/// for a while. 3. The field is put on the young master, and the third one still has it. Both would confirm a hold that was over.
+/// Otherwise: 1. The lock is forced away on two of three masters, one of which is young here, and old for another process. 2. That process
+/// has the lock for a while. 3. The field is put on the young master, and the third one still has it. Both confirm a hold that was over.
 #[test]
 fn what_a_young_master_lacks_is_not_put_there_if_an_old_one_lacks_it_too() {
     let mut tally = tally(Rule::Standing, 3);
