@@ -383,7 +383,10 @@ impl LockEntry {
             {
                 hold.remains_at(MasterSet::one(master), now);
             }
-            LateAnswer::Missing if hold.has_lock() && shows => {
+            // While the hold is in doubt, it may be over, and a majority has to confirm it first. 1. It is forced away on two of three
+            // masters, and asked for. 2. The third one and the first do not answer. 3. The second one answers late. 4. It is given the
+            // hold, which the third one still has.
+            LateAnswer::Missing if hold.has_lock() && shows && !hold.is_unsettled() => {
                 let lacking = hold.copies.spread.lacking.union(MasterSet::one(master));
                 hold.lacked_by(lacking, now);
             }

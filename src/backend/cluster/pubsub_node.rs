@@ -17,10 +17,12 @@ pub(super) async fn choose_pubsub_node(
 ) {
     let mut changes = nodes.changes.subscribe();
     // Before any node is connected, one that can't be reached would be as good as any other, and the first waiter would find out.
-    if nodes.known().is_empty() {
+    while nodes.known().is_empty() {
         let _ = changes.changed().await;
     }
     nodes.first_attempts().await;
+    // Those of a subscriber that had no node.
+    failures.mark_unchanged();
     let mut failed = true;
     loop {
         if (failed || !nodes.pubsub_node().is_some_and(|last| nodes.forwards_messages(&last)))

@@ -94,24 +94,26 @@ impl Nodes {
                     _ => apart.push(call),
                 }
             }
-            done.extend(alone(apart).await);
-            if late && self.waits_for_node && !together.is_empty() {
-                self.pause(limit.send_by).await;
-            }
-            if late && !self.waits_for_node || limit.is_over() {
-                done.extend(alone(together).await);
+            let ends = late && !self.waits_for_node;
+            let together = async {
+                if late && !ends && !together.is_empty() {
+                    self.pause(limit.send_by).await;
+                }
+                if ends || limit.is_over() {
+                    return (alone(together).await, Vec::new());
+                }
+                let parts = self.parts(calls, together.iter().map(|call| call.index).collect());
+                let sent = join_all(parts.into_iter().map(|part| self.send_part(calls, part))).await;
+                let (answered, failed): (Vec<_>, Vec<_>) = sent.into_iter().unzip();
+                (answered.into_iter().flatten().collect(), failed.into_iter().flatten().collect())
+            };
+            // Side by side: a node that is asked apart may not answer.
+            let (apart, (answered, again)) = tokio::join!(alone(apart), together);
+            done.extend(apart.into_iter().chain(answered));
+            if again.is_empty() {
                 break;
             }
-            if together.is_empty() {
-                break;
-            }
-            let parts = self.parts(calls, together.iter().map(|call| call.index).collect());
-            failed = Vec::new();
-            for (answered, again) in join_all(parts.into_iter().map(|part| self.send_part(calls, part))).await
-            {
-                done.extend(answered);
-                failed.extend(again);
-            }
+            failed = again;
         }
         done
     }

@@ -179,6 +179,7 @@ fn what_a_young_master_lacks_is_not_put_there_if_an_old_one_lacks_it_too() {
     let mut tally = tally(Rule::Standing, 3);
     tally.count(0, false, failed(Outcome::NotRun));
     tally.count(1, true, Ok(Reply::Gone));
+    assert!(tally.verdict().is_none(), "the old one may lack it");
     tally.count(2, false, Ok(Reply::Gone));
     let verdict = tally.verdict().unwrap();
     assert_eq!(verdict.result.unwrap_err().outcome, Outcome::Unknown);

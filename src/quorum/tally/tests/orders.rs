@@ -218,7 +218,14 @@ fn the_verdict_is_what_all_answers_mean_and_comes_as_soon_as_it_is_certain() {
             }
         };
         let meant = verdict.as_ref().map(|verdict| meaning(rule, verdict));
+        let young_lacks = answered.contains(&Some(Some((Gone, true))));
         let expected = match (rule, &possible[..]) {
+            // It is put on the young master unless an old one lacks it too.
+            (Rule::Standing | Rule::Claim, [Means::Undecided])
+                if young_lacks && !pending(answered).is_empty() =>
+            {
+                None
+            }
             // For what is left on a minority, each master is asked for itself. A forced release frees every master that it can.
             (Rule::Remains, _) | (Rule::Force, [Means::Undecided]) if !pending(answered).is_empty() => None,
             (_, [one]) => Some(*one),

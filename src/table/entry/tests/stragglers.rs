@@ -221,6 +221,20 @@ fn what_a_renewal_misses_on_a_master_is_put_there_and_what_a_repair_misses_is_no
     }
 }
 
+/// A majority has to confirm it first: it may have been forced away, and another master may still have it.
+#[test]
+fn what_a_renewal_misses_on_a_master_is_not_put_there_while_the_hold_is_in_doubt() {
+    let mut world = World::new(1);
+    let (acquire, _) = world.take();
+    let late = world.renewal_of(&acquire);
+    world.entry.doubt_all(world.now);
+    world.entry.straggled(&late, LATE, LateAnswer::Missing, world.now);
+    let [settle] = &world.sends()[..] else { panic!("it is in doubt") };
+    assert!(matches!(settle.call.action, Action::Settle { .. }));
+    world.entry.conclude(settle, Ok(&Reply::Done), Spread::default(), world.at());
+    assert!(world.sends().is_empty());
+}
+
 /// The end of the hold has no answer from the third master. A field can be there unless the acquire was refused there.
 #[test]
 fn only_a_refused_acquire_shows_that_a_master_has_no_field() {
