@@ -198,7 +198,7 @@ fn one_background_task_is_active_and_it_lives() {
             let ends = thread::spawn(move || drop(first));
             let visits = {
                 let (session, keys) = (session.clone(), keys.clone());
-                thread::spawn(move || session.visit(&keys, |_, _, _| ()))
+                thread::spawn(move || session.visit(&keys, |_, _| ()))
             };
             let takes_over = {
                 let session = session.clone();
@@ -207,7 +207,7 @@ fn one_background_task_is_active_and_it_lives() {
             for thread in [ends, visits, takes_over] {
                 thread.join().expect("it panics nowhere");
             }
-            session.visit(&keys, |_, _, _| ());
+            session.visit(&keys, |_, _| ());
             let active = session.active_watchdog.load(SeqCst);
             assert!(active > 0 && active <= session.watchdogs_started.load(SeqCst), "{active}");
         }
