@@ -685,7 +685,7 @@ impl LineModel {
         self.entering != Entering::Confirmed
     }
 
-    /// Returns whether each process that waits subscribes to the lock's channel, and asks when it hears of a release
+    /// Returns whether each process that waits subscribes to the lock's channel, and asks when it learns of a release
     /// there. In the code it always does so; in the model only if there is something to hear.
     fn hears_releases(&self) -> bool {
         self.tells && (self.foreign > 0 || self.steps > 0)

@@ -226,7 +226,7 @@ impl State {
                 }
                 (request.phase, request.valid, request.short) = (Phase::Held, valid, false);
                 process.pass_in = None;
-                // Behind a forced release or a failover, the next holder may have begun before.
+                // After a forced release or a failover, the next holder may have begun before.
                 self.old_token |= model.fenced && !request.void && token <= self.begun;
                 self.begun = self.begun.max(token);
             }
