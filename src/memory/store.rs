@@ -349,19 +349,25 @@ impl Store {
                 let left = self.lines.remove(&keys.line().line, field, now);
                 // The release of a process that asks by itself reaches nobody: the next one begins to ask by itself.
                 let wait = |held: &mut StoredLock| match wire::polls(&held.field) {
-                    true => Duration::ZERO,
-                    false => held.left(now),
+                    true => (Duration::ZERO, held.count),
+                    false => (held.left(now), held.count),
                 };
-                match self.held(key, now).map(wait) {
+                let (handed, last) = match self.held(key, now).map(wait) {
                     None if ended && self.gives_way(call, line, now) => return Reply::LeftToOthers(TURN),
-                    None => self.serve(call, line, None, now).is_some(),
-                    Some(wait) => {
-                        if left {
-                            self.tell(0, call, wait, now);
-                        }
-                        false
+                    None => {
+                        let handed = self.serve(call, line, None, now).is_some();
+                        (handed, handed && ended && self.others(call) > 0)
                     }
+                    Some((wait, count)) if left => {
+                        self.tell(0, call, wait, now);
+                        (false, count == 0)
+                    }
+                    Some(_) => (false, false),
+                };
+                if last && self.lines.first(&keys.line().line, now).is_none() {
+                    self.publish(keys.channel(), LEFT_TO_OTHERS);
                 }
+                handed
             }
             None => false,
         };

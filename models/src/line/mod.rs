@@ -40,7 +40,8 @@
 //!   `0`.
 //! - With `tells`, a release leaves the lock to another program's client that waits, if it is that client's turn: it
 //!   publishes `00`, and notifies the first of the line to ask at once, and the second to ask after the short time. The
-//!   first gives way only once. Which of the entries give way depends on their numbers and on the length of the line.
+//!   first gives way only once. Which of the entries give way depends on their numbers and on the length of the line. It
+//!   also publishes `00` if it hands the lock on and nobody is left in the line, or if the last one leaves the line then.
 //! - With `tells`, a request whose ask has no answer ends its field, and asks with a fresh one.
 //! - A fenced hold's **token** is made by the ask that takes the lock, or the first one after a hand-over. A repeat of
 //!   that ask gets the token that is there.
@@ -241,6 +242,8 @@ pub enum Design {
     OrderByClock,
     /// The lock is never left to other programs' clients.
     NoTurns,
+    /// A hand-over that empties the line does not notify other programs' clients.
+    OthersNotTold,
     /// No process subscribes to the lock's channel.
     NobodyListens,
     /// A hand-over does not notify the second of the line when to ask.
@@ -656,6 +659,7 @@ impl LineModel {
                     told(LineModel { fenced: true, failovers: 1, delays: 1, idle: 1, ..three.clone() }),
                     told(LineModel { denials: 1, drops: 1, delays: 1, idle: 4, ..three.clone() }),
                     told(LineModel { foreign: 2, idle: 1, ..three.clone() }),
+                    told(LineModel { foreign: 1, freezes: 1, lease: 6, idle: 1, ..two.clone() }),
                     told(LineModel { foreign: 1, drops: 1, delays: 1, idle: 2, ..three.clone() }),
                     told(LineModel { steps: 2, clocks: CLOCKS, failovers: 1, idle: 3, ..three.clone() }),
                 ]);

@@ -358,6 +358,10 @@ impl State {
             Some(lock) => {
                 if entered {
                     self.tell(model, 0, lock.ttl);
+                    // A lock that is handed on has no lease yet.
+                    if lock.ttl <= model.short {
+                        self.last_has_left(model);
+                    }
                 }
                 let handed = lock.ttl <= model.short && model.design != Design::SecondReleaseForgets;
                 return handed.then_some(lock.ttl);
@@ -393,8 +397,18 @@ impl State {
             if ended {
                 self.publish_free(model, Message::Free);
             }
-        } else if matches!(self.other, Other::Asleep(_)) {
-            self.behind += 1;
+        } else if self.other != Other::Away {
+            self.behind += u8::from(matches!(self.other, Other::Asleep(_)));
+            self.last_has_left(model);
+        }
+    }
+
+    /// Has other programs' clients ask if nobody is left in the line to ask at the end of a hand-over.
+    fn last_has_left(&mut self, model: &LineModel) {
+        if model.tells && self.data.line.len() == 0 && model.design != Design::OthersNotTold {
+            let behind = self.behind;
+            self.publish_free(model, Message::Left);
+            self.behind = behind;
         }
     }
 

@@ -11,6 +11,7 @@ use redis::aio::{MultiplexedConnection, PubSub};
 use super::{granted, process, stand, tidy, waits};
 use crate::support::line::alone;
 use crate::support::log;
+use crate::support::proxy::{Proxy, Which};
 use crate::support::server::{Server, allow_its_name};
 use crate::support::{self, SECOND, eventually, soon};
 
@@ -62,6 +63,11 @@ impl Outsider {
         let busy: Option<i64> =
             script.key("stock").arg(field).invoke_async(&mut self.commands).await.unwrap();
         busy.is_none()
+    }
+
+    /// Returns the next message.
+    async fn hears(&mut self) -> String {
+        soon("a message", self.messages.on_message().next()).await.unwrap().get_payload().unwrap()
     }
 
     async fn unlock(&mut self, field: &str) {
@@ -207,10 +213,58 @@ async fn what_nobody_takes_is_the_first_ones() {
         guard = granted(waiter).await;
         assert_eq!(super::session(&guard), first);
     }
-    let text: String =
-        soon("a message", hears.messages.on_message().next()).await.unwrap().get_payload().unwrap();
-    assert_eq!(text, "00");
+    assert_eq!(hears.hears().await, "00");
     guard.release().await.unwrap();
+    tidy(&server).await;
+}
+
+/// 1. A process is stopped, and waits alone in the line. 2. The lock is left to a client that does not know the line. It is slow, finds the
+/// lock held, and sleeps until the end of the lease that it sees. 3. The lock is handed to the stopped process. 4. The client is notified,
+/// so that it asks again and learns when that ends.
+#[tokio::test]
+async fn one_who_knows_no_line_is_notified_that_the_last_of_the_line_was_handed_the_lock() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let (holds, stopped) = (process(&server.url()).await, process(&proxy.url()).await);
+    let mut guard = holds.mutex("stock").lock().await.unwrap();
+    let waiter = waits(&stopped);
+    stand(&server, 1).await;
+    let first = super::line(&server).await.remove(0);
+    let _stopped = proxy.half_open(Which::Subscribers);
+    let mut slow = Outsider::of(&server).await;
+    slow.messages.subscribe(CHANNEL).await.unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(slow.hears().await, "00");
+    guard = soon("the lock", holds.mutex("stock").lock()).await.unwrap();
+    assert!(!slow.asks("f:1").await);
+    guard.release().await.unwrap();
+    assert_eq!(super::holder(&server).await, Some((first, 0)));
+    assert_eq!(slow.hears().await, "00");
+    waiter.abort();
+    tidy(&server).await;
+}
+
+/// As above, but the last one leaves the line while the stopped process has the lock.
+#[tokio::test]
+async fn one_who_knows_no_line_is_notified_that_the_last_has_left_it() {
+    let server = Server::start().await;
+    let proxy = Proxy::to(&server).await;
+    let (holds, next) = (process(&server.url()).await, process(&server.url()).await);
+    let stopped = process(&proxy.url()).await;
+    let guard = holds.mutex("stock").lock().await.unwrap();
+    let waiter = waits(&stopped);
+    stand(&server, 1).await;
+    let first = super::line(&server).await.remove(0);
+    let last = waits(&next);
+    stand(&server, 2).await;
+    let _stopped = proxy.half_open(Which::Subscribers);
+    guard.release().await.unwrap();
+    assert_eq!(super::holder(&server).await, Some((first, 0)));
+    let mut asleep = Outsider::of(&server).await;
+    asleep.messages.subscribe(CHANNEL).await.unwrap();
+    last.abort();
+    assert_eq!(asleep.hears().await, "00");
+    waiter.abort();
     tidy(&server).await;
 }
 
