@@ -325,3 +325,19 @@ fn random_commands_are_answered_as_by_the_scripts_on_a_server() {
     let counts = ["evalsha", "zadd", "zpopmin", "zcard"].map(ran);
     assert!(counts[0] > 1000 && counts[1] > 50 && counts[2] > 20 && counts[3] > 2, "{counts:?}");
 }
+
+/// Random commands seldom do this: beside a client that does not know the line, the lock is handed to the last one of it, or the last one
+/// leaves it.
+#[tokio::test]
+async fn messages_about_the_last_of_a_line_are_those_of_the_scripts() {
+    const ACQUIRE: u8 = 0;
+    const END: u8 = 1;
+    let mut twins = Twins::start().await;
+    let last_is_served = [(ACQUIRE, 0), (ACQUIRE, 2), (END, 0), (ACQUIRE, 0), (END, 0)];
+    let last_leaves = [(ACQUIRE, 1), (ACQUIRE, 0), (ACQUIRE, 2), (END, 1), (END, 2)];
+    for (case, steps) in [last_is_served, last_leaves].iter().enumerate() {
+        let op =
+            |(kind, field)| Op { kind, lock: 0, field, count: 1, lease: 1, fence: None, stays: 0, line: 1 };
+        twins.play(case, &steps.map(op)).await;
+    }
+}
