@@ -1,4 +1,5 @@
-//! Calls the user's code, which may panic, in the middle of other work.
+//! Calls the user's code, which may panic, in the middle of other work: functions that are options, and the program's recorder of metrics and
+//! its subscriber of `tracing`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -718,17 +718,19 @@ impl Acquire {
     }
 
     fn guard(&self, granted: Grant) -> Guard {
-        let keys = &self.options.keys;
-        if meter::ON && granted.depth == 1 {
+        let (keys, depth) = (&self.options.keys, granted.depth);
+        // Made before the program's recorder and subscriber are called: if one of them panics, it is dropped.
+        let guard = Guard::new(self.options.handle.clone(), keys.clone(), granted);
+        if meter::ON && depth == 1 {
             self.options.handle.measure(&keys.name, Sample::Waited(self.began.elapsed()));
         }
         if telemetry::has_spans() {
-            telemetry::granted(&granted.field, granted.depth);
+            telemetry::granted(guard.hold_id(), depth);
         }
         if self.backoff.is_some() {
-            telemetry::acquired_after_waiting(&keys.name, &granted.field, self.began.elapsed());
+            telemetry::acquired_after_waiting(&keys.name, guard.hold_id(), self.began.elapsed());
         }
-        Guard::new(self.options.handle.clone(), keys.clone(), granted)
+        guard
     }
 
     /// Handles the answer that somebody else holds the lock. With a subscription the message of a release wakes the request; without

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::base::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
 use crate::base::meter::{self, Sample};
-use crate::base::{Events, Moment, Mutex, after, lock, telemetry};
+use crate::base::{Events, Moment, Mutex, after, lock, telemetry, unless_it_panics};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
 use crate::owner::{Owner, OwnerEnds};
@@ -281,18 +281,14 @@ impl Session {
         let sooner = effects.sooner;
         // Most visits leave nothing to be done.
         let events = effects.out.map_or_else(Vec::new, |out| {
-            // Runs even if the program's recorder panics.
-            let notified = scopeguard::guard((out.resolve, out.wake), |(resolve, wake)| {
-                resolve.into_iter().for_each(|signal| signal.notify());
-                wake.into_iter().for_each(Waker::wake);
-            });
             // Counted before anybody is notified: code that reads the metrics after `lost()` finds the loss counted.
             for event in &out.log {
                 if let LogEvent::Measured(Sample::Lost { loss, fixed }) = event {
                     self.measure(&keys.name, Sample::Lost { loss: *loss, fixed: *fixed });
                 }
             }
-            drop(notified);
+            out.resolve.into_iter().for_each(|signal| signal.notify());
+            out.wake.into_iter().for_each(Waker::wake);
             out.log
         });
         // On a closed session, `close` or the end of the watchdog may wait for a visit that makes nothing due: the one after a
@@ -301,7 +297,8 @@ impl Session {
             self.nudge.notify_waiters();
         }
         for event in events {
-            self.log(&keys.name, &event);
+            // The program's subscriber may panic, and the visit may have granted a lock.
+            unless_it_panics(|| self.log(&keys.name, &event));
         }
     }
 

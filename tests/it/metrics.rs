@@ -162,6 +162,30 @@ async fn a_label_that_panics_loses_no_guard_and_no_renewal() {
     assert!(locks.mutex("stock").try_lock().await.unwrap().is_some());
 }
 
+/// Without this test: 1. A level is granted, which is counted. 2. The recorder panics. 3. Nobody has the guard of the level, and the
+/// lock is never released.
+#[tokio::test(start_paused = true)]
+async fn a_recorder_that_panics_loses_no_guard_and_no_level() {
+    let measured = measured(|builder| builder).await;
+    let (stock, recorded) = (measured.locks.mutex("stock"), &measured.recorded);
+    let others = Locks::builder(&measured.store).connect().await.unwrap().mutex("stock");
+    recorded.panics(true);
+    let guard = stock.lock().await.unwrap();
+    assert_eq!(stock.run(async |_| stock.hold_count()).await.unwrap(), 2);
+    assert!(stock.lock().owner(&Owner::new()).within(LEASE).await.is_err());
+    sleep(3 * LEASE).await;
+    assert_eq!((guard.is_lost(), stock.hold_count()), (false, 1));
+    guard.release().await.unwrap();
+    let lost = others.lock().await.unwrap();
+    measured.store.faults().lose("stock");
+    sleep(3 * LEASE).await;
+    assert!(lost.is_lost());
+    drop(lost);
+    drop(stock.lock().await.unwrap());
+    others.lock().await.unwrap().release().await.unwrap();
+    recorded.panics(false);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_timeout_is_one_of_whoever_had_time() {
     let measured = measured(|builder| builder).await;

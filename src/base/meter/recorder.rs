@@ -1,4 +1,5 @@
-//! Counts with the recorder that the program has installed. This is the only file that uses the crate `metrics`.
+//! Counts with the recorder that the program has installed. This is the only file that uses the crate `metrics`. No panic of the recorder
+//! leaves it while anything is held: see [`unless_it_panics`].
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -75,7 +76,10 @@ pub(crate) fn begin(name: Option<&str>, grouping: Option<&Grouping>) {
 }
 
 pub(crate) fn record(name: &str, grouping: Option<&Grouping>, sample: Sample) {
-    let mut labels = labels(name, grouping);
+    unless_it_panics(|| count(labels(name, grouping), sample));
+}
+
+fn count(mut labels: Vec<Label>, sample: Sample) {
     match sample {
         Sample::Waited(time) => histogram!(WAIT, labels).record(time),
         Sample::Line(length) => histogram!(LINE, labels).record(f64::from(length)),
@@ -103,9 +107,11 @@ pub(crate) struct Waiting(Option<Gauge>);
 impl Waiting {
     pub(crate) fn begin(&mut self, name: &str, grouping: Option<&Grouping>) {
         if self.0.is_none() {
-            let waiting = gauge!(WAITING, labels(name, grouping));
-            waiting.increment(1.0);
-            self.0 = Some(waiting);
+            self.0 = unless_it_panics(|| {
+                let waiting = gauge!(WAITING, labels(name, grouping));
+                waiting.increment(1.0);
+                waiting
+            });
         }
     }
 }
@@ -113,7 +119,7 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         if let Some(waiting) = &self.0 {
-            waiting.decrement(1.0);
+            unless_it_panics(|| waiting.decrement(1.0));
         }
     }
 }

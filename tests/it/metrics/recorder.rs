@@ -17,6 +17,7 @@ struct State {
     values: BTreeMap<String, f64>,
     samples: BTreeMap<String, Vec<f64>>,
     described: BTreeMap<String, Option<Unit>>,
+    panics: bool,
 }
 
 /// Records what this thread measures until the guard is dropped. A test keeps both as long as its locks.
@@ -31,6 +32,11 @@ impl Recorded {
     /// Returns the value of a counter or a gauge, 0 if it does not exist.
     pub fn value(&self, name: &str) -> f64 {
         self.0.lock().unwrap().values.get(name).copied().unwrap_or_default()
+    }
+
+    /// From now on the recorder panics, or no longer does.
+    pub fn panics(&self, panics: bool) {
+        self.0.lock().unwrap().panics = panics;
     }
 
     /// Returns the samples of a histogram.
@@ -59,6 +65,8 @@ impl Recorded {
             true => key.name().to_owned(),
             false => format!("{}{{{}}}", key.name(), labels.join(",")),
         };
+        let panics = self.0.lock().unwrap().panics;
+        assert!(!panics, "no `{name}` here");
         Arc::new(Metric { name, recorded: self.clone() })
     }
 }
