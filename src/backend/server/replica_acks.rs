@@ -209,7 +209,8 @@ impl Shared {
             batch.into_iter().map(|queued| (queued.call, queued.caller)).unzip();
         let (replies, _) = slot.replies(link, &calls, |at| asking[at], false, deadline).await;
         self.clear_in_flight();
-        // If it is not, all answers are those of an old master, not only the grants.
+        // If it is not, all answers are those of an old master, not only the grants: one of them may be READONLY. The callers count as
+        // unanswered, and a request that may wait asks the new master after a pause, in the time that it has.
         let is_current = slot.is_current(link);
         let mut granted = Vec::new();
         for ((call, reply), caller) in calls.into_iter().zip(replies).zip(callers) {
