@@ -90,7 +90,7 @@ async fn a_connection_is_current_while_the_one_that_it_is_paired_with_is() {
     let main = slot(State::Up(first.clone()), None);
     let slot = slot(State::Up(acquires.clone()), Some(main.clone()));
     assert!(slot.is_current(&acquires) && main.is_current(&first) && !main.is_current(&second));
-    main.state.send_replace(State::Up(second));
+    main.state.send_replace(State::Up(second.clone()));
     assert!(!slot.is_current(&acquires));
     main.state.send_replace(down(8, None));
     assert!(!slot.is_current(&acquires));
@@ -101,6 +101,10 @@ async fn a_connection_is_current_while_the_one_that_it_is_paired_with_is() {
     assert!(slot.is_up() && main.is_up());
     slot.discard(acquires.id, "broken");
     assert!(!slot.is_up() && !main.is_up() && !slot.is_current(&acquires));
+    slot.state.send_replace(State::Up(acquires.clone()));
+    main.state.send_replace(State::Up(second));
+    slot.discard(acquires.id, "broken");
+    assert!(!slot.is_up() && main.is_up(), "the one for commands was replaced before");
     main.state.send_replace(State::Up(first));
     main.discard_current("elsewhere");
     assert_eq!((main.is_up(), main.id()), (false, None));

@@ -82,11 +82,15 @@ async fn of_queued_acquires_the_one_that_is_dropped_is_removed_and_no_other() {
     until(async || queued() == ["two"]).await;
     let three = tokio::spawn(backend.clone().run(acquire("three")));
     until(async || queued() == ["two", "three"]).await;
+    assert!(!backend.acks().is_unused());
     two.abort();
     assert!(two.await.unwrap_err().is_cancelled());
     assert_eq!(queued(), ["three"]);
-    one.abort();
+    assert!(!backend.acks().is_unused());
     three.abort();
+    assert!(three.await.unwrap_err().is_cancelled());
+    assert!(backend.acks().is_unused(), "what nobody waits for is never sent");
+    one.abort();
 }
 
 #[test]
@@ -160,6 +164,25 @@ async fn an_acquire_waits_for_a_connection_that_is_paired_with_the_current_one_f
     assert_eq!(backend.acquire_slot().unwrap().link_now().unwrap().paired_with, Some(other));
 }
 
+/// If only one of them were replaced, it could lead to another server than the other one.
+#[tokio::test]
+async fn both_connections_are_replaced_when_either_ends() {
+    let server = TestServer::start(&[]).await;
+    let (role, _, events) = without_replicas(&server, "").await;
+    let backend = RedisServer::connect(&server.url("").into(), role, LONG, events.sender()).await.unwrap().0;
+    let links = || [backend.slot(), backend.acquire_slot().unwrap()].map(|slot| slot.link_now().ok());
+    let pair = || match links() {
+        [Some(main), Some(acquires)] if acquires.paired_with == Some(main.id) => Some([main, acquires]),
+        _ => None,
+    };
+    for ends in [0, 1] {
+        let before = pair().unwrap();
+        before[ends].connection.send(&redis::cmd("QUIT"), None).await.unwrap();
+        until(async || pair().is_some_and(|now| (0..2).all(|at| now[at].id != before[at].id))).await;
+        assert_eq!(backend.clone().run(acquire("one")).await.unwrap(), Reply::Done);
+    }
+}
+
 #[tokio::test]
 async fn a_call_waits_for_nothing_where_no_acquire_is_under_way() {
     let server = TestServer::start(&[]).await;
@@ -181,6 +204,7 @@ async fn a_call_that_waits_for_an_acquire_has_its_whole_time_behind_it() {
     let shared = &backend.acks().shared;
     until(async || shared.any_in_flight(&[renew("two"), renew("one")])).await;
     assert!(!shared.any_in_flight(&[renew("two")]) && !shared.any_in_flight(&[]), "it is of another hold");
+    assert!(!backend.acks().is_unused(), "it is sent");
     let time = Duration::from_secs(3);
     let renewal = renew("one");
     let mut renewed = pin!(backend.answer(&renewal, false, Instant::now() + time));
