@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
+use std::fmt;
 use std::future::Future;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -65,7 +66,7 @@ const LOCAL_HANDOFF: Duration = Duration::from_millis(10);
 /// locks.mutex("stock:42").run(async |_| {}).await?; // its key is `app:stock:42`
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "options do nothing until `connect` is called"]
 pub struct Builder {
     /// The options that are used as they are set. Of those below it has the defaults, which [`check`](Builder::check) replaces.
@@ -582,6 +583,13 @@ impl Builder {
         config.local_handoff = config.local_handoff.min(lease.duration() / 6);
         config.blocked_for = self.blocked_for.unwrap_or_else(|| lease.duration().saturating_mul(10));
         Ok(config)
+    }
+}
+
+/// Shows each option once: as `connect` would use it, or else why it would reject the options.
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Builder").field(&self.clone().check()).finish()
     }
 }
 

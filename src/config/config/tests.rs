@@ -44,6 +44,18 @@ fn the_defaults_are_as_documented() {
     assert!(!format!("{config:?}").contains("secret"));
 }
 
+#[test]
+fn a_builder_shows_each_option_once_as_it_would_be_used() {
+    let shown = |builder: Builder| format!("{builder:?}");
+    for option in
+        ["lease: ", "restart_delay: ", "token_ttl: ", "blocked_for: ", "sharded_channels: ", "warn_after: "]
+    {
+        assert_eq!(shown(good()).matches(option).count(), 1, "{option}");
+    }
+    assert!(shown(good().lease(Duration::from_secs(7))).contains("7s"));
+    assert!(shown(good().lease(Duration::ZERO)).contains("lease of 0"));
+}
+
 /// The option has a default too: a short lease must not make that an error.
 #[test]
 fn a_hold_is_passed_on_for_a_sixth_of_the_lease_at_most() {
