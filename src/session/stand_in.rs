@@ -22,6 +22,10 @@ const LOOKS: u32 = 10;
 /// The shortest pause between two looks. On a busy machine a healthy runtime may not run for a moment.
 const SHORTEST: Duration = Duration::from_millis(100);
 
+/// A runtime that was silent for less is not reported: with a short lease the thread stands in so early that the runtime may run, and only
+/// have a thousand other tasks to poll first.
+const REPORTED: Duration = Duration::from_secs(1);
+
 /// The thread that stands in for the runtimes of this process.
 struct Thread {
     process: u32,
@@ -196,7 +200,7 @@ impl Watch {
             return;
         }
         let (due, renewed) = (due.len(), self.renew(session, due.into(), until).await);
-        if self.logged.is_none() {
+        if self.logged.is_none() && silent >= REPORTED {
             self.logged = Some(Logged::Begun);
             unless_it_panics(|| telemetry::blocked(silent, due, renewed));
         }

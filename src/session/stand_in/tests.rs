@@ -6,7 +6,7 @@ use tokio::time::advance;
 
 use super::*;
 use crate::backend::{Backend, BoxFuture};
-use crate::base::{Failure, Spread};
+use crate::base::{Drift, Failure, Lease, Spread};
 use crate::config::Config;
 use crate::memory::Memory;
 use crate::owner::Owner;
@@ -95,9 +95,14 @@ struct Watched {
 
 impl Watched {
     fn begin() -> Watched {
+        Watched::with(Lease::DEFAULT)
+    }
+
+    fn with(lease: Lease) -> Watched {
         let master = Arc::<Master>::default();
         let quorum = Quorum::new(vec![master.clone() as Arc<dyn Backend>], None);
-        let (config, clock) = (Config::over(&Memory::new()), Clock::with(|| 0));
+        let (mut config, clock) = (Config::over(&Memory::new()), Clock::with(|| 0));
+        config.lease = lease;
         let session = Session::new(config, quorum, "me".to_owned(), clock, Vec::new());
         let lease = session.timing.lease;
         // Not `visit`, which starts the watchdog.
@@ -172,4 +177,20 @@ async fn the_thread_stands_in_after_a_second_look_without_a_sign_of_life_and_sto
         assert!(watched.look(false, false).await);
         assert!(!watched.look(true, false).await);
     }
+}
+
+/// With a lease of less than a few seconds the thread looks again before a busy runtime has polled the watchdog.
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_is_silent_for_a_moment_is_stood_in_for_but_not_reported() {
+    let lease = Duration::from_secs(3);
+    let drift = Drift { factor: 0.0, slack: Duration::ZERO };
+    let mut watched = Watched::with(Lease::new("lease", lease, drift).unwrap());
+    advance(lease * 2 / 5).await;
+    assert!(!watched.look(true, false).await);
+    advance(lease / 6).await;
+    assert!(watched.look(false, false).await);
+    assert!(watched.watch.logged.is_none(), "it may only be busy");
+    advance(lease / 6).await;
+    assert!(watched.look(false, false).await);
+    assert!(watched.watch.logged == Some(Logged::Begun));
 }
