@@ -87,7 +87,8 @@ impl Cluster {
         self.nodes.request_topology();
     }
 
-    /// Returns a call as it is sent: without what the user was denied, and with the kind of channel that its waiters subscribe to.
+    /// Returns the call in the form in which it is sent. If it publishes a message, it names the kind of channel, plain or sharded, to which
+    /// those who wait for the lock subscribe. The parts for which the user lacks the rights are left out.
     fn prepared(&self, mut call: Call) -> Call {
         call.sharded = call.action.publishes() && self.nodes.shards(call.keys.channel());
         self.name_right.apply(&mut call);

@@ -319,7 +319,8 @@ impl Nodes {
         lock(&self.state).nodes.values().cloned().collect()
     }
 
-    /// Returns the addresses of these nodes and of their replicas, each with its slot for commands if that has a connection.
+    /// Returns the addresses of all nodes that are known: of those that serve slots, each with its connection slot if it is connected, and
+    /// of their replicas, to which there are no connections for commands.
     pub(super) fn known(&self) -> Vec<(NodeAddress, Option<Arc<ConnectionSlot>>)> {
         let state = lock(&self.state);
         let serving = state.nodes.values().map(|Node { node_address, server }| {

@@ -184,8 +184,9 @@ impl Channels {
         }
     }
 
-    /// Called when the server has ended a subscription: in answer to an unsubscribe or, on a Cluster, because the hash slot of a sharded
-    /// channel has moved. In the second case a wanted channel is requested again at once: the refusal names the node that serves the slot now.
+    /// Called when the server has ended a subscription. That answers an unsubscribe, if one is on its way. Otherwise a node of a Cluster has
+    /// ended it by itself, since the hash slot of the sharded channel has moved to another node. If the channel is wanted, it is requested
+    /// at this node again at once: the node refuses that, and its refusal names the node that serves the slot now.
     pub(super) fn ended(&mut self, channel: &Arc<str>, now: Instant) {
         let Some(entry) = self.channels.get_mut(channel) else { return };
         match (entry.state, entry.wanted) {

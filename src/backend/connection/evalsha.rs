@@ -115,9 +115,10 @@ async fn ask_around(
     Ok((answer.unwrap_or(Ok(Value::Nil))?, info))
 }
 
-/// Like [`ask`], for many calls in one write. `asking` returns which of them are sent after an `ASKING`. If `renews_together`, the locks
-/// are all on one node, and one run of a script makes several renewals. The answers are written to `answers`, so that those that have
-/// arrived are kept if the future is dropped.
+/// Like [`ask`], for many calls, which are all sent before the first answer is waited for. Those whose script the server does not know are
+/// sent once more, and so are those that have to be [sent alone](send_parts). `asking` returns which calls are sent after an `ASKING`. If
+/// `renews_together`, all locks are on one node, and one run of a script makes several renewals. The answers are written to `answers`, so
+/// that those that have arrived are kept if the future is dropped.
 pub(crate) async fn ask_all(
     connection: &Commands,
     calls: &[Call],

@@ -1,11 +1,12 @@
-//! A connection: commands are sent in the order in which they are called, and their answers are received in it.
+//! One connection, which many callers share. A call is one command or several that are sent together. The server answers the calls in the
+//! order in which they were made, so each answer belongs to the oldest call that has none.
 //!
-//! It differs from the connection of the redis crate in three ways:
+//! The redis crate has such a connection too. This one differs in three ways:
 //!
-//! - A command that was not given to the socket when its deadline is over, or when nobody waits for it any more, is never sent, and
-//!   is reported as unsent.
-//! - A call that is the only one under way is written by its caller, so that no task is woken for it. Several calls are written
-//!   together, at the latest when they fill a packet.
+//! - A call is sent only as long as its caller waits and its deadline is not over. If it was not given to the socket by then, it is never
+//!   sent, and its error says so.
+//! - A caller writes its call to the socket itself if no other call is under way, so that no task has to be woken. Otherwise calls are
+//!   collected and written together, at the latest when they fill a packet.
 //! - A call needs no allocation and no timer.
 
 use std::future::Future;
@@ -155,9 +156,10 @@ impl Commands {
         self.0.0.answers.load(Relaxed)
     }
 
-    /// Returns whether this is the first call of a script over the connection. It is sent by its text then, and by its hash from then
-    /// on. By the hash alone, the first call would take two round trips, and over a slow network the second one may come too late. If
-    /// the text was not sent after all, or the server has forgotten it, the hash is answered as unknown, and the text is sent again.
+    /// Returns whether this is the first call of a script over the connection, and notes the call. The first call has to be sent by the text
+    /// of the script, the later ones by its hash. If the first one were sent by the hash, a server that does not know the script would
+    /// need a second round trip, which may come too late over a slow network. It may be that the first call was not sent after all, or that
+    /// the server has forgotten the script: then the server answers that it does not know the hash, and the call is sent again by the text.
     pub(crate) fn is_first(&self, script: u32) -> bool {
         let (scripts, bit) = (&self.0.0.scripts, 1 << script);
         // A load is usually enough.
@@ -170,9 +172,12 @@ impl Commands {
         self.0.0.scripts.store(u32::MAX, Relaxed);
     }
 
-    /// Sends commands that have this many answers together, on any thread and outside a runtime too: if no other call is under way,
-    /// they are written here. A command of a subscription is answered by that `push` about the channel, or by an error. `on_push` is called
-    /// with the push too, in order with all others.
+    /// Makes a call: the commands that `encode` writes, which the server answers by this many `answers`. May be called on any thread, and
+    /// outside a runtime: if no other call is under way, the commands are written to the socket here, and otherwise by the connection's
+    /// task. Fails with an [unsent](crate::backend::resp::why_unsent) error if the deadline is over.
+    ///
+    /// `push` is for a command of a subscription. The server answers it by a push of this kind about this channel, or by an error. Such a
+    /// push is also passed to `on_push`, in order with all others.
     pub(crate) fn call(
         &self,
         deadline: Option<Instant>,

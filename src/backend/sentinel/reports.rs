@@ -185,10 +185,15 @@ impl ReportHistory {
         named.being_replaced && self.current.as_ref().is_some_and(|current| named.is_at(current))
     }
 
-    /// Returns whether the decision counts less than earlier reports. `by_majority` means that a majority of the sentinels names this
-    /// master, `quorate` that a majority has answered. 1. All sentinels name A in epoch 2. 2. They are set up again, except one that is
-    /// cut off. 3. They name B in epoch 1. 4. Only the one that was left out answers. Likewise a single sentinel that is set up again may
-    /// name any server.
+    /// Returns whether `named`, the master that the reports were decided for, is older than the master of the last connection, so that the
+    /// client must not follow the reports. `by_majority`: a majority of all sentinels names it, and then it is never stale. `quorate`: a
+    /// majority of all sentinels has named a master, whichever. Without this rule:
+    ///
+    /// 1. All sentinels name A in epoch 2.
+    /// 2. They are set up again, and begin to count epochs again, except for one that is cut off. They name B in epoch 1.
+    /// 3. Only the one that is cut off answers a client that is connected to B. It names A, with the larger epoch.
+    ///
+    /// A lower epoch is stale as well: a single sentinel that is set up again may name any server.
     ///
     /// A report that the current master is about to be replaced is never stale, since it moves no client to another server:
     ///
@@ -211,15 +216,16 @@ impl ReportHistory {
     }
 }
 
-/// Decides from the reports of the sentinels which server is the master. `first` means before the first connection: an apparent
-/// mistake in an option is then reported as one, while later the sentinels may just be being set up again.
+/// Decides from the reports of the sentinels which server is the master.
 ///
-/// The report with the largest epoch counts: the leader of a failover is the first to know the new master, and its last report
-/// counts for a while after it stopped answering. One exception: a report that was seen before counts less than one that was first
-/// seen later and that a majority of the sentinels agrees with, even if the epoch of that one is smaller. A decision that is stale is
-/// an error.
+/// The report with the largest epoch decides, even if a single sentinel gives it: the leader of a failover is the first to know the new
+/// master. Its last report counts for a while after it has stopped answering. There is one exception. If a majority of the sentinels names
+/// another master, in a report that was first seen later, that one is the master, even if its epoch is smaller: the sentinels were set up
+/// again. The decision is an error if it is [stale](ReportHistory::is_stale).
 ///
-/// `reports` has one report per sentinel that answered, with its index; they were asked for at `asked`. `sentinels` is how many there are.
+/// `reports` has one report for each sentinel that answered, with its index. They were asked for at `asked`. `sentinels` is the number of all
+/// sentinels. `first`: there was no connection yet, so what looks like a mistake in an option is reported as one. Later it is an outage,
+/// since the sentinels may be about to be set up again.
 pub(super) fn decide_master(
     reports: Vec<(usize, Report)>,
     asked: Instant,
