@@ -399,7 +399,7 @@ impl Guard {
         let first = held.handle.visit(&held.keys, |entry, _| entry.may_be_handed_over(held.id, held.level));
         self.refuse_hand_over(first)?;
         let limit = held.limit();
-        held.check_once(limit).await?;
+        held.renew(None, limit).await?;
         // Commands that have become due in the meantime go first: a settle, a re-entry.
         let given = poll_fn(|cx| {
             let given = held

@@ -4,12 +4,12 @@ use std::fmt;
 use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use crate::base::{LossSignal, Outcome, Spread, after};
+use crate::base::{Lease, LossSignal, Outcome, Spread, after};
 use crate::client::kind::{Fenced, Kind, Plain, UNFENCED};
 use crate::error::{Error, ErrorKind, Loss, Result};
 use crate::owner::Owner;
@@ -181,17 +181,14 @@ impl Held {
     pub(super) async fn extend(&self, lease: Duration) -> Result<()> {
         let lease = self.handle.config.lease("extend", lease).map_err(|error| error.on(&self.keys.name))?;
         self.check_open()?;
-        self.carry_out(self.limit(), |entry, command_id, waker, now| {
-            entry.begin_extension((self.id, self.level), lease, command_id, waker, now)
-        })
-        .await
+        self.renew(Some(lease), self.limit()).await
     }
 
     pub(super) async fn check(&self) -> Result<()> {
         self.check_open()?;
         let limit = self.limit();
         loop {
-            self.check_once(limit).await?;
+            self.renew(None, limit).await?;
             // 1. The check runs. 2. The lock is forced away, and this process is notified. 3. The answer to the check is read.
             let in_doubt = self.handle.visit(&self.keys, |entry, _| entry.is_in_doubt(self.id));
             if !in_doubt {
@@ -201,14 +198,6 @@ impl Held {
                 return Err(self.stuck());
             }
         }
-    }
-
-    /// Asks the masters whether the hold stands; a hold that is renewed is renewed by that.
-    pub(super) async fn check_once(&self, limit: Instant) -> Result<()> {
-        self.carry_out(limit, |entry, command_id, waker, now| {
-            entry.begin_check(self.id, command_id, waker, now)
-        })
-        .await
     }
 
     pub(super) fn check_open(&self) -> Result<()> {
@@ -301,20 +290,19 @@ impl Held {
         verdict.result.map(|_| meaning).map_err(|failure| failure.error)
     }
 
-    /// Carries out the check or the extension that `begin` starts, as soon as no other command of the hold is under way. Fails if one
-    /// still is when `limit` is reached.
-    async fn carry_out(
-        &self,
-        limit: Instant,
-        begin: impl Fn(&mut LockEntry, u64, &Waker, Instant) -> Option<Pending>,
-    ) -> Result<()> {
+    /// Renews the hold as soon as no other command of it is under way: for the longer lease in `extends`, or to ask the masters
+    /// whether it stands. Fails if another command still is under way when `limit` is reached.
+    pub(super) async fn renew(&self, extends: Option<Lease>, limit: Instant) -> Result<()> {
+        let extends = extends.map(|lease| (self.level, lease));
         let free = poll_fn(|cx| {
             if let Some(loss) = self.loss() {
                 return Poll::Ready(Err(self.lost(loss)));
             }
             let begun = self.handle.visit(&self.keys, |entry, at| {
                 // Begins nothing for a hold that ends: the waker would never be called.
-                self.is_known(entry).then(|| begin(entry, self.handle.numbers.next(), cx.waker(), at.now))
+                let command_id = self.handle.numbers.next();
+                self.is_known(entry)
+                    .then(|| entry.begin_renewal(self.id, extends, command_id, cx.waker(), at.now))
             });
             match begun {
                 Some(Some(pending)) => Poll::Ready(Ok(pending)),

@@ -149,7 +149,7 @@ impl LockEntry {
             // The background looks at a late head only while another request is in line, which this one is for a moment: otherwise
             // a lock that nobody holds would be refused for as long as the head is not polled.
             self.end_overdue(at);
-            self.pass_over_late(now, self.timing.patience);
+            self.pass_over_late(now);
         }
         let Some(request) = self.queue.get(id) else { return Admission::Refused(None) };
         // A loss that was noted comes first: 1. A nested request waits. 2. The hold is lost. 3. The task that awaits its loss drops

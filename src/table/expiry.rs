@@ -12,7 +12,6 @@ use crate::table::effects::LogEvent;
 use crate::table::entry::{LockEntry, is_of_tree};
 use crate::table::hold::{Hold, Sender, UnderWay};
 use crate::table::numbers::Numbers;
-use crate::table::queue::HeadCheck;
 use crate::wire::{Action, Pending};
 
 impl LockEntry {
@@ -199,27 +198,26 @@ impl LockEntry {
     }
 
     /// Passes over the first in line if it has not come in time.
-    pub(super) fn pass_over_late(&mut self, now: Instant, patience: Duration) {
+    pub(super) fn pass_over_late(&mut self, now: Instant) {
         for head in self.heads() {
-            match self.queue.pass_over(head, now, patience) {
-                0 => {}
-                count => self.passed_over(count, now),
-            }
+            let count = self.queue.pass_over(head, now, self.timing.patience);
+            self.passed_over(count, now);
         }
     }
 
     fn check_heads(&mut self, now: Instant) {
         for head in self.heads() {
-            match self.queue.check(head, now) {
-                HeadCheck::Not => {}
-                HeadCheck::Woken(waker) => self.out.wake([waker]),
-                HeadCheck::PassedOver(count) => self.passed_over(count, now),
-            }
+            let (woken, count) = self.queue.check(head, now);
+            self.out.wake(woken);
+            self.passed_over(count, now);
         }
     }
 
     /// The next request becomes the head, and gets what the late one was woken for. It may have asked and gone to sleep before.
     fn passed_over(&mut self, count: usize, now: Instant) {
+        if count == 0 {
+            return;
+        }
         self.head_asks_once_more(now);
         let ahead = self.queue.wake_ahead(count, now);
         self.out.wake(ahead);
@@ -259,9 +257,8 @@ impl Hold {
         let overdue = self.overdue_at()?;
         // 1. The work of a `run` begins an extension of its hold, and keeps it unpolled. 2. The run ends. 3. The release would wait for
         // an answer that nobody reads. So the command is given up at once.
-        let orphaned = |command: &&UnderWay| {
-            self.levels.is_empty() && matches!(command.sender, Sender::Extension { .. } | Sender::Check)
-        };
+        let orphaned =
+            |command: &&UnderWay| self.levels.is_empty() && matches!(command.sender, Sender::Renewal { .. });
         if let Some(command) = self.command.as_ref().filter(orphaned) {
             return Some(command.sent);
         }

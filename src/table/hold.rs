@@ -45,12 +45,10 @@ pub(crate) enum Sender {
     Background,
     /// A request, to be granted.
     Request,
-    /// A guard, for a longer lease of this level.
-    Extension {
-        level: u64,
+    /// A guard, to renew its hold: for a longer lease of the level `extends`, or to check whether the hold stands.
+    Renewal {
+        extends: Option<u64>,
     },
-    /// A guard, to check whether the hold stands.
-    Check,
     /// A guard, to be released. If the command is given up, the release becomes one of those in [`Hold::pending_releases`]: 1. The guard is
     /// not polled for long. 2. Its release is given up for a waiter's sake. 3. The background sends it again, and is answered. 4.
     /// The guard is polled, and has to learn the result.

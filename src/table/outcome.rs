@@ -100,43 +100,24 @@ impl LockEntry {
         step
     }
 
-    /// Begins the renewal that a guard requests for its level. Returns `None` if another command of the hold is under way or goes
-    /// before it; `waker` is woken when that is over.
-    pub(crate) fn begin_extension(
-        &mut self,
-        (hold, level): (u64, u64),
-        lease: Lease,
-        command_id: u64,
-        waker: &Waker,
-        now: Instant,
-    ) -> Option<Pending> {
-        let hold = self.idle_hold(hold, waker, now)?;
-        Some(hold.begin(Action::Renew { lease }, Sender::Extension { level }, command_id, now))
-    }
-
-    /// Begins the renewal by which a guard checks whether its hold stands. Returns `None` if another command goes first; `waker` is
-    /// woken when that is over.
-    pub(crate) fn begin_check(
+    /// Begins the renewal that a guard requests: for a longer lease of the level in `extends`, or to check whether its hold stands.
+    /// Returns `None` if another command of the hold is under way or goes before it; `waker` is woken when that may have changed.
+    pub(crate) fn begin_renewal(
         &mut self,
         hold: u64,
+        extends: Option<(u64, Lease)>,
         command_id: u64,
         waker: &Waker,
         now: Instant,
     ) -> Option<Pending> {
-        let hold = self.idle_hold(hold, waker, now)?;
-        let lease = hold.lease_left(now);
-        Some(hold.begin(Action::Renew { lease }, Sender::Check, command_id, now))
-    }
-
-    /// Returns the hold if a command of it may be sent. Otherwise returns `None`, and `waker` is woken when that may have changed.
-    fn idle_hold(&mut self, id: u64, waker: &Waker, now: Instant) -> Option<&mut Hold> {
         let renews = self.is_open;
-        let is_idle = |hold: &&mut Hold| hold.is_idle(renews, now);
-        if self.hold(id).as_ref().is_some_and(is_idle) {
-            return self.hold(id);
-        }
-        self.wake_when_idle(waker);
-        None
+        let Some(hold) = self.hold(hold).filter(|hold| hold.is_idle(renews, now)) else {
+            self.wake_when_idle(waker);
+            return None;
+        };
+        let (extends, lease) =
+            extends.map_or((None, hold.lease_left(now)), |(level, lease)| (Some(level), lease));
+        Some(hold.begin(Action::Renew { lease }, Sender::Renewal { extends }, command_id, now))
     }
 
     /// Returns whether something may have ended the hold since the masters were last asked for it.
@@ -239,7 +220,7 @@ impl LockEntry {
         match pending.call.action {
             Action::Renew { lease } => {
                 hold.confirmed(lease, pending.sent, at.slept);
-                if let Sender::Extension { level } = command.sender {
+                if let Sender::Renewal { extends: Some(level) } = command.sender {
                     hold.extended(level, lease, pending.sent);
                 }
             }

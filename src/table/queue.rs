@@ -79,15 +79,6 @@ pub(super) struct Wait {
     pub(super) due: Instant,
 }
 
-/// What was done about a late head.
-#[derive(Debug)]
-pub(super) enum HeadCheck {
-    Not,
-    Woken(Waker),
-    /// This many were passed over, the head included.
-    PassedOver(usize),
-}
-
 /// Why a request can't be let in.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ambiguous;
@@ -468,14 +459,14 @@ impl Queue {
     }
 
     /// Looks at a late head. If it was not woken, it is woken first: what it waits for may be ready without anybody here knowing.
-    /// If it was woken and has not come, it is passed over.
-    pub(super) fn check(&mut self, head: u64, now: Instant) -> HeadCheck {
+    /// If it was woken and has not come, it is passed over. Returns the waker to be called, and how many are passed over, the head included.
+    pub(super) fn check(&mut self, head: u64, now: Instant) -> (Option<Waker>, usize) {
         let late = |request: &&mut Waiter| request.late_at().is_some_and(|late| late <= now);
-        let Some(request) = self.get_mut(head).filter(late) else { return HeadCheck::Not };
+        let Some(request) = self.get_mut(head).filter(late) else { return (None, 0) };
         if request.woken {
-            return HeadCheck::PassedOver(self.pass_over_all_late(now));
+            return (None, self.pass_over_all_late(now));
         }
-        request.wake(now).map_or(HeadCheck::Not, HeadCheck::Woken)
+        (request.wake(now), 0)
     }
 }
 

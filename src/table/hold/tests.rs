@@ -305,7 +305,8 @@ fn a_ttl_that_no_lease_explains_is_brought_back_to_what_guards_count_on() {
         "once for each renewal that has found it"
     );
     // What a guard asks for moves the end from now on, and counts: the TTL is no less than the longer of the two.
-    let extension = hold.begin(Action::Renew { lease: lease(60) }, Sender::Extension { level: 1 }, 9, now);
+    let extension =
+        hold.begin(Action::Renew { lease: lease(60) }, Sender::Renewal { extends: Some(1) }, 9, now);
     assert_eq!(extension.call.end, KeyEnd::Moves);
     hold.finish(9, now);
     let later = now + seconds(10);

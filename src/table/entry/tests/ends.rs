@@ -374,10 +374,9 @@ fn nothing_that_a_user_asks_for_puts_off_a_renewal_that_is_due() {
     assert!(matches!(world.leaves(levels[2]), ReleaseStep::Wait));
     let inner = world.asks(&owner, false);
     assert!(world.askers[world.asker(inner)].asking.is_none());
-    assert!(world.entry.begin_check(hold, command_id, waker, now).is_none());
-    assert!(
-        world.entry.begin_extension((hold, levels[0].1), Lease::SHORTEST, command_id, waker, now).is_none()
-    );
+    assert!(world.entry.begin_renewal(hold, None, command_id, waker, now).is_none());
+    let extends = Some((levels[0].1, Lease::SHORTEST));
+    assert!(world.entry.begin_renewal(hold, extends, command_id, waker, now).is_none());
     let sent = world.sends();
     let [renewal] = &sent[..] else { panic!("{sent:?}") };
     assert_eq!(renewal.call.action, Action::Renew { lease: world.timing.lease });

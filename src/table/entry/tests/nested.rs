@@ -55,14 +55,14 @@ impl World {
     /// A guard asks whether its hold stands.
     fn begins_check(&mut self) -> Pending {
         let (id, command_id) = (self.hold_now().id, self.number());
-        self.entry.begin_check(id, command_id, Waker::noop(), self.now).expect("nothing is under way")
+        self.entry.begin_renewal(id, None, command_id, Waker::noop(), self.now).expect("nothing is under way")
     }
 
     fn begins_extension(&mut self, lease: Duration) -> Pending {
         let (id, command_id, level) = (self.hold_now().id, self.number(), self.guards[0].level);
         let lease = Lease::new("lease", lease, DRIFT).unwrap();
         self.entry
-            .begin_extension((id, level), lease, command_id, Waker::noop(), self.now)
+            .begin_renewal(id, Some((level, lease)), command_id, Waker::noop(), self.now)
             .expect("nothing is under way")
     }
 }

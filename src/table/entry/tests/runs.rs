@@ -312,7 +312,7 @@ fn a_longer_lease_counts_for_the_level_that_it_was_asked_for() {
     let (granted, level) = world.take();
     let (at, longer) = (world.at(), Lease::new("lease", 2 * LEASE, DRIFT).unwrap());
     let mut extend = |command_id| {
-        world.entry.begin_extension((granted.hold, level), longer, command_id, Waker::noop(), at.now)
+        world.entry.begin_renewal(granted.hold, Some((level, longer)), command_id, Waker::noop(), at.now)
     };
     let extension = extend(99).unwrap();
     assert!(extend(100).is_none(), "one command at a time");

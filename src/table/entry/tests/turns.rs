@@ -118,16 +118,17 @@ fn nothing_of_a_hold_is_sent_while_a_command_of_it_is_under_way() {
                         [Pending { call: Call { action: Action::Settle { .. }, .. }, .. }]
                     )
                 }
-                "an extension" => {
-                    world.entry.begin_extension((granted.hold, inner), longer, 90, waker, at.now).is_some()
-                }
+                "an extension" => world
+                    .entry
+                    .begin_renewal(granted.hold, Some((inner, longer)), 90, waker, at.now)
+                    .is_some(),
                 _ => matches!(world.entry.leave(granted.hold, inner, Some(90), at), ReleaseStep::Send(_)),
             };
             assert!(sent, "{under_way}");
         }
         let (_, turn) = enters(&mut world);
         assert!(matches!(turn, Admission::Wait(_) | Admission::Refused(_)), "beside {under_way}: {turn:?}");
-        let extension = world.entry.begin_extension((granted.hold, level), longer, 91, waker, world.now);
+        let extension = world.entry.begin_renewal(granted.hold, Some((level, longer)), 91, waker, world.now);
         assert!(extension.is_none(), "beside {under_way}");
         if is_doubted {
             world.entry.doubt_all(world.now);
