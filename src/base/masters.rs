@@ -97,39 +97,5 @@ impl Spread {
     };
 }
 
-/// Masters that certainly do not have a hold's field, so that its end need not be sent to them. Without this:
-///
-/// 1. A master is away for a long time.
-/// 2. The end of each lock that is taken and released in that time is sent to it again and again, for a lease.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Absence {
-    absent: MasterSet,
-    /// Masters that were asked later to write the field.
-    repaired: MasterSet,
-}
-
-impl Absence {
-    pub(crate) const NONE: Absence = Absence { absent: MasterSet::NONE, repaired: MasterSet::NONE };
-
-    /// Notes that the acquire did not run on these masters.
-    pub(crate) fn note(&mut self, masters: MasterSet) {
-        self.absent = self.absent.union(masters.without(self.repaired));
-    }
-
-    pub(crate) fn repair(&mut self, masters: MasterSet) {
-        self.repaired = self.repaired.union(masters);
-        self.absent = self.absent.without(masters);
-    }
-
-    pub(crate) fn masters(self) -> MasterSet {
-        self.absent
-    }
-
-    /// Returns the masters that were asked later to write the field.
-    pub(crate) fn repaired(self) -> MasterSet {
-        self.repaired
-    }
-}
-
 #[cfg(test)]
 mod tests;

@@ -17,7 +17,7 @@ pub(crate) use events::Events;
 pub(crate) use failure::{Failure, Outcome};
 pub(crate) use join::join_all;
 pub(crate) use loss_signal::LossSignal;
-pub(crate) use masters::{Absence, MasterSet, Spread};
+pub(crate) use masters::{MasterSet, Spread};
 pub(crate) use sync::{Mutex, atomic, lock};
 #[cfg(test)]
 pub(crate) use testing::simulation::gated;

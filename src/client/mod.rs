@@ -8,7 +8,6 @@ mod connect;
 mod guard;
 mod guard_scope;
 mod hold;
-mod hold_times;
 mod kind;
 mod lock_status;
 mod locks;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::base::meter::Sample;
 use crate::base::{Lease, Moment};
 use crate::error::Loss;
-use crate::table::entry::LockEntry;
+use crate::table::entry::{LAST_HANDED_OVER, LockEntry};
 use crate::table::hold::{Hold, Sender};
 use crate::wire::{self, Action, Pending};
 
@@ -25,8 +25,16 @@ pub(crate) enum Obstacle {
 }
 
 impl LockEntry {
+    /// Returns whether the hold was handed over lately. A late answer to a command of it undoes nothing, since the field is that of
+    /// the claim.
     pub(super) fn is_handed_over(&self, hold: u64) -> bool {
-        self.handed_over.has(hold)
+        self.handed_over.as_ref().is_some_and(|last| last.contains(&hold))
+    }
+
+    fn note_handed_over(&mut self, hold: u64) {
+        let last = self.handed_over.get_or_insert_default();
+        last.rotate_left(1);
+        last[LAST_HANDED_OVER - 1] = hold;
     }
 
     /// Returns whether a hold can be handed over now, or why it can't.
@@ -64,7 +72,7 @@ impl LockEntry {
                 left.owner.forget(&self.position);
             }
         }
-        self.handed_over.note(id);
+        self.note_handed_over(id);
         self.forget_proofs();
         // Requests here that waited for its end now wait for the end of another process's hold.
         self.head_asks_once_more(at.now);

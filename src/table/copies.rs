@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::ops::Deref;
 
-use crate::base::{Absence, MasterSet, Spread};
+use crate::base::{MasterSet, Spread};
 
 /// What the masters may have of a hold if they differ. Mostly they do not, so this takes one pointer.
 #[derive(Debug, Default)]
@@ -13,7 +13,11 @@ pub(super) struct Copies(Option<Box<Differences>>);
 pub(super) struct Differences {
     /// Masters that lack it, those that may have it though it is gone, and those that are still to answer.
     pub(super) spread: Spread,
-    pub(super) absence: Absence,
+    /// Masters that certainly do not have its field, so that its end need not be sent to them. Otherwise: 1. A master is away for a long
+    /// time. 2. The end of each lock that is taken and released in that time is sent to it again and again, for a lease.
+    pub(super) absent: MasterSet,
+    /// Masters that were asked later to write the field.
+    pub(super) repaired: MasterSet,
     /// Masters whose answer to a maker of the field came while another command, such as its end, was under way there: the answer to
     /// that command shows which of the two ran first. 1. A master does not know the acquire's script; two others grant. 2. The end
     /// of the hold runs there, and finds nothing. 3. The acquire runs, by the text of its script. Its answer may be looked at
@@ -31,12 +35,24 @@ pub(super) struct Differences {
 impl Differences {
     const NONE: Differences = Differences {
         spread: Spread::NONE,
-        absence: Absence::NONE,
+        absent: MasterSet::NONE,
+        repaired: MasterSet::NONE,
         late: MasterSet::NONE,
         unsure: MasterSet::NONE,
         too_long: None,
         shortens: false,
     };
+
+    /// Notes that the acquire did not run on these masters.
+    pub(super) fn note_absent(&mut self, masters: MasterSet) {
+        self.absent = self.absent.union(masters.without(self.repaired));
+    }
+
+    /// Notes that these masters are asked to write the field.
+    pub(super) fn note_repair(&mut self, masters: MasterSet) {
+        self.repaired = self.repaired.union(masters);
+        self.absent = self.absent.without(masters);
+    }
 }
 
 impl Deref for Copies {
@@ -72,12 +88,6 @@ impl Copies {
         }
     }
 
-    pub(super) fn set_spread(&mut self, spread: Spread) {
-        if spread != self.spread {
-            self.change(|copies| copies.spread = spread);
-        }
-    }
-
     /// Removes these masters from `late`: their earlier answers came before the command that is sent to them now.
     #[inline]
     pub(super) fn clear_late(&mut self, masters: MasterSet) {
@@ -86,3 +96,6 @@ impl Copies {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,6 @@ use tokio::time::Instant;
 use crate::base::Stamp;
 use crate::owner::{Owner, Position};
 use crate::table::effects::Out;
-use crate::table::handed_over::HandedOver;
 use crate::table::hold::Hold;
 use crate::table::level::Level;
 use crate::table::orphans::Orphans;
@@ -19,6 +18,10 @@ use crate::table::seen::Seen;
 use crate::table::subscription::Subscription;
 use crate::table::timing::Timing;
 use crate::wire::keys::Keys;
+
+/// So many hand-overs of one lock are remembered: an answer is late by a node timeout or so. A later one would undo the field of a claim
+/// on a minority of the masters, which the claim can do without.
+pub(super) const LAST_HANDED_OVER: usize = 16;
 
 /// The state of one lock. Changes only while the table is locked.
 #[derive(Debug)]
@@ -43,8 +46,8 @@ pub(crate) struct LockEntry {
     pub(super) left_until: Option<Stamp>,
     /// Who had the lock when the masters last refused it.
     pub(super) seen: Seen,
-    /// Holds that belong to another process now, as far as this one knows.
-    pub(super) handed_over: HandedOver,
+    /// The last holds that were handed over to other processes, by their ids. Mostly there are none, so this takes one pointer.
+    pub(super) handed_over: Option<Box<[u64; LAST_HANDED_OVER]>>,
     pub(crate) outage: Outage,
     /// Whether the session is open: holds are renewed, and offered holds can be ended.
     pub(super) is_open: bool,
@@ -70,7 +73,7 @@ impl LockEntry {
             contended: false,
             left_until: None,
             seen: Seen::default(),
-            handed_over: HandedOver::default(),
+            handed_over: None,
             outage: Outage::default(),
             is_open: true,
             out: Out::default(),

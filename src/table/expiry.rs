@@ -51,7 +51,8 @@ impl LockEntry {
         self.wake_requests(now);
         self.wake_command_waiters();
         let levels = self.holds.iter().flat_map(|hold| &hold.levels).map(|level| level.signal.clone());
-        let leaving = self.holds.iter().flat_map(|hold| hold.pending_releases.iter().cloned());
+        let leaving =
+            self.holds.iter().filter_map(|hold| hold.pending_releases.as_deref()).flatten().cloned();
         self.out.resolve(levels.chain(leaving));
     }
 
@@ -150,13 +151,13 @@ impl LockEntry {
             ids.push(hold.id);
             if hold.is_gone() && at.now >= hold.gone_by {
                 // Every master that still had it has dropped it by now.
-                hold.copies.set_spread(Spread::NONE);
+                hold.copies.change(|copies| copies.spread = Spread::NONE);
             }
             let tried = hold.levels.is_empty() && hold.command.is_none() && hold.failures > 0;
             if tried && at.now >= hold.gone_by {
                 // The server has dropped it by now, even if that was never confirmed.
                 hold.mark_gone(false);
-                hold.copies.set_spread(Spread::NONE);
+                hold.copies.change(|copies| copies.spread = Spread::NONE);
                 self.out.resolve(hold.resolve_pending_releases(Err(Loss::Expired)));
             }
         }
@@ -267,7 +268,7 @@ impl Hold {
             return overdue.checked_sub(self.timing.patience / 2);
         }
         // A request that asks keeps nobody waiting by itself.
-        match waiting > usize::from(self.is_requested()) || !self.pending_releases.is_empty() {
+        match waiting > usize::from(self.is_requested()) || self.pending_releases.is_some() {
             true => Some(overdue),
             false => (!self.is_beginning()).then(|| overdue.max(self.renew_at)),
         }
@@ -289,7 +290,7 @@ impl Hold {
         let command_id = numbers.next();
         let pending = self.begin(action, Sender::Background, command_id, now);
         if let Action::Repair { .. } = pending.call.action {
-            self.copies.change(|copies| copies.absence.repair(pending.masters));
+            self.copies.change(|copies| copies.note_repair(pending.masters));
         }
         Some(pending)
     }

@@ -124,7 +124,7 @@ impl Hold {
             && self.command.is_none()
             && self.failures == 0
             && !self.release_tried
-            && self.pending_releases.is_empty()
+            && self.pending_releases.is_none()
             && self.fence.is_none()
             && self.kept_for(now).is_none()
             && self.copies.spread.lacking.is_empty()

@@ -23,7 +23,6 @@ use crate::owner::Owner;
 use crate::table::copies::Copies;
 use crate::table::level::{Grant, Level};
 use crate::table::offer::Offer;
-use crate::table::pending_releases::PendingReleases;
 use crate::table::timing::Timing;
 use crate::wire::keys::Keys;
 use crate::wire::{Action, Call, Fence, KeyEnd, Pending};
@@ -108,7 +107,10 @@ pub(crate) struct Hold {
     pub(super) failures: u32,
     /// How long the machine had slept when the lease was last confirmed.
     pub(super) slept: Duration,
-    pub(super) pending_releases: PendingReleases,
+    /// The releases of levels that left while a command was under way: the command that carries them out reports the result. Mostly
+    /// there are none, so this takes one pointer.
+    #[allow(clippy::box_collection, reason = "a vector takes three pointers, used or not")]
+    pub(super) pending_releases: Option<Box<Vec<Arc<LossSignal>>>>,
     pub(super) copies: Copies,
     /// Its fencing token, once it is granted, and the counter that has to remember it.
     pub(super) fence: Option<Arc<Fence>>,
@@ -154,7 +156,7 @@ impl Hold {
             release_tried: false,
             failures: 0,
             slept: Duration::ZERO,
-            pending_releases: PendingReleases::default(),
+            pending_releases: None,
             copies: Copies::default(),
             fence: None,
             in_line: false,
@@ -652,7 +654,7 @@ impl Hold {
         let command = self.finish(command_id, now)?;
         self.certain_until = self.certain_until.min(now.into());
         if let Sender::Release(signal) = &command.sender {
-            self.pending_releases.push(signal.clone());
+            self.pending_releases.get_or_insert_default().push(signal.clone());
         }
         Some(command)
     }

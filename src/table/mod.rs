@@ -7,7 +7,7 @@
 //! - a level: `grant` and `nest` (in), `outcome` (out: `leave`), `handoff` and `offer` (to the next request of this process);
 //! - a command: `hold` begins it, `outcome` has what its answer means, `copies` and `orphans` where the masters differ;
 //! - time: `expiry` (ends, losses, what is due), `agenda` (when to look), `outage`, `stand_in` (a blocked runtime);
-//! - other processes: `claims` and `handed_over` (a hold that goes there), `seen` and `holder` (who has the lock).
+//! - other processes: `claims` (a hold that goes there), `seen` and `holder` (who has the lock).
 //!
 //! What a visit leaves to be done when nothing is locked is in `effects`.
 
@@ -19,7 +19,6 @@ mod effects;
 mod entry;
 mod expiry;
 mod grant;
-mod handed_over;
 mod handoff;
 mod hold;
 mod holder;
@@ -32,7 +31,6 @@ mod offer;
 mod orphans;
 mod outage;
 mod outcome;
-mod pending_releases;
 mod queue;
 mod seen;
 mod stand_in;

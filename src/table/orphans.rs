@@ -20,7 +20,7 @@ const REST: Duration = Duration::from_millis(20);
 impl Hold {
     /// Returns whether only its end is left, which has still to reach some masters and is sent to no others.
     pub(super) fn is_orphan(&self) -> bool {
-        self.levels.is_empty() && self.pending_releases.is_empty() && self.is_gone() && self.has_remains()
+        self.levels.is_empty() && self.pending_releases.is_none() && self.is_gone() && self.has_remains()
     }
 
     /// Makes the orphan of a hold that was over when this command of it ran on masters.
@@ -119,7 +119,7 @@ impl Orphans {
             let Some(Orphan { hold, .. }) = left.holds.get_mut(&id) else { continue };
             if hold.gone_by <= now {
                 // Every master that still had it has dropped it by now.
-                hold.copies.set_spread(Spread::NONE);
+                hold.copies.change(|copies| copies.spread = Spread::NONE);
             }
             if hold.copies.spread.remains.without(away).is_empty() && hold.next_action().is_some() {
                 hold.failed(now);

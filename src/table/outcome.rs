@@ -92,7 +92,7 @@ impl LockEntry {
                 ReleaseStep::Send(pending)
             }
             (None, _) => {
-                hold.pending_releases.push(left.signal);
+                hold.pending_releases.get_or_insert_default().push(left.signal);
                 ReleaseStep::Wait
             }
         };
@@ -286,7 +286,7 @@ impl LockEntry {
         let in_time = at.now < hold.valid_until;
         let loss = hold.loss().unwrap_or_else(|| if in_time { Loss::Gone } else { hold.why_late(at) });
         // Its last guard has left, and learns of the loss by its release.
-        let found = matches!(command.sender, Sender::Release(_)) || !hold.pending_releases.is_empty();
+        let found = matches!(command.sender, Sender::Release(_)) || hold.pending_releases.is_some();
         if found && hold.levels.is_empty() && hold.loss().is_none() {
             self.out.measure(Sample::Lost { loss, fixed: false });
         }
@@ -324,14 +324,14 @@ impl LockEntry {
         let shows = !ended && !matches!(pending.call.action, Action::Repair { .. });
         if acquired && matches!(answer, LateAnswer::Missing | LateAnswer::Unsent) {
             hold.copies.change(|copies| {
-                copies.absence.note(MasterSet::one(master));
-                copies.spread.remains = copies.spread.remains.without(copies.absence.masters());
+                copies.note_absent(MasterSet::one(master));
+                copies.spread.remains = copies.spread.remains.without(copies.absent);
             });
         }
         match answer {
             // 1. The acquire runs there late, after a renewal that found nothing. 2. The end finds the field that it made. 3. The
             // repair runs.
-            _ if left && hold.is_ending() && hold.copies.absence.repaired().contains(master) => {
+            _ if left && hold.is_ending() && hold.copies.repaired.contains(master) => {
                 hold.remains_at(MasterSet::one(master), now);
             }
             // The answer to the end shows whether it ran after this. An end that has run already shows nothing.
@@ -353,14 +353,14 @@ impl LockEntry {
                 if hold.is_gone()
                     && ended
                     && hold.copies.unsure.contains(master)
-                    && (answer == LateAnswer::Missing || hold.copies.absence.repaired().contains(master)) =>
+                    && (answer == LateAnswer::Missing || hold.copies.repaired.contains(master)) =>
             {
                 hold.copies.change(|copies| copies.unsure.remove(master));
                 let later = after(now, hold.timing.retry);
                 hold.remains_at(MasterSet::one(master), later);
             }
             LateAnswer::Unsent | LateAnswer::Unknown
-                if hold.is_gone() && ended && !hold.copies.absence.masters().contains(master) =>
+                if hold.is_gone() && ended && !hold.copies.absent.contains(master) =>
             {
                 hold.remains_at(MasterSet::one(master), now);
             }
@@ -398,7 +398,7 @@ impl LockEntry {
             let command = hold.give_up(pending.command_id, now);
             if asked && left {
                 hold.mark_gone(true);
-                hold.copies.set_spread(spread);
+                hold.copies.change(|copies| copies.spread = spread);
                 hold.retry_at = now;
             } else if asked && !hold.in_line {
                 self.holds.retain(|hold| hold.id != pending.hold);
@@ -456,8 +456,8 @@ impl Hold {
         // 1. An acquire waits for a master in a connection that is replaced. 2. The end fails there, or is sent to others alone. 3. It is
         // sent there, and finds nothing. 4. The acquire runs. So the end counts where it was answered.
         let ended = if pending.is_end() { concluded.without(spread.remains) } else { MasterSet::NONE };
-        spread.remains = spread.remains.without(self.copies.absence.masters());
-        spread.unanswered = spread.unanswered.without(self.copies.absence.masters());
+        spread.remains = spread.remains.without(self.copies.absent);
+        spread.unanswered = spread.unanswered.without(self.copies.absent);
         if self.is_gone() && !spread.remains.is_empty() && !doubted {
             self.failed(now);
         } else {
@@ -467,7 +467,7 @@ impl Hold {
         let over = if doubted { MasterSet::NONE } else { asked };
         spread.remains = spread.remains.union(self.copies.spread.remains.without(over));
         // If a repair may have made the field that the end found, the end's answer shows nothing about the acquire.
-        let repaired = self.copies.unsure.within(self.copies.absence.repaired()).within(ended);
+        let repaired = self.copies.unsure.within(self.copies.repaired).within(ended);
         let again = self.copies.late.union(self.copies.unsure).within(spread.missing).union(repaired);
         if !again.within(self.copies.unsure).is_empty() {
             self.retry_at = after(now, self.timing.retry);
@@ -499,7 +499,7 @@ impl Hold {
     /// Notes that these masters do not have it, as a grant shows.
     pub(super) fn certainly_lacked_by(&mut self, masters: MasterSet) {
         if !masters.is_empty() {
-            self.copies.change(|copies| copies.absence.note(masters));
+            self.copies.change(|copies| copies.note_absent(masters));
         }
     }
 
@@ -512,7 +512,7 @@ impl Hold {
 
     /// Sets the result of the releases that wait for it. Returns the signals to be resolved.
     pub(super) fn resolve_pending_releases(&mut self, outcome: Result<(), Loss>) -> Vec<Arc<LossSignal>> {
-        let leaving = self.pending_releases.take();
+        let leaving = self.pending_releases.take().map_or_else(Vec::new, |leaving| *leaving);
         leaving.iter().for_each(|signal| signal.release(outcome));
         leaving
     }

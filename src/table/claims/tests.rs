@@ -267,3 +267,15 @@ fn a_resumed_hold_passes_on_inside_the_process_for_as_long_as_any_other() {
         }
     }
 }
+
+#[test]
+fn the_last_hand_overs_are_known_and_no_more() {
+    let mut entry = World::new().entry;
+    for last in 1..100 {
+        entry.note_handed_over(last);
+        for hold in 1..=last {
+            let is_late = last - hold < LAST_HANDED_OVER as u64;
+            assert_eq!(entry.is_handed_over(hold), is_late, "{hold} of {last}");
+        }
+    }
+}

@@ -272,7 +272,9 @@ fn what_may_not_be_as_it_was_granted_does_not_pass_on() {
         }),
         ("a failure", |hold, _| hold.failures = 1),
         ("an end that may have run", |hold, _| hold.release_tried = true),
-        ("a release that waits", |hold, _| hold.pending_releases.push(Arc::default())),
+        ("a release that waits", |hold, _| {
+            hold.pending_releases.get_or_insert_default().push(Arc::default())
+        }),
         ("lacking on a master", |hold, _| hold.copies.set_lacking(MasterSet::one(1))),
         ("more levels there", |hold, _| hold.stands = 2),
         ("nearly over", |hold, now| hold.valid_until = now + LEASE / 2 - MOMENT),
