@@ -64,16 +64,6 @@ impl Part {
 }
 
 impl AcquireOptions {
-    pub(super) fn name(&self) -> &Arc<str> {
-        &self.keys.name
-    }
-
-    /// Returns the session's number when the request for several locks began that this one is part of, or `u64::MAX` if it is part of
-    /// none. A level with a higher number was granted later, so this request is not nested in it.
-    fn began_number(&self) -> u64 {
-        self.part.as_ref().map_or(u64::MAX, |part| part.began_number)
-    }
-
     /// Returns what an attempt that is made now requires of the fencing counter.
     fn fence(&self) -> Arc<Fence> {
         let session = &self.handle;
@@ -193,7 +183,7 @@ pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Gu
         granted.map_err(|why| match why {
             NotGranted::Failed(error) => {
                 telemetry::not_granted(error.kind());
-                NotGranted::Failed(error.on(request.options.name()))
+                NotGranted::Failed(error.on(&request.options.keys.name))
             }
             busy => {
                 // A `try_lock` treats this as `None`, not as an error.
@@ -376,7 +366,9 @@ impl Acquire {
         // If an owner of this process holds it, no master is needed to refuse this request, whatever else fails for that hold.
         let is_held = self.visit(|entry, _| entry.is_held_by_another(self.id()));
         // A request that waited behind others has not asked the masters itself: they may be away.
-        let away = || self.outage().or(unanswered.filter(|_| !refused));
+        let session = &self.options.handle;
+        let outage = || session.outage(&self.options.keys, session.timing.patience);
+        let away = || outage().or(unanswered.filter(|_| !refused));
         let failure = self.last_failure().or_else(|| if is_held { None } else { away() });
         failure.map_or_else(|| self.busy_too_long(), NotGranted::Failed)
     }
@@ -413,7 +405,7 @@ impl Acquire {
     }
 
     /// Returns its turn or, if it has to wait, when to look again at the latest. The first look enters the line.
-    /// `polled_before`: whether this is not its first poll. Only then may it take over a hold that another owner of this process offers.
+    /// `polled_before`: whether this is not its first poll.
     fn look(
         &mut self,
         waker: &Waker,
@@ -421,99 +413,110 @@ impl Acquire {
     ) -> Result<ControlFlow<Turn, Option<Instant>>, NotGranted> {
         let session = &self.options.handle;
         session.check_open()?;
-        let (uuid, counter) = (&*session.uuid, || self.options.fence());
-        let fence = self.options.call.fenced.then_some(&counter as &dyn Fn() -> Arc<Fence>);
         // Read from both clocks, even for a new request: its acquire is dated by this moment, which must not be from before the
         // machine slept.
         let at = session.moment();
-        let report_holder = self.reports_holder(at);
-        // If several names are requested, only the one that is waited for enters the fair line: the others would be handed over as well,
-        // and be held for nothing.
-        let may_enter_fair_line = self.options.part.as_ref().is_none_or(|part| part.is_waiting());
-        // A `run` may always enter locally: each has an owner of its own, so it is no branch that looks nested.
-        let (bare, config) = (self.options.call.bare, &session.config);
-        let connected = || session.quorum.is_connected(&self.options.keys);
-        let enters_locally = !config.confirm_reentry && (!bare || config.bare_reentry == BareReentry::Local);
-        let nests = enters_locally.then_some(&connected as &dyn Fn() -> bool);
-        let refuses = config.bare_reentry == BareReentry::Refused;
-        let ask = AcquireParams {
-            single_attempt: self.single_attempt,
-            lease: self.lease,
-            fixed: self.options.call.times().fixed_lease.is_some(),
-            uuid,
-            fence,
-            polled_before,
-            nests,
-            refuses,
-            report_holder,
-            line: None,
-        };
-        let (patience, unavailable_after) = (session.timing.patience, session.config.unavailable_after);
-        let (id, turn, taken, begins_to_wait, _spent) = session
-            .visit_at(at, &self.options.keys, |entry, at| {
-                // Ends every waiter in a lasting outage: otherwise they would notice it one after the other, each by an attempt of
-                // its own. If `unavailable_after` is zero, each makes one attempt.
-                if !unavailable_after.is_zero() && entry.outage.is_fresh(patience, at.by_tokio()) {
-                    entry
-                        .outage
-                        .outlasts(unavailable_after, self.began, at.by_tokio())
-                        .map_or(Ok(()), Err)?;
-                }
-                let id = match self.id {
-                    Some(id) => id,
-                    None => self.enter(entry, session.numbers.next(), waker, at)?,
-                };
-                let spent = entry.polled(id, waker, at.now);
-                // Read in the visit: if hints begin after this, a later visit notes that a request that asks now without the fair
-                // line has to ask once more.
-                let line = session.hints.line(entry).filter(|_| may_enter_fair_line);
-                let turn = entry.admit(id, session.numbers.next(), AcquireParams { line, ..ask }, at);
-                if self.single_attempt && matches!(turn, Admission::Wait(_)) {
-                    // It may not be the head, and only the head is woken when the command that it waits for is answered.
-                    entry.wake_when_idle(waker);
-                }
-                let refused = matches!(turn, Admission::Refused(_)) && !self.single_attempt;
-                if refused {
-                    entry.warn_of_self_wait(id, Owner::surrounds);
-                }
-                let begins_to_wait = refused && !self.was_refused;
-                if begins_to_wait {
-                    entry.waits(id, self.options.call.location, at.now);
-                }
-                let taken = match turn {
-                    // A forked copy of the process takes nothing over; it would not send a command either.
-                    Admission::Take(hold) => session.check_process().map(|()| {
-                        let new = self.new_level(session.numbers.next(), None);
-                        entry.take(id, hold, &new, at)
-                    }),
-                    _ => Ok(None),
-                };
-                Ok((id, turn, taken, begins_to_wait, spent))
-            })
+        let decide = |entry: &mut LockEntry, at| self.decide(entry, waker, polled_before, at);
+        let (id, admission, taken, _spent) = session
+            .visit_at(at, &self.options.keys, decide)
             .map_err(|error| self.last_failure().unwrap_or(error))?;
         self.id = Some(id);
-        if begins_to_wait {
+        if matches!(admission, Admission::Refused(_)) && !self.single_attempt && !self.was_refused {
             self.was_refused = true;
             let context = telemetry::context().map(Arc::new);
-            drop(context.and_then(|context| {
-                session.visit(&self.options.keys, |entry, _| entry.waits_in(id, context))
-            }));
+            drop(context.and_then(|context| self.visit(|entry, _| entry.waits_in(id, context))));
         }
-        let behind = matches!(turn, Admission::Wait(_));
+        let behind = matches!(admission, Admission::Wait(_));
         self.behind_since = behind.then(|| self.behind_since.unwrap_or_else(|| at.by_tokio()));
         if let Some((granted, _spent)) = taken? {
             return Ok(ControlFlow::Break(Turn::Granted(self.guard(granted))));
         }
-        match turn {
-            Admission::Ask(pending) => Ok(ControlFlow::Break(Turn::Ask(pending))),
+        Ok(match admission {
+            Admission::Ask(pending) => ControlFlow::Break(Turn::Ask(pending)),
             // The offer is gone: look again for what there is to do now.
-            Admission::Take(_) => Ok(ControlFlow::Continue(Some(at.by_tokio()))),
-            Admission::Lost(loss) => Err(Error::lost(loss).into()),
-            Admission::Unfenced => Err(Error::new(ErrorKind::Misuse, UNFENCED).into()),
-            Admission::Ambiguous => Err(ambiguous().into()),
-            Admission::Refused(until) => Ok(ControlFlow::Continue(self.wait_for_others(until, at)?)),
-            Admission::Wait(until) => Ok(ControlFlow::Continue(self.wait_for_command(until, at)?)),
+            Admission::Take(_) => ControlFlow::Continue(Some(at.by_tokio())),
+            Admission::Refused(until) => ControlFlow::Continue(self.wait_for_others(until, at)?),
+            Admission::Wait(until) => ControlFlow::Continue(self.wait_for_command(until, at)?),
+            Admission::Lost(loss) => return Err(Error::lost(loss).into()),
+            Admission::Unfenced => return Err(Error::new(ErrorKind::Misuse, UNFENCED).into()),
+            Admission::Ambiguous => return Err(ambiguous().into()),
+        })
+    }
+
+    /// Decides, in a visit, what the request does now. Returns its number, the decision, the grant of a hold that it takes over, and a
+    /// waker, which is dropped once nothing is locked. An error means that it has not entered the line, or that an outage ends its wait.
+    #[expect(clippy::type_complexity, reason = "its parts have nothing in common")]
+    fn decide(
+        &self,
+        entry: &mut LockEntry,
+        waker: &Waker,
+        polled_before: bool,
+        at: Moment,
+    ) -> Result<(u64, Admission, Result<Option<(Grant, Waiter)>>, Option<Waker>)> {
+        let session = &self.options.handle;
+        // Ends every waiter in a lasting outage: otherwise they would notice it one after the other, each by an attempt of its own. If
+        // `unavailable_after` is zero, each makes one attempt.
+        let (patience, longest) = (session.timing.patience, session.config.unavailable_after);
+        if !longest.is_zero()
+            && let Some(error) = entry.outage.outlasts(longest, patience, self.began, at.by_tokio())
+        {
+            return Err(error);
         }
+        let id = match self.id {
+            Some(id) => id,
+            None => self.enter(entry, session.numbers.next(), waker, at)?,
+        };
+        let spent = entry.polled(id, waker, at.now);
+        let admission = self.admit(entry, id, polled_before, at);
+        let mut taken = Ok(None);
+        match admission {
+            // A forked copy of the process takes nothing over; it would not send a command either.
+            Admission::Take(hold) => {
+                taken = session.check_process().map(|()| {
+                    let new = self.new_level(session.numbers.next(), None);
+                    entry.take(id, hold, &new, at)
+                });
+            }
+            // It may not be the head, and only the head is woken when the command that it waits for is answered.
+            Admission::Wait(_) if self.single_attempt => entry.wake_when_idle(waker),
+            Admission::Refused(_) if !self.single_attempt => {
+                entry.warn_of_self_wait(id, Owner::surrounds);
+                if !self.was_refused {
+                    entry.waits(id, self.options.call.location, at.now);
+                }
+            }
+            _ => {}
+        }
+        Ok((id, admission, taken, spent))
+    }
+
+    /// Asks the entry whether it is this request's turn. `polled_before`: only then may it take over a hold that another owner of this
+    /// process offers.
+    fn admit(&self, entry: &mut LockEntry, id: u64, polled_before: bool, at: Moment) -> Admission {
+        let AcquireOptions { handle: session, keys, call, part } = &self.options;
+        let (fence, connected) = (|| self.options.fence(), || session.quorum.is_connected(keys));
+        let config = &session.config;
+        // A `run` may always enter locally: each has an owner of its own, so it is no branch that looks nested.
+        let enters_locally =
+            !config.confirm_reentry && (!call.bare || config.bare_reentry == BareReentry::Local);
+        // If several names are requested, only the one that is waited for enters the fair line: the others would be handed over as well,
+        // and be held for nothing.
+        let may_enter_fair_line = part.as_ref().is_none_or(|part| part.is_waiting());
+        let ask = AcquireParams {
+            single_attempt: self.single_attempt,
+            lease: self.lease,
+            fixed: call.times().fixed_lease.is_some(),
+            uuid: &session.uuid,
+            fence: call.fenced.then_some(&fence as &dyn Fn() -> Arc<Fence>),
+            polled_before,
+            nests: enters_locally.then_some(&connected as &dyn Fn() -> bool),
+            refuses: config.bare_reentry == BareReentry::Refused,
+            report_holder: self.reports_holder(at),
+            // Read in the visit: if hints begin after this, a later visit notes that a request that asks now without the fair line has
+            // to ask once more.
+            line: session.hints.line(entry).filter(|_| may_enter_fair_line),
+        };
+        entry.admit(id, session.numbers.next(), ask, at)
     }
 
     /// Enters the line by this number, which it returns.
@@ -524,7 +527,9 @@ impl Acquire {
         // Only a hold that is renewed and has no token can be taken over.
         let accepts_handoff = !fenced && self.options.call.times().fixed_lease.is_none();
         let request = request.first_polled(polled).taking(accepts_handoff);
-        entry.enter(request, self.options.began_number()).map_err(|Ambiguous| ambiguous())?;
+        // A level with a higher number was granted later, so this request is not nested in it.
+        let began = self.options.part.as_ref().map_or(u64::MAX, |part| part.began_number);
+        entry.enter(request, began).map_err(|Ambiguous| ambiguous())?;
         Ok(id)
     }
 
@@ -866,12 +871,6 @@ impl Acquire {
     /// Returns why its last attempt failed, if it did.
     fn last_failure(&self) -> Option<Error> {
         self.backoff.as_ref()?.last_failure.as_ref().map(Error::again)
-    }
-
-    /// Returns why the last command for this lock failed, if that was just now.
-    fn outage(&self) -> Option<Error> {
-        let session = &self.options.handle;
-        session.outage(&self.options.keys, session.timing.patience)
     }
 
     /// Returns whether it makes no further attempt.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use crate::base::after;
-use crate::base::telemetry::HeldSpan;
+use crate::base::telemetry::{self, HeldSpan};
 use crate::client::claim::Claim;
 use crate::client::hold::Held;
 use crate::client::kind::{Fenced, Kind, Plain};
@@ -57,6 +57,12 @@ struct OwnLevel {
 }
 
 impl Guard {
+    /// Releases this hold at the end of a run, which reports its work: a release that is not confirmed is logged.
+    pub(super) async fn release_logged(self) -> Result<()> {
+        let name = self.held().keys.name.clone();
+        self.release().await.inspect_err(|error| telemetry::release_unconfirmed(&name, error))
+    }
+
     pub(super) fn new(handle: Handle, keys: Arc<Keys>, granted: Grant) -> Guard {
         let Grant { hold: id, level, depth, token, field, signal } = granted;
         let held = Held { handle, keys, field, signal, id, level, token };

@@ -36,6 +36,11 @@ impl AskOne {
         let options = AcquireOptions { handle, keys, call, part };
         AskOne { options, asking: None, answered: false }
     }
+
+    /// Returns whether it is part of a request for several locks, and waits for others.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.options.part.as_ref().is_some_and(|part| part.is_waiting())
+    }
 }
 
 #[expect(private_interfaces, reason = "as in `Asks`")]
@@ -44,7 +49,7 @@ impl Asks for AskOne {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Guard, NotGranted>> {
         if self.answered {
-            return Poll::Ready(Err(polled_again().on(self.options.name()).into()));
+            return Poll::Ready(Err(polled_again().on(&self.options.keys.name).into()));
         }
         if self.asking.is_none()
             && let Some(guard) = grant_here(&self.options, cx)
@@ -79,7 +84,7 @@ impl Asks for AskOne {
     }
 
     fn describe(&self, out: &mut fmt::DebugStruct<'_, '_>) {
-        out.field("name", self.options.name());
+        out.field("name", &self.options.keys.name);
     }
 }
 

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
 
-use crate::base::telemetry::{self, HeldSpan};
+use crate::base::telemetry::HeldSpan;
 use crate::client::acquire::NotGranted;
 use crate::client::answer::{Answer, Asks, Granted, Releasing, Watching, polled_again};
 use crate::client::guard::Guard;
@@ -29,10 +29,7 @@ impl Granted for Guard {
     }
 
     fn release_done(self) -> Releasing {
-        let name = self.name().to_owned();
-        Box::pin(async move {
-            self.release().await.inspect_err(|error| telemetry::release_unconfirmed(&name, error))
-        })
+        Box::pin(self.release_logged())
     }
 }
 

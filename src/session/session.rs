@@ -421,16 +421,13 @@ impl Session {
 
     /// Returns the last failure of a command of this lock, if it is no older than `age` and no answer has come since.
     pub(crate) fn outage(&self, keys: &Keys, age: Duration) -> Option<Error> {
-        self.table(|table, _| table.entry_of(keys)?.outage.fresh(age, Instant::now()))
+        self.table(|table, _| table.entry_of(keys)?.outage.last(age, Instant::now()))
     }
 
     /// Returns the error of a request for this lock that began at `began`, if its commands have failed for too long since.
     pub(crate) fn outage_since(&self, keys: &Keys, began: Instant) -> Option<Error> {
         let (patience, now) = (self.config.unavailable_after, Instant::now());
-        self.table(|table, _| {
-            let outage = &table.entry_of(keys)?.outage;
-            outage.outlasts(patience, began, now).filter(|_| outage.is_fresh(self.outage_age(), now))
-        })
+        self.table(|table, _| table.entry_of(keys)?.outage.outlasts(patience, self.outage_age(), began, now))
     }
 
     /// Returns the age from which a failure shows nothing, since nobody may have asked in the meantime. No request pauses for

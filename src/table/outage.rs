@@ -36,16 +36,22 @@ impl Outage {
         self.0 = Some(Box::new(Seen { since, last: now, error }));
     }
 
-    /// Returns the error of a request that began then, if the outage has lasted for longer than `patience` since.
-    pub(crate) fn outlasts(&self, patience: Duration, began: Instant, now: Instant) -> Option<Error> {
-        let seen = self.0.as_ref()?;
+    /// Returns the error of a request that began then, if the outage has lasted for longer than `patience` since, and its last failure
+    /// is no older than `age`.
+    pub(crate) fn outlasts(
+        &self,
+        patience: Duration,
+        age: Duration,
+        began: Instant,
+        now: Instant,
+    ) -> Option<Error> {
+        let seen = self.fresh(age, now)?;
         (now >= after(seen.since.max(began), patience)).then(|| seen.error.again())
     }
 
-    /// Returns the last failure if it is [fresh](Outage::is_fresh).
-    pub(crate) fn fresh(&self, age: Duration, now: Instant) -> Option<Error> {
-        let seen = self.0.as_ref().filter(|_| self.is_fresh(age, now))?;
-        Some(seen.error.again())
+    /// Returns the last failure if it is no older than `age`.
+    pub(crate) fn last(&self, age: Duration, now: Instant) -> Option<Error> {
+        self.fresh(age, now).map(|seen| seen.error.again())
     }
 
     /// Returns whether no command has failed since the last answer.
@@ -53,9 +59,9 @@ impl Outage {
         self.0.is_none()
     }
 
-    /// Returns whether the last failure is no older than that. An old one proves nothing, since nobody may have asked in between.
-    pub(crate) fn is_fresh(&self, age: Duration, now: Instant) -> bool {
-        self.0.as_ref().is_some_and(|seen| now <= after(seen.last, age))
+    /// Returns the outage if its last failure is no older than `age`. An old one proves nothing, since nobody may have asked in between.
+    fn fresh(&self, age: Duration, now: Instant) -> Option<&Seen> {
+        self.0.as_deref().filter(|seen| now <= after(seen.last, age))
     }
 }
 

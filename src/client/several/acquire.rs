@@ -127,10 +127,7 @@ impl<K: Kind> Answer for Guards<K> {
 enum Slot {
     /// Neither held nor requested.
     Free,
-    Asking {
-        request: AskOne,
-        part: Arc<Part>,
-    },
+    Asking(AskOne),
     Held {
         guard: Guard,
         /// Set while a later name is waited for.
@@ -293,7 +290,7 @@ impl Gathering {
         let times = options.call.times.as_ref().map(|times| Box::new(Times { at_least: None, ..**times }));
         for (slot, keys) in self.slots.iter_mut().zip(&*options.keys) {
             if matches!(slot, Slot::Free) {
-                let part = Arc::new(Part::new(self.began_number));
+                let part = Some(Arc::new(Part::new(self.began_number)));
                 let call = CallOptions {
                     within,
                     times: times.clone(),
@@ -301,8 +298,7 @@ impl Gathering {
                     busy_is_error,
                     ..options.call.clone()
                 };
-                let request = AskOne::new(options.handle.clone(), keys.clone(), call, Some(part.clone()));
-                *slot = Slot::Asking { request, part };
+                *slot = Slot::Asking(AskOne::new(options.handle.clone(), keys.clone(), call, part));
                 if in_order {
                     break;
                 }
@@ -314,7 +310,7 @@ impl Gathering {
     fn poll_requests(&mut self, cx: &mut Context<'_>) {
         for slot in &mut self.slots {
             let request = match slot {
-                Slot::Asking { request, .. } => request,
+                Slot::Asking(request) => request,
                 Slot::GoingBack(release) => {
                     if let Poll::Ready(released) = release.as_mut().poll(cx) {
                         *slot = Slot::Free;
@@ -344,7 +340,7 @@ impl Gathering {
 
     /// Returns whether a request or a release is under way.
     fn is_asking(&self) -> bool {
-        self.slots.iter().any(|slot| matches!(slot, Slot::Asking { .. } | Slot::GoingBack(_)))
+        self.slots.iter().any(|slot| matches!(slot, Slot::Asking(_) | Slot::GoingBack(_)))
     }
 
     fn is_in_order(&self) -> bool {
@@ -377,7 +373,7 @@ impl Gathering {
     }
 
     fn first_that_waits(&self) -> Option<usize> {
-        self.slots.iter().position(|slot| matches!(slot, Slot::Asking { part, .. } if part.is_waiting()))
+        self.slots.iter().position(|slot| matches!(slot, Slot::Asking(request) if request.is_waiting()))
     }
 
     /// Releases the holds from there on, and stops asking for the other names. A request that waits is dropped. One whose first answer
@@ -387,14 +383,14 @@ impl Gathering {
         let mut begun = false;
         for slot in self.slots.iter_mut().skip(from) {
             match slot {
-                Slot::Asking { part, .. } if part.is_waiting() => *slot = Slot::Free,
+                Slot::Asking(request) if request.is_waiting() => *slot = Slot::Free,
                 Slot::Held { .. } => {
                     if let (Slot::Held { guard, .. }, true) = (std::mem::replace(slot, Slot::Free), awaited) {
                         *slot = Slot::GoingBack(Box::pin(guard.release()));
                         begun = true;
                     }
                 }
-                Slot::Free | Slot::Asking { .. } | Slot::GoingBack(_) => {}
+                Slot::Free | Slot::Asking(_) | Slot::GoingBack(_) => {}
             }
         }
         begun

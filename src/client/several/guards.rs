@@ -8,7 +8,6 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::base::join_all;
-use crate::base::telemetry;
 use crate::client::answer::{Granted, Releasing, Watching};
 use crate::client::guard::Guard;
 use crate::client::guard_scope::GuardScope;
@@ -299,10 +298,7 @@ impl Granted for Guards {
     }
 
     fn release_done(self) -> Releasing {
-        Box::pin(all(self.guards.into_iter().map(|guard| async move {
-            let name = guard.name().to_owned();
-            guard.release().await.inspect_err(|error| telemetry::release_unconfirmed(&name, error))
-        })))
+        Box::pin(all(self.guards.into_iter().map(Guard::release_logged)))
     }
 }
 

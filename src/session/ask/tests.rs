@@ -98,7 +98,7 @@ async fn the_commands_of_a_lock_fail_from_a_failure_until_an_answer() {
 }
 
 fn fails_there(entry: &LockEntry) -> bool {
-    entry.outage.is_fresh(Duration::MAX, tokio::time::Instant::now())
+    entry.outage.last(Duration::MAX, tokio::time::Instant::now()).is_some()
 }
 
 #[tokio::test(start_paused = true)]
