@@ -67,10 +67,6 @@ impl Claim {
     pub fn hold_id(&self) -> &str {
         &self.field
     }
-
-    pub(super) fn shared_field(&self) -> &Arc<str> {
-        &self.field
-    }
 }
 
 /// Writes the text form: `nestlock-claim:1:<length of the field>:<field>:<name>`.

@@ -24,7 +24,7 @@ pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Re
     }
     let lease = handle.config.lease;
     let pending = handle.visit(&keys, |entry, at| {
-        entry.begin_resume(handle.numbers.next(), claim.shared_field().clone(), &handle.uuid, lease, at.now)
+        entry.begin_resume(handle.numbers.next(), claim.hold_id().into(), &handle.uuid, lease, at.now)
     });
     // Its undo is armed before it is sent.
     let mut sent = Sent::new(handle.clone(), pending);

@@ -12,7 +12,7 @@ use crate::base::{Outcome, Spread, gated, lock, telemetry};
 use crate::quorum::Stragglers;
 use crate::session::clock::sleep_until;
 use crate::session::session::{Session, Stage};
-use crate::table::{Hold, ReleaseStep};
+use crate::table::ReleaseStep;
 use crate::wire::keys::Keys;
 use crate::wire::{Pending, Rule};
 
@@ -66,7 +66,7 @@ impl Session {
         let at_once =
             self.runtime.as_ref().filter(|_| self.stage() < Stage::Closed && self.quorum.is_unused(keys));
         let step = self.visit(keys, |entry, at| {
-            let is_last = entry.hold_of_guard(hold).is_some_and(Hold::has_one_level);
+            let is_last = entry.hold_of_guard(hold).is_some_and(|hold| hold.count() == 1);
             let command_id = at_once.filter(|_| is_last).map(|_| self.numbers.next());
             entry.leave(hold, level, command_id, at)
         });

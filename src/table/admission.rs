@@ -226,7 +226,9 @@ impl LockEntry {
             self.out.wake(woken);
             return Admission::Wait(None);
         }
-        let Some(hold) = self.live_mut() else { return Admission::Refused(None) };
+        let Some(hold) = self.holds.iter_mut().find(|hold| hold.lives()) else {
+            return Admission::Refused(None);
+        };
         if !hold.is_idle(renews, now) {
             let until = hold.overdue_at();
             // Its pause is over. 1. It waits for a settle. 2. That is answered, which wakes nobody who sleeps. 3. It would look

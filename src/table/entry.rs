@@ -123,10 +123,6 @@ impl LockEntry {
         self.holds.iter().find(|hold| hold.lives())
     }
 
-    pub(super) fn live_mut(&mut self) -> Option<&mut Hold> {
-        self.holds.iter_mut().find(|hold| hold.lives())
-    }
-
     /// Returns whether the owner itself has a guard, whose hold may be lost. 1. Two branches of an owner ask at once. 2. The first
     /// one gets the lock, and its hold is lost. 3. It asks once more, under its guard. If it were taken for a branch that begins,
     /// it would be granted the lock again without learning of the loss.

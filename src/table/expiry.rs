@@ -256,19 +256,19 @@ impl Hold {
     /// Returns when its command is given up, if it keeps somebody waiting. `open`: the session is not closed.
     fn gives_up_at(&self, waiting: usize, open: bool) -> Option<Instant> {
         let overdue = self.overdue_at()?;
+        let UnderWay { sent, sender, .. } = self.command.as_ref()?;
         // 1. The work of a `run` begins an extension of its hold, and keeps it unpolled. 2. The run ends. 3. The release would wait for
         // an answer that nobody reads. So the command is given up at once.
-        let orphaned =
-            |command: &&UnderWay| self.levels.is_empty() && matches!(command.sender, Sender::Renewal { .. });
-        if let Some(command) = self.command.as_ref().filter(orphaned) {
-            return Some(command.sent);
+        if self.levels.is_empty() && matches!(sender, Sender::Renewal { .. }) {
+            return Some(*sent);
         }
         if !open {
             // `close` waits for it, and needs the other half of its time to undo it.
             return overdue.checked_sub(self.timing.patience / 2);
         }
         // A request that asks keeps nobody waiting by itself.
-        match waiting > usize::from(self.is_requested()) || self.pending_releases.is_some() {
+        let asks = matches!(sender, Sender::Request);
+        match waiting > usize::from(asks) || self.pending_releases.is_some() {
             true => Some(overdue),
             false => (!self.is_beginning()).then(|| overdue.max(self.renew_at)),
         }

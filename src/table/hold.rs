@@ -277,16 +277,7 @@ impl Hold {
         self.command.as_ref().is_some_and(first)
     }
 
-    /// Returns whether a command that a request has sent is under way: an acquire, or a move.
-    pub(super) fn is_requested(&self) -> bool {
-        self.command.as_ref().is_some_and(|command| matches!(command.sender, Sender::Request))
-    }
-
-    pub(crate) fn has_one_level(&self) -> bool {
-        self.levels.len() == 1
-    }
-
-    pub(super) fn count(&self) -> u32 {
+    pub(crate) fn count(&self) -> u32 {
         u32::try_from(self.levels.len()).unwrap_or(u32::MAX)
     }
 
@@ -530,7 +521,9 @@ impl Hold {
                 Some(Action::Repair { count, lease: self.timing.lease })
             }
             State::Stands { unsettled: true } => {
-                Some(Action::Settle { count: self.count(), lease: self.settle_lease() })
+                // A fixed lease must not get longer, so its settle sets the shortest one.
+                let lease = if self.is_watched() { self.timing.lease } else { Lease::SHORTEST };
+                Some(Action::Settle { count: self.count(), lease })
             }
             State::Stands { unsettled: false } => {
                 (self.stands > self.count()).then(|| Action::Release { count: self.count() })
@@ -562,11 +555,6 @@ impl Hold {
         if !masters.is_empty() && self.lives() && self.failures <= 1 {
             self.retry_at = now;
         }
-    }
-
-    /// Returns the lease that a settle sets. A fixed lease must not get longer, so its settle sets the shortest one.
-    fn settle_lease(&self) -> Lease {
-        if self.is_watched() { self.timing.lease } else { Lease::SHORTEST }
     }
 
     /// Returns the lease that a guard sets when it checks the hold. If nothing renews it, the lease is no longer than what is left,

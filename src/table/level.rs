@@ -104,21 +104,3 @@ pub(crate) struct Grant {
     pub(crate) field: Arc<str>,
     pub(crate) signal: Arc<LossSignal>,
 }
-
-impl Level {
-    /// Makes the renewed level of a `run`.
-    pub(super) fn nested(id: u64, owner: Owner) -> Level {
-        let (bare, branch, watched) = (false, false, true);
-        Level {
-            id,
-            owner,
-            bare,
-            first_polled: Polled::default(),
-            branch,
-            watched,
-            until: None,
-            max_hold: None,
-            signal: Arc::default(),
-        }
-    }
-}

@@ -4,7 +4,7 @@
 //! stands in files by what it is about, each with its part of `impl LockEntry`:
 //!
 //! - a request: `admission` (its turn), `in_line` (on the server), `waits`, `subscription` and `messages` (what wakes it);
-//! - a level: `grant` and `nest` (in), `outcome` (out: `leave`), `handoff` and `offer` (to the next request of this process);
+//! - a level: `grant` (in), `outcome` (out: `leave`), `handoff` and `offer` (to the next request of this process);
 //! - a command: `hold` begins it, `outcome` has what its answer means, `copies` and `orphans` where the masters differ;
 //! - time: `expiry` (ends, losses, what is due), `agenda` (when to look), `outage`, `stand_in` (a blocked runtime);
 //! - other processes: `claims` (a hold that goes there), `seen` and `holder` (who has the lock).
@@ -25,7 +25,6 @@ mod holder;
 mod in_line;
 mod level;
 mod messages;
-mod nest;
 mod numbers;
 mod offer;
 mod orphans;

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use crate::base::meter::Sample;
 use crate::base::{Lease, LossSignal, MasterSet, Moment, Outcome, Spread, after};
 use crate::error::Loss;
+use crate::table::copies::Differences;
 use crate::table::effects::LogEvent;
 use crate::table::entry::LockEntry;
 use crate::table::hold::{Hold, Sender, UnderWay};
@@ -297,12 +298,13 @@ impl LockEntry {
 
     /// Handles a master's answer that the verdict did not wait for.
     pub(crate) fn straggled(&mut self, pending: &Pending, master: usize, answer: LateAnswer, now: Instant) {
-        let left = pending.call.action.creates() && matches!(answer, LateAnswer::There | LateAnswer::Unknown);
+        let (action, one) = (pending.call.action, MasterSet::one(master));
+        let left = action.creates() && matches!(answer, LateAnswer::There | LateAnswer::Unknown);
         let Some(hold) = self.hold(pending.hold) else {
             if left && !self.is_handed_over(pending.hold) {
                 // 1. An acquire is sent again, with the text of its script or to another node. 2. The end of the hold overtakes it.
                 // 3. The end is confirmed there, by "not held".
-                let mut left = Hold::left_behind(pending, MasterSet::one(master), self.timing.clone(), now);
+                let mut left = Hold::left_behind(pending, one, self.timing.clone(), now);
                 // 1. The command waits in a connection that is replaced. 2. This end finds nothing. 3. The command runs.
                 if answer == LateAnswer::Unknown {
                     left.copies.change(|copies| copies.unsure.insert(master));
@@ -311,70 +313,33 @@ impl LockEntry {
             }
             return;
         };
-        let acquired = pending.call.action.begins();
-        let ended = pending.is_end();
+        let (acquired, ended) = (action.begins(), action.is_end());
         if acquired || ended {
             // Otherwise: 1. A renewal has no answer there, and neither has the end after it. 2. The renewal is given up first. 3.
             // The end is forgotten.
             hold.copies.change(|copies| copies.spread.unanswered.remove(master));
         }
-        let silent = ended && answer != LateAnswer::There;
-        let in_vain = acquired && answer == LateAnswer::There && hold.frees_nobody();
-        // If a repair fails, somebody else has the key: the next renewal shows whether that is still so.
-        let shows = !ended && !matches!(pending.call.action, Action::Repair { .. });
         if acquired && matches!(answer, LateAnswer::Missing | LateAnswer::Unsent) {
             hold.copies.change(|copies| {
-                copies.note_absent(MasterSet::one(master));
+                copies.note_absent(one);
                 copies.spread.remains = copies.spread.remains.without(copies.absent);
             });
         }
-        match answer {
-            // 1. The acquire runs there late, after a renewal that found nothing. 2. The end finds the field that it made. 3. The
-            // repair runs.
-            _ if left && hold.is_ending() && hold.copies.repaired.contains(master) => {
-                hold.remains_at(MasterSet::one(master), now);
-            }
-            // The answer to the end shows whether it ran after this. An end that has run already shows nothing.
-            LateAnswer::Unknown if left => {
-                hold.copies.change(|copies| copies.unsure.insert(master));
-                if hold.is_gone() {
-                    hold.remains_at(MasterSet::one(master), now);
-                }
-            }
-            // A command is under way: its answer shows whether it ran after this, and maybe that the hold is gone.
-            _ if left && !hold.is_gone() && hold.command.is_some() => {
-                hold.copies.change(|copies| copies.late.insert(master))
-            }
-            _ if left && hold.is_gone() => hold.remains_at(MasterSet::one(master), now),
-            LateAnswer::Missing if hold.is_gone() && ended && hold.copies.late.contains(master) => {
-                hold.remains_at(MasterSet::one(master), now)
-            }
-            LateAnswer::Missing | LateAnswer::There
-                if hold.is_gone()
-                    && ended
-                    && hold.copies.unsure.contains(master)
-                    && (answer == LateAnswer::Missing || hold.copies.repaired.contains(master)) =>
-            {
-                hold.copies.change(|copies| copies.unsure.remove(master));
-                let later = after(now, hold.timing.retry);
-                hold.remains_at(MasterSet::one(master), later);
-            }
-            LateAnswer::Unsent | LateAnswer::Unknown
-                if hold.is_gone() && ended && !hold.copies.absent.contains(master) =>
-            {
-                hold.remains_at(MasterSet::one(master), now);
-            }
-            // While the hold is in doubt, it may be over, and a majority has to confirm it first. 1. It is forced away on two of three
-            // masters, and asked for. 2. The third one and the first do not answer. 3. The second one answers late. 4. It is given the
-            // hold, which the third one still has.
-            LateAnswer::Missing if hold.has_lock() && shows && !hold.is_unsettled() => {
-                let lacking = hold.copies.spread.lacking.union(MasterSet::one(master));
-                hold.lacked_by(lacking, now);
-            }
-            _ => {}
+        let in_vain = acquired && answer == LateAnswer::There && hold.frees_nobody();
+        // If a repair fails, somebody else has the key: the next renewal shows whether that is still so.
+        let is_lacking = answer == LateAnswer::Missing && !ended && !matches!(action, Action::Repair { .. });
+        if left {
+            hold.made_late_at(master, answer, now);
+        } else if ended && hold.is_gone() {
+            hold.ended_late_at(master, answer, now);
+        } else if is_lacking && hold.has_lock() && !hold.is_unsettled() {
+            // Not while the hold is in doubt: it may be over, and a majority has to confirm it first. 1. It is forced away on two of
+            // three masters, and asked for. 2. The third one and the first do not answer. 3. The second one answers late. 4. It would be
+            // given the hold, which the third one still has.
+            hold.lacked_by(hold.copies.spread.lacking.union(one), now);
         }
-        if silent {
-            self.expect_no_echo_of(MasterSet::one(master));
+        if ended && answer != LateAnswer::There {
+            self.expect_no_echo_of(one);
         }
         if in_vain && let Some(subscription) = &mut self.subscription {
             subscription.split = true;
@@ -483,6 +448,40 @@ impl Hold {
         self.mark_gone(self.has_remains());
     }
 
+    /// Called when a maker of its field ran on this master after the verdict or, if the answer is unknown, may still run there.
+    fn made_late_at(&mut self, master: usize, answer: LateAnswer, now: Instant) {
+        // 1. The acquire runs there late, after a renewal that found nothing. 2. The end finds the field that it made. 3. The repair runs.
+        let is_made_again = self.is_ending() && self.copies.repaired.contains(master);
+        if answer == LateAnswer::Unknown && !is_made_again {
+            // The answer to the end shows whether it ran after this. An end that has run already shows nothing.
+            self.copies.change(|copies| copies.unsure.insert(master));
+        }
+        if is_made_again || self.is_gone() {
+            self.remains_at(MasterSet::one(master), now);
+        } else if answer == LateAnswer::There && self.command.is_some() {
+            // The answer to the command under way shows whether it ran after this, and maybe that the hold is gone.
+            self.copies.change(|copies| copies.late.insert(master));
+        }
+    }
+
+    /// Called when a master has answered the end after the verdict, by which the hold is gone: decides whether it needs another end.
+    fn ended_late_at(&mut self, master: usize, answer: LateAnswer, now: Instant) {
+        let Differences { absent, repaired, late, unsure, .. } = *self.copies;
+        let at = match answer {
+            LateAnswer::Missing if late.contains(master) => now,
+            LateAnswer::Missing | LateAnswer::There
+                if unsure.contains(master)
+                    && (answer == LateAnswer::Missing || repaired.contains(master)) =>
+            {
+                self.copies.change(|copies| copies.unsure.remove(master));
+                after(now, self.timing.retry)
+            }
+            LateAnswer::Unsent | LateAnswer::Unknown if !absent.contains(master) => now,
+            _ => return,
+        };
+        self.remains_at(MasterSet::one(master), at);
+    }
+
     /// Notes the masters where a maker of its field was given up before the verdict. 1. The acquire waits for a master in a
     /// connection that is replaced; two others grant. 2. The end of the hold finds nothing there. 3. The acquire runs.
     pub(super) fn may_be_made_late(&mut self, pending: &Pending, spread: Spread) {
@@ -493,13 +492,6 @@ impl Hold {
                 false => MasterSet::ALL,
             };
             self.copies.change(|copies| copies.unsure = copies.unsure.union(spread.given_up.within(open)));
-        }
-    }
-
-    /// Notes that these masters do not have it, as a grant shows.
-    pub(super) fn certainly_lacked_by(&mut self, masters: MasterSet) {
-        if !masters.is_empty() {
-            self.copies.change(|copies| copies.note_absent(masters));
         }
     }
 

@@ -230,7 +230,7 @@ fn a_nested_release_beside_a_nested_acquire_waits_for_it() {
 fn nothing_nests_without_a_command_in_a_hold_that_masters_lack() {
     let (mut world, owner) = World::one_nests();
     let now = world.now;
-    world.entry.live_mut().unwrap().lacked_by(MasterSet::one(0), now);
+    world.entry.holds[0].lacked_by(MasterSet::one(0), now);
     assert!(!world.enters(&owner));
 }
 
