@@ -74,24 +74,17 @@ impl AcquireOptions {
 
     /// Returns the error to report if the key of the lock or of its counter holds something else.
     fn foreign(&self, found: &Reply) -> Option<Error> {
-        let message = match found {
+        let found = match found {
             Reply::NotALock(found) => {
-                let key = shown(&self.keys.key);
-                format!(
-                    "the key `{key}` holds something that is no lock: {found}; it is left untouched; use another name, or \
-                     remove the key"
-                )
+                format!("the key `{}` holds something that is no lock: {found}", shown(&self.keys.key))
             }
             Reply::NotACounter(found) => {
                 let counter = keys::counter(&self.handle.config.prefix, &self.keys.name);
-                format!(
-                    "the key `{}` can't count fencing tokens: it holds {found}; it is left untouched; use another name, or \
-                     remove the key",
-                    shown(&counter)
-                )
+                format!("the key `{}` can't count fencing tokens: it holds {found}", shown(&counter))
             }
             _ => return None,
         };
+        let message = format!("{found}; it is left untouched; use another name, or remove the key");
         Some(Error::new(ErrorKind::NotALock, message))
     }
 }
@@ -522,11 +515,10 @@ impl Acquire {
     /// Enters the line by this number, which it returns.
     fn enter(&self, entry: &mut LockEntry, id: u64, waker: &Waker, at: Moment) -> Result<u64> {
         let CallOptions { owner, bare, fenced, .. } = &self.options.call;
-        let request = Waiter::new(id, owner.clone().unwrap_or_else(Owner::current), *bare, at.now);
-        let polled = if *bare { Polled::first(waker) } else { Polled::default() };
+        let mut request = Waiter::new(id, owner.clone().unwrap_or_else(Owner::current), *bare, at.now);
+        request.first_polled = if *bare { Polled::first(waker) } else { Polled::default() };
         // Only a hold that is renewed and has no token can be taken over.
-        let accepts_handoff = !fenced && self.options.call.times().fixed_lease.is_none();
-        let request = request.first_polled(polled).taking(accepts_handoff);
+        request.accepts_handoff = !fenced && self.options.call.times().fixed_lease.is_none();
         // A level with a higher number was granted later, so this request is not nested in it.
         let began = self.options.part.as_ref().map_or(u64::MAX, |part| part.began_number);
         entry.enter(request, began).map_err(|Ambiguous| ambiguous())?;

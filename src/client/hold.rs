@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use crate::base::{Lease, LossSignal, Outcome, Spread, after};
+use crate::base::{Lease, LossSignal, Moment, Outcome, Spread, after};
 use crate::client::kind::{Fenced, Kind, Plain, UNFENCED};
 use crate::error::{Error, ErrorKind, Loss, Result};
 use crate::owner::Owner;
 use crate::session::Handle;
 use crate::session::clock::sleep_until;
-use crate::table::{LockEntry, Meaning};
+use crate::table::{self, Level, LockEntry, Meaning};
 use crate::wire::keys::Keys;
 use crate::wire::{Pending, Reply};
 
@@ -160,22 +160,21 @@ impl Held {
     }
 
     pub(super) fn valid_until(&self) -> Instant {
-        let seen = self.handle.table(|table, at| {
-            let hold = table.entry_of(&self.keys)?.hold_of_guard(self.id)?;
-            hold.level(self.level)?;
-            Some(at.local(hold.end_of(self.level)))
-        });
-        seen.unwrap_or_else(Instant::now)
+        self.look(|hold, _, at| at.local(hold.end_of(self.level))).unwrap_or_else(Instant::now)
     }
 
     /// Returns the owner that has the level now.
     pub(super) fn owner(&self) -> Owner {
-        let owner = self.handle.table(|table, _| {
-            let hold = table.entry_of(&self.keys)?.hold_of_guard(self.id)?;
-            hold.level(self.level).map(|level| level.owner.clone())
-        });
         // It is always found: a level stays in its hold for as long as its guard lives.
-        owner.unwrap_or_else(Owner::current)
+        self.look(|_, level, _| level.owner.clone()).unwrap_or_else(Owner::current)
+    }
+
+    /// Looks at the level and its hold, if they are still here.
+    fn look<R>(&self, look: impl FnOnce(&table::Hold, &Level, Moment) -> R) -> Option<R> {
+        self.handle.table(|table, at| {
+            let hold = table.entry_of(&self.keys)?.hold_of_guard(self.id)?;
+            hold.level(self.level).map(|level| look(hold, level, at))
+        })
     }
 
     pub(super) async fn extend(&self, lease: Duration) -> Result<()> {

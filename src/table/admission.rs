@@ -92,17 +92,19 @@ impl LockEntry {
     pub(crate) fn enter(&mut self, mut request: Waiter, began: u64) -> Result<(), Ambiguous> {
         request.owner = request.owner.settle_at(&self.position);
         let owner = request.owner.clone();
-        // Only bare requests prove branches.
-        let mut holds = request.bare && self.has_level_of(&owner);
-        if holds && began < u64::MAX {
-            holds = false;
-            for level in self.holds.iter_mut().flat_map(|hold| &mut hold.levels) {
-                if level.owner == owner && level.id > began {
-                    level.branch = true;
-                    self.queue.note_branch(&owner);
-                } else {
-                    holds |= level.owner == owner;
+        // Only bare requests prove branches. A level counts even if its hold is lost: 1. Two branches of an owner ask at once. 2. The
+        // first one gets the lock, and its hold is lost. 3. It asks once more, under its guard. If it were taken for a branch that
+        // begins, it would be granted the lock again without learning of the loss.
+        let mut holds = false;
+        for hold in self.holds.iter_mut().filter(|_| request.bare) {
+            // The newest comes first.
+            for level in hold.levels.iter_mut().rev().filter(|level| level.owner == owner) {
+                if level.id <= began {
+                    holds = true;
+                    break;
                 }
+                level.branch = true;
+                self.queue.note_branch(&owner);
             }
         }
         self.queue.enter(request, holds).inspect_err(|_| owner.forget(&self.position))

@@ -123,13 +123,6 @@ impl LockEntry {
         self.holds.iter().find(|hold| hold.lives())
     }
 
-    /// Returns whether the owner itself has a guard, whose hold may be lost. 1. Two branches of an owner ask at once. 2. The first
-    /// one gets the lock, and its hold is lost. 3. It asks once more, under its guard. If it were taken for a branch that begins,
-    /// it would be granted the lock again without learning of the loss.
-    pub(super) fn has_level_of(&self, owner: &Owner) -> bool {
-        self.holds.iter().flat_map(|hold| &hold.levels).any(|level| level.owner == *owner)
-    }
-
     /// Forgets which owners have branches, except those that still have a level or a request here.
     pub(super) fn forget_proofs(&mut self) {
         let live = self.holds.iter().find(|hold| hold.lives());
@@ -219,9 +212,7 @@ impl LockEntry {
         };
         let next = next.filter(|request| request.phase == WaiterState::Waiting).map(|request| request.id);
         let woken = next.and_then(|id| self.queue.get_mut(id)).and_then(|request| request.wake(now));
-        if let Some(woken) = woken {
-            self.out.wake([woken]);
-        }
+        self.out.wake(woken);
     }
 }
 

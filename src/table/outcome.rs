@@ -143,16 +143,15 @@ impl LockEntry {
             self.outage.ends();
         }
         match answer {
-            Ok(reply @ Reply::InLine(..)) => {
-                self.contended = true;
-                self.note_holder(pending, reply);
-                self.stands_in_line(pending, at.now);
-            }
             // Only an acquire is answered so.
-            Ok(reply @ (Reply::Busy(..) | Reply::NotALock(_) | Reply::NotACounter(_))) => {
+            Ok(
+                reply @ (Reply::InLine(..) | Reply::Busy(..) | Reply::NotALock(_) | Reply::NotACounter(_)),
+            ) => {
                 self.contended = true;
                 self.note_holder(pending, reply);
-                if !self.leaves_in_doubt(pending, at.now) {
+                if matches!(reply, Reply::InLine(..)) {
+                    self.stands_in_line(pending, at.now);
+                } else if !self.leaves_in_doubt(pending, at.now) {
                     self.not_run(pending, spread, at.now);
                 }
             }

@@ -52,7 +52,7 @@ pub(crate) struct Waiter {
     pub(super) again: bool,
     waker: Option<Waker>,
     /// How it was first polled, if it is bare. Unknown once it is polled in another way.
-    pub(super) first_polled: Polled,
+    pub(crate) first_polled: Polled,
     /// When it entered its line.
     pub(super) began: Instant,
     /// Whether it was woken, and has not been polled since.
@@ -62,7 +62,7 @@ pub(crate) struct Waiter {
     /// Whether it was passed over, since it did not come when it was its turn.
     passed_over: bool,
     /// Whether it may take over a hold of this process that is offered.
-    pub(super) accepts_handoff: bool,
+    pub(crate) accepts_handoff: bool,
     pub(super) warned: bool,
     /// What the log reports of it. Mostly it does not wait for others, so this takes one pointer.
     pub(super) wait: Option<Box<Wait>>,
@@ -131,13 +131,9 @@ impl Waiter {
     }
 
     /// Lets it take over a hold of this process that is offered, if `accepts_handoff`.
+    #[cfg(test)]
     pub(crate) fn taking(self, accepts_handoff: bool) -> Waiter {
         Waiter { accepts_handoff, ..self }
-    }
-
-    /// Notes how it is polled for the first time.
-    pub(crate) fn first_polled(self, first_polled: Polled) -> Waiter {
-        Waiter { first_polled, ..self }
     }
 
     /// Returns how long ago it entered its line.

@@ -209,19 +209,20 @@ impl Gathering {
         loop {
             self.poll_requests(cx);
             if let Some(why) = self.refused.take() {
-                let goes_on = matches!(why, NotGranted::Busy { .. });
-                if goes_on && self.schedules_repeat() {
+                let is_busy = matches!(why, NotGranted::Busy { .. });
+                if is_busy && self.schedules_repeat() {
                     continue;
                 }
-                if self.give_back(0, goes_on && self.has_second_pass()) {
+                let has_second_pass = is_busy && self.has_second_pass();
+                let gives_back = self.give_back(0, has_second_pass);
+                if gives_back || self.is_asking() {
                     self.refused = Some(why);
-                    continue;
-                }
-                if self.is_asking() {
-                    self.refused = Some(why);
+                    if gives_back {
+                        continue; // The releases have not been polled yet.
+                    }
                     return Poll::Pending;
                 }
-                if goes_on && self.has_second_pass() {
+                if has_second_pass {
                     self.go_in_order();
                     continue;
                 }
