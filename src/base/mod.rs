@@ -21,7 +21,7 @@ pub(crate) use masters::{MasterSet, Spread};
 pub(crate) use sync::{Mutex, atomic, lock};
 #[cfg(test)]
 pub(crate) use testing::simulation::gated;
-pub(crate) use time::{Drift, FAR, Lease, Moment, Stamp, after, limit};
+pub(crate) use time::{Drift, FAR, Lease, Moment, Stamp, after, earlier, limit};
 pub(crate) use users_code::unless_it_panics;
 
 /// Wraps a task that the crate is about to spawn. A simulation puts it behind a gate, which polls it late or not at all.

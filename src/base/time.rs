@@ -137,6 +137,14 @@ pub(crate) fn after(now: Instant, wait: Duration) -> Instant {
     now.checked_add(wait.min(FAR)).unwrap_or(now)
 }
 
+/// Returns the earlier of two instants.
+pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
 /// Returns the instant `wait` after `now`, or `None` if the wait means for ever, as [`Duration::MAX`] does.
 pub(crate) fn limit(now: Instant, wait: Duration) -> Option<Instant> {
     (wait < FAR).then(|| after(now, wait))

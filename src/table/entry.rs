@@ -198,11 +198,11 @@ impl LockEntry {
     /// Wakes the requests that can go on now.
     pub(super) fn wake_next(&mut self, now: Instant) {
         self.wake_command_waiters();
-        if self.timing.line.is_some() {
-            self.leave_fair_line(now);
-        }
         if self.queue.is_empty() {
             return self.withdraw(now);
+        }
+        if self.timing.line.is_some() {
+            self.leave_fair_line(now);
         }
         let next = match self.live() {
             Some(live) if live.is_idle(self.is_open, now) => self.inner_front(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::base::meter::Sample;
-use crate::base::{Lease, MasterSet, Moment, Spread, after};
+use crate::base::{Lease, MasterSet, Moment, Spread, after, earlier};
 use crate::error::Loss;
 use crate::owner::Owner;
 use crate::table::effects::LogEvent;
@@ -227,10 +227,11 @@ impl LockEntry {
     /// Returns when [`check`](LockEntry::check) has something to do.
     pub(super) fn due(&self) -> Option<Instant> {
         let waiting = self.queue.len();
-        let holds = self.holds.iter().filter_map(|hold| hold.due(self.is_open, waiting));
+        let holds = self.holds.iter().map(|hold| hold.due(self.is_open, waiting));
         let ends =
             self.subscription.as_ref().filter(|_| waiting == 0).and_then(|subscription| subscription.ends_at);
-        let due = holds.chain(self.orphans.due()).chain(self.queue.report_at()).chain(ends).min();
+        let others = [self.orphans.due(), self.queue.report_at(), ends];
+        let due = holds.chain(others).fold(None, earlier);
         // A head that is alone in its line keeps nobody waiting.
         if waiting < 2 {
             return due;

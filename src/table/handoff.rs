@@ -131,7 +131,7 @@ impl Hold {
             && self.stands <= 1
             && self.offer.is_in_time(self.timing.handoff, now)
             && self.was_confirmed_lately(now)
-            && self.valid_until.max(self.maybe_until) <= after(now, lease)
+            && self.may_stand_until() <= after(now, lease)
     }
 
     /// Returns whether it is nobody's and is kept for the next owner in this process.

@@ -94,12 +94,12 @@ pub(crate) struct Hold {
     /// Until then the server keeps the hold for certain, counted from before the send, less drift.
     pub(super) valid_until: Instant,
     /// Until then the server may keep the hold, by a command that had no answer.
-    pub(super) maybe_until: Instant,
+    pub(super) maybe_until: Option<Stamp>,
     /// From then on the server has dropped the hold, whatever happened to the commands that were answered.
     pub(super) gone_by: Instant,
     /// Until then a level may be granted without a command, as far as time is concerned: half a lease after the server confirmed
     /// the hold, and no longer than until a command of it fails.
-    certain_until: Stamp,
+    certain_until: Instant,
     pub(super) renew_at: Instant,
     pub(super) retry_at: Instant,
     /// Whether a release to 0 may have run: if it is repeated, its answer after a success is "not held".
@@ -148,9 +148,9 @@ impl Hold {
             command: None,
             stands: 0,
             valid_until: now,
-            maybe_until: now,
+            maybe_until: None,
             gone_by: after(now, lease.duration()),
-            certain_until: now.into(),
+            certain_until: now,
             renew_at: now,
             retry_at: now,
             release_tried: false,
@@ -335,14 +335,18 @@ impl Hold {
         let asked = self.command.as_ref().filter(|command| !command.sender.is_background());
         let asked_until =
             asked.and_then(|command| command.action.lease()).map(|lease| after(now, lease.duration()));
-        let maybe_until = asked_until.map_or(self.maybe_until, |until| until.max(self.maybe_until));
-        self.end() < self.valid_until.max(maybe_until)
+        self.end() < asked_until.map_or(self.may_stand_until(), |until| until.max(self.may_stand_until()))
+    }
+
+    /// Returns until when the server may keep it.
+    pub(super) fn may_stand_until(&self) -> Instant {
+        self.maybe_until.map_or(self.valid_until, |until| until.at().max(self.valid_until))
     }
 
     /// Called when the server granted a level that is not added here. The key may live for that lease, and the server counts one
     /// level too many.
     pub(super) fn granted_in_vain(&mut self, lease: Lease, now: Instant) {
-        self.maybe_until = self.maybe_until.max(after(now, lease.duration()));
+        self.maybe_until = self.maybe_until.max(Some(after(now, lease.duration()).into()));
         self.unsettle();
     }
 
@@ -372,7 +376,7 @@ impl Hold {
             self.slept = slept;
         }
         let half = lease.min(self.timing.lease).duration() / 2;
-        self.certain_until = self.certain_until.max(after(sent, half).into());
+        self.certain_until = self.certain_until.max(after(sent, half));
         if lease >= self.timing.lease {
             // 1. A short lease is nested in a renewed hold. 2. It would postpone the renewal. 3. So would the next one, for ever.
             self.renew_at = self.timing.renew_at(sent);
@@ -461,7 +465,7 @@ impl Hold {
     /// lease.
     pub(super) fn was_confirmed_lately(&self, now: Instant) -> bool {
         let half = self.timing.lease.duration() / 2;
-        now < self.certain_until.at() && half <= self.valid_until.saturating_duration_since(now)
+        now < self.certain_until && after(now, half) <= self.valid_until
     }
 
     /// Takes a level out, as soon as its guard is dropped or released. The next command, from
@@ -640,7 +644,7 @@ impl Hold {
     /// Takes the command out without a result: the background carries out what a guard has sent.
     pub(super) fn give_up(&mut self, command_id: u64, now: Instant) -> Option<UnderWay> {
         let command = self.finish(command_id, now)?;
-        self.certain_until = self.certain_until.min(now.into());
+        self.certain_until = self.certain_until.min(now);
         if let Sender::Release(signal) = &command.sender {
             self.pending_releases.get_or_insert_default().push(signal.clone());
         }
@@ -651,7 +655,7 @@ impl Hold {
     pub(super) fn unknown(&mut self, command_id: u64, now: Instant) -> Option<UnderWay> {
         let command = self.give_up(command_id, now)?;
         if let Some(lease) = command.action.lease() {
-            self.maybe_until = self.maybe_until.max(after(now, lease.duration()));
+            self.maybe_until = self.maybe_until.max(Some(after(now, lease.duration()).into()));
         }
         self.release_tried |= command.action.is_end();
         self.in_line = false;

@@ -59,7 +59,7 @@ impl LockEntry {
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) else {
             return ReleaseStep::Released;
         };
-        let may_pass = hold.may_pass(at.now);
+        let may_pass = !self.queue.is_empty() && hold.may_pass(at.now);
         let is_innermost = hold.levels.last().is_some_and(|last| last.id == level);
         let Some(left) = hold.remove_level(level) else { return ReleaseStep::Released };
         left.owner.forget(&self.position);

@@ -63,7 +63,7 @@ impl Hold {
         }
         // It may run even if it is never answered.
         let until = after(after(now, longest), lease.duration());
-        self.maybe_until = self.maybe_until.max(until);
+        self.maybe_until = self.maybe_until.max(Some(until.into()));
         self.gone_by = self.gone_by.max(until);
         let call = Call { field: self.field.clone(), ..Call::of_lock(&self.keys, Action::Renew { lease }) };
         Some(StandIn { hold: self.id, call })

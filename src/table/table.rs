@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::base::earlier;
 use crate::owner::{OwnerEnds, Position};
 use crate::table::agenda::Agenda;
 use crate::table::effects::Effects;
@@ -69,16 +70,13 @@ impl LockEntry {
         // background: 1. A grant makes a renewal due. 2. Its release is sent, which is due to be given up later than that. 3. The
         // background looks, and sleeps until then. 4. The next grant makes a renewal due sooner than the background knows.
         let kept = self.scheduled.filter(|before| *before > now && (lingers || !self.idle));
-        let due = match (self.due(), kept) {
-            (Some(due), Some(kept)) => Some(due.min(kept)),
-            (due, kept) => due.or(kept),
-        };
+        let due = earlier(self.due(), kept);
         if due == self.scheduled {
             return due;
         }
         // A renewal that is under way counts as if it were confirmed, so that its answer mostly moves nothing.
         let renewals = self.holds.iter().filter_map(Hold::next_renewal).filter(|next| *next > now);
-        due.into_iter().chain(renewals).min()
+        earlier(due, renewals.min())
     }
 }
 
@@ -230,7 +228,7 @@ impl LockTable {
     ) -> R {
         let (slot, entry) = self.begin_visit(keys);
         let result = visit(entry);
-        *effects = self.end_visit(slot, now);
+        self.end_visit(slot, now, effects);
         result
     }
 
@@ -300,9 +298,8 @@ impl LockTable {
     }
 
     #[inline(never)]
-    fn end_visit(&mut self, slot: usize, now: Instant) -> VisitEffects {
-        let mut effects = VisitEffects::default();
-        let Some(Some(entry)) = self.entries.get_mut(slot) else { return effects };
+    fn end_visit(&mut self, slot: usize, now: Instant, effects: &mut VisitEffects) {
+        let Some(Some(entry)) = self.entries.get_mut(slot) else { return };
         entry.orphans.take_back();
         let subscribe = entry.subscription_change(now).map(|on| (entry.keys.clone(), on));
         let (was_idle, is_idle) = (entry.idle, entry.is_empty());
@@ -330,7 +327,6 @@ impl LockTable {
         if let Some(takeover) = self.takeover {
             effects.unattended = self.is_unattended(takeover, now);
         }
-        effects
     }
 
     /// Notes which locks need a channel. Returns whether the backend has to change its subscription: it ends only with the last

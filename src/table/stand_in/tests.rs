@@ -69,7 +69,7 @@ fn a_hold_is_renewed_beside_the_watchdog_a_third_of_a_lease_after_its_last_confi
     assert_eq!(due.call.action, Action::Renew { lease: lease() });
     // The command may run within 5 s, answered or not.
     let longest = now + seconds(10 + 5 + 30);
-    assert_eq!((hold.maybe_until, hold.gone_by), (longest, longest));
+    assert_eq!((hold.may_stand_until(), hold.gone_by), (longest, longest));
     hold.stood_in(lease(), at(now + seconds(10)), at(now + seconds(12)));
     assert_eq!(hold.end(), now + seconds(40), "from before the send");
     assert!(hold.stand_in(seconds(20), seconds(5), now + seconds(19)).is_none());

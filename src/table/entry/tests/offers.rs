@@ -279,7 +279,7 @@ fn what_may_not_be_as_it_was_granted_does_not_pass_on() {
         ("more levels there", |hold, _| hold.stands = 2),
         ("nearly over", |hold, now| hold.valid_until = now + LEASE / 2 - MOMENT),
         ("too long", |hold, now| hold.valid_until = now + LEASE + MOMENT),
-        ("perhaps too long", |hold, now| hold.maybe_until = now + LEASE + MOMENT),
+        ("perhaps too long", |hold, now| hold.maybe_until = Some((now + LEASE + MOMENT).into())),
     ];
     for (what, doubt) in doubts {
         let (mut world, _) = one_holds(1);
