@@ -409,9 +409,12 @@ impl Acquire {
         // Read from both clocks, even for a new request: its acquire is dated by this moment, which must not be from before the
         // machine slept.
         let at = session.moment();
-        let decide = |entry: &mut LockEntry, at| self.decide(entry, waker, polled_before, at);
-        let (id, admission, taken, _spent) = session
-            .visit_at(at, &self.options.keys, decide)
+        // Not results of the visit, which are copied in each function around it.
+        let (mut admission, mut taken) = (Admission::Refused(None), Ok(None));
+        let (id, _spent) = session
+            .visit_at(at, &self.options.keys, |entry, at| {
+                self.decide(entry, waker, polled_before, at, &mut admission, &mut taken)
+            })
             .map_err(|error| self.last_failure().unwrap_or(error))?;
         self.id = Some(id);
         if matches!(admission, Admission::Refused(_)) && !self.single_attempt && !self.was_refused {
@@ -436,16 +439,17 @@ impl Acquire {
         })
     }
 
-    /// Decides, in a visit, what the request does now. Returns its number, the decision, the grant of a hold that it takes over, and a
+    /// Decides, in a visit, what the request does now: sets `admission` and, if it takes a hold over, `taken`. Returns its number, and a
     /// waker, which is dropped once nothing is locked. An error means that it has not entered the line, or that an outage ends its wait.
-    #[expect(clippy::type_complexity, reason = "its parts have nothing in common")]
     fn decide(
         &self,
         entry: &mut LockEntry,
         waker: &Waker,
         polled_before: bool,
         at: Moment,
-    ) -> Result<(u64, Admission, Result<Option<(Grant, Waiter)>>, Option<Waker>)> {
+        admission: &mut Admission,
+        taken: &mut Result<Option<(Grant, Waiter)>>,
+    ) -> Result<(u64, Option<Waker>)> {
         let session = &self.options.handle;
         // Ends every waiter in a lasting outage: otherwise they would notice it one after the other, each by an attempt of its own. If
         // `unavailable_after` is zero, each makes one attempt.
@@ -460,12 +464,11 @@ impl Acquire {
             None => self.enter(entry, session.numbers.next(), waker, at)?,
         };
         let spent = entry.polled(id, waker, at.now);
-        let admission = self.admit(entry, id, polled_before, at);
-        let mut taken = Ok(None);
-        match admission {
+        *admission = self.admit(entry, id, polled_before, at);
+        match *admission {
             // A forked copy of the process takes nothing over; it would not send a command either.
             Admission::Take(hold) => {
-                taken = session.check_process().map(|()| {
+                *taken = session.check_process().map(|()| {
                     let new = self.new_level(session.numbers.next(), None);
                     entry.take(id, hold, &new, at)
                 });
@@ -480,7 +483,7 @@ impl Acquire {
             }
             _ => {}
         }
-        Ok((id, admission, taken, spent))
+        Ok((id, spent))
     }
 
     /// Asks the entry whether it is this request's turn. `polled_before`: only then may it take over a hold that another owner of this
@@ -601,7 +604,7 @@ impl Acquire {
                     self.busy(&sent, reply, left, spread, split);
                     self.failures_end();
                 }
-                Ok(reply) => return Ok(self.answered(&sent, &reply, spread, token)?),
+                Ok(reply) => return self.answered(&sent, &reply, spread, token),
                 Err(Failure { outcome, error }) => {
                     // Masters that have not answered yet may still grant it.
                     sent.conclude(Err(outcome), spread);
@@ -625,8 +628,9 @@ impl Acquire {
         // Boxed, since an early answer is rare.
         let (mut first, mut early) = (true, None::<Box<T>>);
         // No attempt takes longer than `patience`, so a later limit needs no timer.
-        let longest = after(Instant::now(), self.options.handle.timing.patience);
-        let mut over = pin!(self.limit.filter(|limit| *limit < longest).map(sleep_until));
+        let patience = self.options.handle.timing.patience;
+        let is_sooner = |limit: &Instant| *limit < after(Instant::now(), patience);
+        let mut over = pin!(self.limit.filter(is_sooner).map(sleep_until));
         poll_fn(|cx| {
             if let Some(answer) = early.take() {
                 return Poll::Ready(Some(*answer));
@@ -662,10 +666,10 @@ impl Acquire {
         reply: &Reply,
         spread: Spread,
         token: Option<Token>,
-    ) -> Result<Option<Guard>> {
+    ) -> Result<Option<Guard>, NotGranted> {
         if let Some(foreign) = self.options.foreign(reply) {
             sent.conclude(Ok(reply), spread);
-            return Err(foreign);
+            return Err(foreign.into());
         }
         if *reply == Reply::Gone {
             // This was a re-entry, and the hold above it is gone or was given up.
@@ -674,7 +678,7 @@ impl Acquire {
                 entry.conclude(&sent.pending, Ok(reply), spread, at)
             });
             if let Meaning::Lost(loss) = meaning {
-                return Err(Error::lost(loss));
+                return Err(Error::lost(loss).into());
             }
             self.failures_end();
             return Ok(None);
@@ -682,7 +686,7 @@ impl Acquire {
         // Granted, maybe with a token. If the `Locks` was closed in the meantime, nobody will renew the hold, so it is undone.
         if let Err(closed) = self.options.handle.check_open() {
             sent.conclude(Err(Outcome::Unknown), spread);
-            return Err(closed);
+            return Err(closed.into());
         }
         match self.granted(&sent.pending, spread, token) {
             Ok(guard) => return Ok(Some(guard)),
@@ -695,10 +699,12 @@ impl Acquire {
     }
 
     fn granted(&mut self, pending: &Pending, spread: Spread, token: Option<Token>) -> Result<Guard, NotHeld> {
-        let (granted, _spent) = self.visit(|entry, at| {
+        let mut granted = Err(NotHeld::Taken);
+        self.visit(|entry, at| {
             let new = self.new_level(self.options.handle.numbers.next(), token.map(|token| token.highest));
-            entry.granted(&Grantee::Waiter(self.id()), pending, &new, spread, at)
-        })?;
+            granted = entry.granted(&Grantee::Waiter(self.id()), pending, &new, spread, at);
+        });
+        let (granted, _spent) = granted?;
         let polls_at = self.backoff.as_ref().and_then(|backoff| backoff.polls_at);
         if polls_at.is_some_and(|at| at <= pending.sent) {
             // 1. This process is subscribed at a node, which leaves the cluster. 2. The lock is released; no message arrives. 3. The

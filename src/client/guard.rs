@@ -133,10 +133,12 @@ impl<K: Kind> Guard<K> {
         if self.ends_here() {
             return Ok(());
         }
-        let (step, began) = self.level.held.handle.visit(&self.level.held.keys, |entry, at| {
+        let mut step = ReleaseStep::Released;
+        let began = self.level.held.handle.visit(&self.level.held.keys, |entry, at| {
             self.level.has_left = true;
             let held = &self.level.held;
-            (entry.leave(held.id, held.level, Some(held.handle.numbers.next()), at), at.by_tokio())
+            step = entry.leave(held.id, held.level, Some(held.handle.numbers.next()), at);
+            at.by_tokio()
         });
         let held = self.held();
         // Matched by reference: if the command were moved out, each task that releases a lock would need room for it twice.

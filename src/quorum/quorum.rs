@@ -1,6 +1,6 @@
 //! `Quorum`: the masters of a `Locks`, asked as one. The layers above don't know how many there are.
 
-use std::future::{poll_fn, ready};
+use std::future::{Future, poll_fn, ready};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
@@ -137,8 +137,8 @@ impl Quorum {
     }
 
     /// Sends one command of a hold to all masters that it is meant for, and returns as soon as the verdict is certain.
-    pub(crate) async fn ask(&self, pending: &Pending) -> (Verdict, Stragglers) {
-        self.put(pending.rule(), pending.masters, &pending.call).await
+    pub(crate) fn ask(&self, pending: &Pending) -> impl Future<Output = (Verdict, Stragglers)> + Send {
+        self.put(pending.rule(), pending.masters, &pending.call)
     }
 
     /// Returns whether a command about this lock would be written at once to the sockets of all masters, except those that can't be

@@ -142,12 +142,7 @@ impl Session {
         visit: impl FnOnce(&mut LockEntry, Moment) -> R,
     ) -> R {
         self.ensure_watchdog();
-        let mut unattended = false;
-        let result = self.visit_table(at, keys, &mut unattended, visit);
-        if unattended {
-            self.take_over();
-        }
-        result
+        self.visit_table(at, keys, true, visit)
     }
 
     /// Returns how often a waiter has to check whether the background task works; `None` if no other runtime may take it over.
@@ -166,51 +161,49 @@ impl Session {
         keys: &Arc<Keys>,
         visit: impl FnOnce(&mut LockEntry, Moment) -> R,
     ) -> R {
-        self.visit_table(at, keys, &mut false, visit)
+        self.visit_table(at, keys, false, visit)
     }
 
-    /// Visits the table. Sets `unattended` if the background task does not look at what is due.
+    /// Visits the table. `takes_over`: takes the background task over if it does not look at what is due.
     fn visit_table<R>(
         &self,
         at: Moment,
         keys: &Arc<Keys>,
-        unattended: &mut bool,
+        takes_over: bool,
         visit: impl FnOnce(&mut LockEntry, Moment) -> R,
     ) -> R {
         let mut effects = VisitEffects::default();
-        let mut begins_to_watch = false;
-        let result = {
-            let mut table = lock(&self.table);
-            let result = table.visit(keys, at.now, &mut effects, |entry| visit(entry, at));
-            if let Some(on) = effects.subscribe.take() {
-                // Passed on while the table is locked. Otherwise: 1. One visit ends the subscription. 2. A later visit begins it
-                // again. 3. The later one is passed on before the earlier one, and a waiter relies on messages that do not arrive.
-                if on && let Some(hints) = self.hints.begin() {
-                    // Subscribed before the lock's channel: a request that asks after that subscription may enter the line.
-                    self.quorum.subscribe(hints, true);
-                }
-                if on {
-                    self.subscribe_beside(keys.channel(), on);
-                    self.hints_of_lock(keys, on);
-                }
-                self.quorum.subscribe(keys.channel(), on);
-                if !on {
-                    self.subscribe_beside(keys.channel(), on);
-                    self.hints_of_lock(keys, on);
-                }
+        let mut table = lock(&self.table);
+        let result = table.visit(keys, at.now, &mut effects, |entry| visit(entry, at));
+        if let Some(on) = effects.subscribe.take() {
+            // Passed on while the table is locked. Otherwise: 1. One visit ends the subscription. 2. A later visit begins it
+            // again. 3. The later one is passed on before the earlier one, and a waiter relies on messages that do not arrive.
+            if on && let Some(hints) = self.hints.begin() {
+                // Subscribed before the lock's channel: a request that asks after that subscription may enter the line.
+                self.quorum.subscribe(hints, true);
             }
-            if self.pulse.is_wanted() {
-                begins_to_watch = table.is_watched(keys);
+            if on {
+                self.subscribe_beside(keys.channel(), on);
+                self.hints_of_lock(keys, on);
             }
-            result
-        };
-        *unattended = effects.unattended;
+            self.quorum.subscribe(keys.channel(), on);
+            if !on {
+                self.subscribe_beside(keys.channel(), on);
+                self.hints_of_lock(keys, on);
+            }
+        }
+        let begins_to_watch = self.pulse.is_wanted() && table.is_watched(keys);
+        drop(table);
+        let unattended = effects.unattended;
         self.carry_out(keys, effects);
         if begins_to_watch {
             self.begin_stand_in();
         }
         if self.stage() == Stage::RuntimeEnded {
             self.send_last(std::slice::from_ref(keys));
+        }
+        if unattended && takes_over {
+            self.take_over();
         }
         result
     }
