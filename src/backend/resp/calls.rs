@@ -340,11 +340,12 @@ impl Calls {
 
     fn release(&mut self, at: usize) {
         self.collected(at);
-        let Slot { mut bytes, mut answers, .. } = std::mem::take(&mut self.slots[at]);
-        bytes.clear();
-        bytes.shrink_to(PACKET);
-        answers.clear();
-        self.slots[at] = Slot { bytes, answers, ..Slot::default() };
+        let slot = &mut self.slots[at];
+        slot.bytes.clear();
+        slot.bytes.shrink_to(PACKET);
+        slot.answers.clear();
+        let (bytes, answers) = (std::mem::take(&mut slot.bytes), std::mem::take(&mut slot.answers));
+        *slot = Slot { bytes, answers, ..Slot::default() };
         self.free.push(at);
     }
 

@@ -142,10 +142,11 @@ fn number(text: &[u8]) -> Option<i64> {
         [b'-', digits @ ..] => (true, digits),
         digits => (false, digits),
     };
-    if digits.is_empty() || digits.len() > DIGITS || !digits.iter().all(u8::is_ascii_digit) {
+    if digits.is_empty() || digits.len() > DIGITS {
         return None;
     }
-    let number = digits.iter().fold(0, |number, digit| number * 10 + i64::from(digit - b'0'));
+    let add = |number, digit: &u8| digit.is_ascii_digit().then(|| number * 10 + i64::from(digit - b'0'));
+    let number = digits.iter().try_fold(0, add)?;
     Some(if is_negative { -number } else { number })
 }
 

@@ -9,7 +9,7 @@
 //!   collected and written together, at the latest when they fill a packet.
 //! - A call needs no allocation and no timer.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ impl Commands {
         let first = if answers > 0 { Some(pipe.call(None, answers, encode, None)?) } else { None };
         drop(tokio::spawn(gated(Task::new(shared.clone(), reader, on_push).run())));
         let Some(first) = first else { return Ok((pipe, Vec::new(), Ok(()))) };
-        let all = first.came().await;
+        let all = poll_fn(|cx| first.poll(cx, |_| ())).await;
         let answers = std::mem::take(lock(&shared.calls).answers(first.at));
         drop(first);
         Ok((pipe, answers, all))
@@ -266,22 +266,22 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    async fn came(&self) -> RedisResult<()> {
-        std::future::poll_fn(|cx| {
-            let (polled, _replaced) = lock(&self.shared.calls).poll(self.at, cx);
-            polled
-        })
-        .await
+    /// Takes the answers by `take` once all have come.
+    fn poll<T>(&self, cx: &Context<'_>, take: impl FnOnce(&mut Vec<Value>) -> T) -> Poll<RedisResult<T>> {
+        let (polled, _replaced) = {
+            let mut calls = lock(&self.shared.calls);
+            let (polled, replaced) = calls.poll(self.at, cx);
+            (polled.map_ok(|()| take(calls.answers(self.at))), replaced)
+        };
+        polled
     }
 
-    pub(crate) async fn one(self) -> RedisResult<Value> {
-        self.came().await?;
-        Ok(lock(&self.shared.calls).answers(self.at).pop().unwrap_or(Value::Nil))
+    pub(crate) fn one(self) -> impl Future<Output = RedisResult<Value>> {
+        poll_fn(move |cx| self.poll(cx, |answers| answers.pop().unwrap_or(Value::Nil)))
     }
 
-    async fn all(self) -> RedisResult<Vec<Value>> {
-        self.came().await?;
-        Ok(std::mem::take(lock(&self.shared.calls).answers(self.at)))
+    fn all(self) -> impl Future<Output = RedisResult<Vec<Value>>> {
+        poll_fn(move |cx| self.poll(cx, std::mem::take))
     }
 }
 
@@ -309,7 +309,7 @@ impl Task {
     }
 
     async fn run(mut self) {
-        if let Err(why) = std::future::poll_fn(|cx| self.poll(cx)).await {
+        if let Err(why) = poll_fn(|cx| self.poll(cx)).await {
             (self.on_push)(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
             self.end(&why);
         }

@@ -227,24 +227,16 @@ impl RedisServer {
         let mut call = call.clone();
         self.name_right.apply_to_line(&mut call, || self.slot.id());
         let answer = self.answer(&call, asking, deadline).await;
-        self.or_without_line(&call, answer, asking, Some(deadline)).await
+        match NameRight::may_lack_lines(&call, &answer) {
+            true => Box::pin(self.without_line(&call, asking, deadline)).await,
+            false => answer,
+        }
     }
 
-    /// Returns the answer to a call. If it was denied, maybe because of its line, runs it once more without that.
-    async fn or_without_line(
-        &self,
-        call: &Call,
-        answer: Result<Reply, Failure>,
-        asking: bool,
-        deadline: Option<Instant>,
-    ) -> Result<Reply, Failure> {
-        if !NameRight::may_lack_lines(call, &answer) {
-            return answer;
-        }
+    /// Runs a call that was denied, maybe because of its line, once more without that. It is rare, so callers box the future.
+    async fn without_line(&self, call: &Call, asking: bool, deadline: Instant) -> Result<Reply, Failure> {
         let call = Call { line: None, ..call.clone() };
-        let deadline = deadline.unwrap_or_else(|| after(Instant::now(), self.slot.node_timeout));
-        // Boxed, since it is rare.
-        let answer = Box::pin(self.answer(&call, asking, deadline)).await;
+        let answer = self.answer(&call, asking, deadline).await;
         self.name_right.learn_of_lines(&answer, self.slot.id(), &self.slot.address);
         answer
     }
@@ -270,12 +262,22 @@ impl RedisServer {
             }
             None => {}
         }
-        let link = self.slot.link_for_call(deadline).await?;
+        // Mostly there is one, which takes no future.
+        let link = match self.slot.link_now() {
+            Err(_) => self.slot.link_for_call(deadline).await?,
+            Ok(link) => link,
+        };
         if self.checks_data && call.action.grants() {
             return Box::pin(self.acquire_checked(link, call, asking, deadline)).await;
         }
         let before = link.connection.answers();
-        let answer = timeout_at(deadline, ask(&link.connection, call, asking, deadline)).await;
+        let answer = match asking {
+            true => Box::pin(timeout_at(deadline, ask(&link.connection, call, true, deadline))).await,
+            false => {
+                let begun = begin(&link.connection, call, deadline);
+                timeout_at(deadline, finish(&link.connection, call, begun, deadline)).await
+            }
+        };
         self.slot.reply(&link, call, (before, deadline), answer)
     }
 
@@ -339,7 +341,10 @@ impl RedisServer {
         });
         let mut allowed = Vec::with_capacity(calls.len());
         for (call, answer) in calls.iter().zip(answers) {
-            allowed.push(self.or_without_line(call, answer, false, None).await);
+            allowed.push(match NameRight::may_lack_lines(call, &answer) {
+                true => self.without_line(call, false, after(Instant::now(), self.slot.node_timeout)).await,
+                false => answer,
+            });
         }
         allowed
     }
@@ -349,8 +354,11 @@ impl Backend for RedisServer {
     fn run(self: Arc<Self>, mut call: Call) -> BoxFuture<Result<Reply, Failure>> {
         self.apply_rights(&mut call);
         Box::pin(async move {
-            let answer = self.answer(&call, false, after(Instant::now(), self.slot.node_timeout)).await;
-            let answer = self.or_without_line(&call, answer, false, None).await;
+            let deadline = || after(Instant::now(), self.slot.node_timeout);
+            let mut answer = self.answer(&call, false, deadline()).await;
+            if NameRight::may_lack_lines(&call, &answer) {
+                answer = Box::pin(self.without_line(&call, false, deadline())).await;
+            }
             self.name_right.learn(&answer);
             answer
         })
