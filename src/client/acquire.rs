@@ -219,6 +219,9 @@ enum Turn {
     Granted(Guard),
 }
 
+/// The grant of a hold that a request takes over, with what is dropped once nothing is locked. `None` if the offer is gone.
+type Taken = Result<Option<(Grant, Waiter)>>;
+
 /// The results of a request's attempts so far. Boxed, since a request that waits in line has made none.
 #[derive(Default)]
 struct Backoff {
@@ -398,7 +401,7 @@ impl Acquire {
     }
 
     /// Returns its turn or, if it has to wait, when to look again at the latest. The first look enters the line.
-    /// `polled_before`: whether this is not its first poll.
+    /// `polled_before`: whether this is a later poll than the first.
     fn look(
         &mut self,
         waker: &Waker,
@@ -448,7 +451,7 @@ impl Acquire {
         polled_before: bool,
         at: Moment,
         admission: &mut Admission,
-        taken: &mut Result<Option<(Grant, Waiter)>>,
+        taken: &mut Taken,
     ) -> Result<(u64, Option<Waker>)> {
         let session = &self.options.handle;
         // Ends every waiter in a lasting outage: otherwise they would notice it one after the other, each by an attempt of its own. If
@@ -459,10 +462,7 @@ impl Acquire {
         {
             return Err(error);
         }
-        let id = match self.id {
-            Some(id) => id,
-            None => self.enter(entry, session.numbers.next(), waker, at)?,
-        };
+        let id = self.id.map_or_else(|| self.enter(entry, waker, at), Ok)?;
         let spent = entry.polled(id, waker, at.now);
         *admission = self.admit(entry, id, polled_before, at);
         match *admission {
@@ -515,9 +515,10 @@ impl Acquire {
         entry.admit(id, session.numbers.next(), ask, at)
     }
 
-    /// Enters the line by this number, which it returns.
-    fn enter(&self, entry: &mut LockEntry, id: u64, waker: &Waker, at: Moment) -> Result<u64> {
+    /// Enters the line, and returns its number in it.
+    fn enter(&self, entry: &mut LockEntry, waker: &Waker, at: Moment) -> Result<u64> {
         let CallOptions { owner, bare, fenced, .. } = &self.options.call;
+        let id = self.options.handle.numbers.next();
         let mut request = Waiter::new(id, owner.clone().unwrap_or_else(Owner::current), *bare, at.now);
         request.first_polled = if *bare { Polled::first(waker) } else { Polled::default() };
         // Only a hold that is renewed and has no token can be taken over.

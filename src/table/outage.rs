@@ -11,10 +11,10 @@ use crate::error::Error;
 /// server refuses one lock. 2. Another lock is held, and requests wait for it. 3. They fail with the error of the first lock.
 /// Failed ends of holds do not count, since no request waits for them. `None` mostly, which takes one pointer.
 #[derive(Debug, Default)]
-pub(crate) struct Outage(Option<Box<Seen>>);
+pub(crate) struct Outage(Option<Box<Failures>>);
 
 #[derive(Debug)]
-struct Seen {
+struct Failures {
     since: Instant,
     last: Instant,
     error: Error,
@@ -31,9 +31,8 @@ impl Outage {
     /// Called when a command failed. A failure that is older than `patience` shows nothing about the time in between, when nobody
     /// may have asked.
     pub(crate) fn goes_on(&mut self, error: Error, patience: Duration, now: Instant) {
-        let before = self.0.as_ref().filter(|seen| now <= after(seen.last, patience));
-        let since = before.map_or(now, |seen| seen.since);
-        self.0 = Some(Box::new(Seen { since, last: now, error }));
+        let since = self.fresh(patience, now).map_or(now, |failures| failures.since);
+        self.0 = Some(Box::new(Failures { since, last: now, error }));
     }
 
     /// Returns the error of a request that began then, if the outage has lasted for longer than `patience` since, and its last failure
@@ -45,13 +44,13 @@ impl Outage {
         began: Instant,
         now: Instant,
     ) -> Option<Error> {
-        let seen = self.fresh(age, now)?;
-        (now >= after(seen.since.max(began), patience)).then(|| seen.error.again())
+        let failures = self.fresh(age, now)?;
+        (now >= after(failures.since.max(began), patience)).then(|| failures.error.again())
     }
 
     /// Returns the last failure if it is no older than `age`.
     pub(crate) fn last(&self, age: Duration, now: Instant) -> Option<Error> {
-        self.fresh(age, now).map(|seen| seen.error.again())
+        self.fresh(age, now).map(|failures| failures.error.again())
     }
 
     /// Returns whether no command has failed since the last answer.
@@ -60,8 +59,8 @@ impl Outage {
     }
 
     /// Returns the outage if its last failure is no older than `age`. An old one proves nothing, since nobody may have asked in between.
-    fn fresh(&self, age: Duration, now: Instant) -> Option<&Seen> {
-        self.0.as_deref().filter(|seen| now <= after(seen.last, age))
+    fn fresh(&self, age: Duration, now: Instant) -> Option<&Failures> {
+        self.0.as_deref().filter(|failures| now <= after(failures.last, age))
     }
 }
 

@@ -333,7 +333,7 @@ impl State {
         self.holds[hold].shortens && lease > LEASE && model.design != Design::EndNotMoved
     }
 
-    /// Models `LockEntry::begin_extension`. `level` is one more than the level's index, or 0 for a watched level.
+    /// Models `LockEntry::begin_renewal`. `level` is one more than the level's index, or 0 for a watched level.
     pub(super) fn extend(&mut self, model: &HoldModel, hold: usize, level: u8) {
         let moves = self.moves(model, hold, LONGEST);
         self.begin(model, hold, Command::Renew { lease: LONGEST, moves }, model.all());
@@ -618,7 +618,7 @@ impl State {
         record.unsettled |= under.doubted;
         self.put(hold, LACKING, lacking);
         if count == 1 {
-            // `Absence::note`.
+            // `Differences::note_absent`.
             self.add(hold, ABSENT, lacking & !self.set(hold, REPAIRED));
         }
         self.hand_out(model, hold, count);
