@@ -91,6 +91,20 @@ async fn the_span_of_a_guard_ends_with_it_and_has_its_loss() {
     assert!(spans.all().iter().all(|span| span.is_closed), "{:#?}", spans.all());
 }
 
+/// Without this test: 1. A request is granted. 2. The subscriber panics when that is recorded. 3. Nobody has the guard, and the hold is
+/// renewed for ever.
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_that_panics_at_a_grant_leaves_no_hold() {
+    let (spans, _recorder) = record(LevelFilter::DEBUG);
+    let stock = Locks::in_memory().mutex("stock");
+    spans.panics(true);
+    let asks = stock.clone();
+    let asks = tokio::spawn(async move { asks.lock().await });
+    assert!(asks.await.unwrap_err().is_panic());
+    spans.panics(false);
+    assert!(stock.try_lock().await.unwrap().is_some());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_request_that_fails_has_the_kind_of_its_error() {
     let (spans, _recorder) = record(LevelFilter::DEBUG);

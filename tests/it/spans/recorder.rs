@@ -43,6 +43,7 @@ struct State {
     events: Vec<Event>,
     /// The indices of the spans that are entered now.
     entered: Vec<usize>,
+    panics: bool,
 }
 
 /// Records the spans and events of this thread up to the level `most`, until the guard is dropped.
@@ -56,6 +57,11 @@ impl Spans {
     /// Returns the spans with this name, in the order in which they began.
     pub fn named(&self, name: &str) -> Vec<Span> {
         self.state.lock().unwrap().spans.iter().filter(|span| span.name == name).cloned().collect()
+    }
+
+    /// From now on the subscriber panics when a field is recorded, or no longer does.
+    pub fn panics(&self, panics: bool) {
+        self.state.lock().unwrap().panics = panics;
     }
 
     pub fn all(&self) -> Vec<Span> {
@@ -100,6 +106,8 @@ impl Subscriber for Spans {
     fn record(&self, id: &span::Id, values: &span::Record<'_>) {
         let mut fields = Fields(BTreeMap::new());
         values.record(&mut fields);
+        let panics = self.state.lock().unwrap().panics;
+        assert!(!panics, "no field {:?} here", fields.0);
         self.state.lock().unwrap().spans[place(id)].fields.append(&mut fields.0);
     }
 
