@@ -2,7 +2,6 @@
 //! order in which a request goes through them: it waits for its turn, sends its acquire, and acts on the answer.
 
 use std::future::{Future, poll_fn};
-use std::ops::ControlFlow;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -172,20 +171,19 @@ pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Gu
     let mut request = Acquire::new(options);
     span.around(async move {
         let request = &mut request;
-        let granted = request.until_granted().await;
-        granted.map_err(|why| match why {
-            NotGranted::Failed(error) => {
+        match request.until_granted().await {
+            Err(NotGranted::Failed(error)) => {
                 telemetry::not_granted(error.kind());
-                NotGranted::Failed(error.on(&request.options.keys.name))
+                Err(NotGranted::Failed(error.on(&request.options.keys.name)))
             }
-            busy => {
+            answer => {
                 // A `try_lock` treats this as `None`, not as an error.
-                if request.options.call.busy_is_error {
+                if answer.is_err() && request.options.call.busy_is_error {
                     telemetry::not_granted(ErrorKind::Timeout);
                 }
-                busy
+                answer
             }
-        })
+        }
     })
 }
 
@@ -383,11 +381,9 @@ impl Acquire {
                 ready!(pin!(consume_budget()).poll(cx));
             }
             loop {
-                let until = match self.look(cx.waker(), polled_before)? {
-                    ControlFlow::Break(turn) => return Poll::Ready(Ok(turn)),
-                    ControlFlow::Continue(until) => until,
-                };
-                let Some(until) = until else { return Poll::Pending };
+                let mut until = None;
+                let turn = self.look(cx.waker(), polled_before, &mut until);
+                let (Poll::Pending, Some(until)) = (&turn, until) else { return turn };
                 match nap.as_mut().as_pin_mut() {
                     Some(nap) => nap.reset(until),
                     None => nap.set(Some(sleep_until(until))),
@@ -400,13 +396,14 @@ impl Acquire {
         .await
     }
 
-    /// Returns its turn or, if it has to wait, when to look again at the latest. The first look enters the line.
+    /// Returns its turn. If it has to wait, sets `again` to when to look again at the latest. The first look enters the line.
     /// `polled_before`: whether this is a later poll than the first.
     fn look(
         &mut self,
         waker: &Waker,
         polled_before: bool,
-    ) -> Result<ControlFlow<Turn, Option<Instant>>, NotGranted> {
+        again: &mut Option<Instant>,
+    ) -> Poll<Result<Turn, NotGranted>> {
         let session = &self.options.handle;
         session.check_open()?;
         // Read from both clocks, even for a new request: its acquire is dated by this moment, which must not be from before the
@@ -428,18 +425,19 @@ impl Acquire {
         let behind = matches!(admission, Admission::Wait(_));
         self.behind_since = behind.then(|| self.behind_since.unwrap_or_else(|| at.by_tokio()));
         if let Some((granted, _spent)) = taken? {
-            return Ok(ControlFlow::Break(Turn::Granted(self.guard(granted))));
+            return Poll::Ready(Ok(Turn::Granted(self.guard(granted))));
         }
-        Ok(match admission {
-            Admission::Ask(pending) => ControlFlow::Break(Turn::Ask(pending)),
+        *again = match admission {
+            Admission::Ask(pending) => return Poll::Ready(Ok(Turn::Ask(pending))),
             // The offer is gone: look again for what there is to do now.
-            Admission::Take(_) => ControlFlow::Continue(Some(at.by_tokio())),
-            Admission::Refused(until) => ControlFlow::Continue(self.wait_for_others(until, at)?),
-            Admission::Wait(until) => ControlFlow::Continue(self.wait_for_command(until, at)?),
-            Admission::Lost(loss) => return Err(Error::lost(loss).into()),
-            Admission::Unfenced => return Err(Error::new(ErrorKind::Misuse, UNFENCED).into()),
-            Admission::Ambiguous => return Err(ambiguous().into()),
-        })
+            Admission::Take(_) => Some(at.by_tokio()),
+            Admission::Lost(loss) => return Poll::Ready(Err(Error::lost(loss).into())),
+            Admission::Unfenced => return Poll::Ready(Err(Error::new(ErrorKind::Misuse, UNFENCED).into())),
+            Admission::Ambiguous => return Poll::Ready(Err(ambiguous().into())),
+            Admission::Refused(until) => self.wait_for_others(until, at)?,
+            Admission::Wait(until) => self.wait_for_command(until, at)?,
+        };
+        Poll::Pending
     }
 
     /// Decides, in a visit, what the request does now: sets `admission` and, if it takes a hold over, `taken`. Returns its number, and a

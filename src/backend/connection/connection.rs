@@ -250,7 +250,7 @@ impl ConnectionSlot {
 
     /// Decodes the answer to a call. Drops the connection if the answer shows that it is not usable.
     fn decode(&self, link: &Link, call: &Call, answer: RedisResult<Value>) -> Result<Reply, Failure> {
-        let decoded = answer.and_then(Value::extract_error).and_then(|answer| call.decode(answer));
+        let decoded = answer.and_then(|answer| call.decode(answer.extract_error()?));
         decoded.map_err(|error| {
             self.discard_after(link, &error);
             self.explain(match link.logged_in {
