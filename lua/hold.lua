@@ -25,7 +25,7 @@ if ARGV[2] == '0' then
   -- Looks and ends in one command. The key goes with its last field. A field that another program put beside ours stays,
   -- since it is not ours to end.
   local ended = redis.pcall('HDEL', KEYS[1], ARGV[1])
-  local line, handed, pause, last = serve and KEYS[2]
+  local line, handed, pause, tells_others = serve and KEYS[2]
   if line and redis.pcall('PTTL', line) ~= -2 then
     local _, term, _, wakes = string.match(ARGV[#ARGV], '^(S?)(%d+) (%d+) (.*)$')
     -- The field of an ended hold no longer waits. It is removed first, so that nothing is handed to it.
@@ -53,17 +53,19 @@ if ARGV[2] == '0' then
         end
       end
       handed = serve(publish, wakes, term, pause, nil, pause, polls(ARGV[1]))
-      last = handed and count > 0
+      tells_others = handed and count > 0
     elseif left == 1 and type(ttl) == 'number' and ttl >= 0 then
       -- It may have been the only one that knew when to ask. If the holder's release reaches nobody, the next one begins to ask by itself.
       local held = redis.pcall('HSCAN', KEYS[1], '0')
-      local field, count = unpack(held[2] or {})
-      serve(publish, wakes, nil, field and polls(field) and 0 or ttl)
-      last = count == '0'
+      local fields = held[2] or {}
+      serve(publish, wakes, nil, fields[1] and polls(fields[1]) and 0 or ttl)
+      -- A count of 0: the lock was handed to that field, and its process has not asked yet.
+      tells_others = fields[2] == '0' and others(wakes) > 0
     end
-    if last and redis.pcall('ZCARD', line) == 0 then
-      -- 1. The lock is handed to a process that is stopped. 2. Nobody is left in the line to ask at the end of that time, and clients that
-      --    do not know the line sleep until the end of a lease that they saw before. So they ask now, and are told of that time.
+    if tells_others and redis.pcall('ZCARD', line) == 0 then
+      -- 1. The lock is handed to a process that is stopped. 2. Nobody is left in the line, by this hand-over or since the last one has
+      --    left it. 3. That time ends, and nobody asks: clients that do not know the line sleep until the end of a lease that they saw
+      --    before. So they ask now, and are told of that time.
       redis.pcall(publish, ARGV[3], '00')
     end
   end

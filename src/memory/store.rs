@@ -348,15 +348,15 @@ impl Store {
             Some(line) => {
                 let left = self.lines.remove(&keys.line().line, field, now);
                 // The release of a process that asks by itself reaches nobody: the next one begins to ask by itself.
-                let wait = |held: &mut StoredLock| match wire::polls(&held.field) {
+                let wait_and_count = |held: &mut StoredLock| match wire::polls(&held.field) {
                     true => (Duration::ZERO, held.count),
                     false => (held.left(now), held.count),
                 };
-                let (handed, last) = match self.held(key, now).map(wait) {
+                let (handed, tells_others) = match self.held(key, now).map(wait_and_count) {
                     None if ended && self.gives_way(call, line, now) => return Reply::LeftToOthers(TURN),
                     None => {
                         let handed = self.serve(call, line, None, now).is_some();
-                        (handed, handed && ended && self.others(call) > 0)
+                        (handed, handed && ended)
                     }
                     Some((wait, count)) if left => {
                         self.tell(0, call, wait, now);
@@ -364,7 +364,8 @@ impl Store {
                     }
                     Some(_) => (false, false),
                 };
-                if last && self.lines.first(&keys.line().line, now).is_none() {
+                if tells_others && self.others(call) > 0 && self.lines.first(&keys.line().line, now).is_none()
+                {
                     self.publish(keys.channel(), LEFT_TO_OTHERS);
                 }
                 handed

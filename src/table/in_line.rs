@@ -173,7 +173,7 @@ impl LockEntry {
         self.left_until.map(Stamp::at).filter(|_| !self.is_in_line())
     }
 
-    /// Called for a message on the lock's channel: the lock is free, and left to clients that do not know the line.
+    /// Called for a message on the lock's channel that is for clients that do not know the line.
     pub(crate) fn left_to_others(&mut self, master: usize, now: Instant) {
         if !self.is_in_line() {
             return self.message(master, now);

@@ -34,8 +34,8 @@ pub(crate) struct Hint<'a> {
 /// The message on a lock's channel when the lock was released.
 pub(crate) const RELEASED: &str = "0";
 
-/// The message when the lock was released and is left to clients that do not know the line. To Redisson it is a release, like any
-/// number that is zero.
+/// The message when clients that do not know the line have to ask: the lock is left to them, or it was handed to the last one of the
+/// line. To Redisson it is a release, like any number that is zero.
 pub(crate) const LEFT_TO_OTHERS: &str = "00";
 
 impl Hint<'_> {

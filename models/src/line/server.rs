@@ -405,7 +405,7 @@ impl State {
 
     /// Has other programs' clients ask if nobody is left in the line to ask at the end of a hand-over.
     fn last_has_left(&mut self, model: &LineModel) {
-        if model.tells && self.data.line.len() == 0 && model.design != Design::OthersNotTold {
+        if model.tells && self.data.line.is_empty() && model.design != Design::OthersNotTold {
             let behind = self.behind;
             self.publish_free(model, Message::Left);
             self.behind = behind;

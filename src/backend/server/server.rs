@@ -233,7 +233,7 @@ impl RedisServer {
         }
     }
 
-    /// Runs a call that was denied, maybe because of its line, once more without that. It is rare, so callers box the future.
+    /// Runs a call that was denied, maybe because of its line, once more without that. It is rare, so the callers on a request's way box it.
     async fn without_line(&self, call: &Call, asking: bool, deadline: Instant) -> Result<Reply, Failure> {
         let call = Call { line: None, ..call.clone() };
         let answer = self.answer(&call, asking, deadline).await;
