@@ -79,7 +79,8 @@ pub(crate) struct Spread {
     pub(crate) unanswered: MasterSet,
     /// After a fresh grant: masters that certainly do not have the field. No release is sent to them.
     pub(crate) absent: MasterSet,
-    /// After the end of a hold: masters that answered that they do not have the field.
+    /// After the end of a hold: masters that answered that they do not have the field. If no majority has confirmed a hold: old masters
+    /// that lack it.
     pub(crate) missing: MasterSet,
     /// Masters that were given up before the verdict: the command may still run there.
     pub(crate) given_up: MasterSet,

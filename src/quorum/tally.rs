@@ -292,15 +292,12 @@ impl Tally {
         if self.is_majority(stands.union(self.pending)) || self.is_blocking(no.union(self.pending)) {
             return None;
         }
-        // The field may be put on young masters that lack it, as they have voted for nobody else. That is not sure if an old one lacks it
-        // too: 1. The lock is forced away on two of three masters. 2. One of them is young here, and already old for another process, which
-        // has the lock for a while. 3. The field is put there, and the third master still has it. Both would confirm a hold that was over.
-        // So all answers are awaited.
+        // The field may be put on young masters that lack it, as they have voted for nobody else. That depends on what old masters answer
+        // (`Hold::lacked_in_doubt`), so all answers are awaited.
         if !self.gone_young.is_empty() && !self.pending.is_empty() {
             return None;
         }
-        let lacking = if self.gone.is_empty() { self.gone_young } else { MasterSet::NONE };
-        let spread = Spread { lacking, ..self.spread() };
+        let spread = Spread { lacking: self.gone_young, missing: self.gone, ..self.spread() };
         Some(Verdict { spread, ..self.undecided() })
     }
 

@@ -16,6 +16,8 @@ pub(super) struct Differences {
     /// Masters that certainly do not have its field, so that its end need not be sent to them. Otherwise: 1. A master is away for a long
     /// time. 2. The end of each lock that is taken and released in that time is sent to it again and again, for a lease.
     pub(super) absent: MasterSet,
+    /// Masters that lacked its field when a majority last confirmed it, and have not been given it since.
+    pub(super) never_had: MasterSet,
     /// Masters that were asked later to write the field.
     pub(super) repaired: MasterSet,
     /// Masters whose answer to a maker of the field came while another command, such as its end, was under way there: the answer to
@@ -36,6 +38,7 @@ impl Differences {
     const NONE: Differences = Differences {
         spread: Spread::NONE,
         absent: MasterSet::NONE,
+        never_had: MasterSet::NONE,
         repaired: MasterSet::NONE,
         late: MasterSet::NONE,
         unsure: MasterSet::NONE,
@@ -81,10 +84,11 @@ impl Copies {
         }
     }
 
+    /// Notes which masters lack it while a majority has it.
     #[inline]
     pub(super) fn set_lacking(&mut self, masters: MasterSet) {
-        if masters != self.spread.lacking {
-            self.change(|copies| copies.spread.lacking = masters);
+        if masters != self.spread.lacking || masters != self.never_had {
+            self.change(|copies| (copies.spread.lacking, copies.never_had) = (masters, masters));
         }
     }
 

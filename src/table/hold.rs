@@ -551,9 +551,25 @@ impl Hold {
         rests.then(|| self.stands.min(self.count()))
     }
 
-    /// Notes that masters lack the hold, by their last answers.
+    /// Notes that masters lack the hold, by their last answers, while a majority has it.
     pub(super) fn lacked_by(&mut self, masters: MasterSet, now: Instant) {
         self.copies.set_lacking(masters);
+        self.is_put_on(masters, now);
+    }
+
+    /// Called when no majority has confirmed the hold: these young masters lack it, and these old ones. It is put on the young ones, which
+    /// have voted for nobody else, unless an old one had it: 1. The lock is forced away on two of three masters. 2. One of them is young
+    /// here, and already old for another process, which has the lock for a while. 3. The hold is put there, and the third master still
+    /// has it. Both would confirm a hold that was over.
+    pub(super) fn lacked_in_doubt(&mut self, young: MasterSet, old: MasterSet, now: Instant) {
+        let masters = if old.without(self.copies.never_had).is_empty() { young } else { MasterSet::NONE };
+        if masters != self.copies.spread.lacking {
+            self.copies.change(|copies| copies.spread.lacking = masters);
+        }
+        self.is_put_on(masters, now);
+    }
+
+    fn is_put_on(&mut self, masters: MasterSet, now: Instant) {
         // Not after a second failure: 1. Young masters lack it, and have another's field that a late command has left. 2. The repair changes
         // nothing. 3. The settle after it finds the same, and so on without a pause.
         if !masters.is_empty() && self.lives() && self.failures <= 1 {

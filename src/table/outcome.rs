@@ -162,8 +162,8 @@ impl LockEntry {
         if answer.is_err()
             && let Some(hold) = self.hold(pending.hold).filter(|hold| hold.lives())
         {
-            // The masters did not decide; some of them lack the hold.
-            hold.lacked_by(spread.lacking, at.now);
+            // The masters did not decide.
+            hold.lacked_in_doubt(spread.lacking, spread.missing, at.now);
         }
         Meaning::Void
     }
@@ -198,7 +198,7 @@ impl LockEntry {
             }
         };
         if *reply == Reply::Ended(0) && pending.call.line.is_some() {
-            // Nobody was sent a message: the lock was handed to the first of the line, so there is nobody to let go first.
+            // The lock was handed to the first of the line, so there is nobody to let go first, and no message says that it is free.
             self.expect_no_echo(pending);
         } else {
             self.lets_others_go_first(pending, reply, at.now);
@@ -325,9 +325,9 @@ impl LockEntry {
             });
         }
         let in_vain = acquired && answer == LateAnswer::There && hold.frees_nobody();
-        // If a repair fails, somebody else has the key: the next renewal shows whether that is still so.
-        let is_lacking = answer == LateAnswer::Missing && !ended && !matches!(action, Action::Repair { .. });
+        let is_lacking = answer == LateAnswer::Missing && !ended;
         if left {
+            hold.copies.change(|copies| copies.never_had.remove(master));
             hold.made_late_at(master, answer, now);
         } else if ended && hold.is_gone() {
             hold.ended_late_at(master, answer, now);
@@ -335,7 +335,11 @@ impl LockEntry {
             // Not while the hold is in doubt: it may be over, and a majority has to confirm it first. 1. It is forced away on two of
             // three masters, and asked for. 2. The third one and the first do not answer. 3. The second one answers late. 4. It would be
             // given the hold, which the third one still has.
-            hold.lacked_by(hold.copies.spread.lacking.union(one), now);
+            match action {
+                // Somebody else has the key there: the next renewal shows whether that is still so.
+                Action::Repair { .. } => hold.copies.change(|copies| copies.never_had.insert(master)),
+                _ => hold.lacked_by(hold.copies.spread.lacking.union(one), now),
+            }
         }
         if ended && answer != LateAnswer::There {
             self.expect_no_echo_of(one);

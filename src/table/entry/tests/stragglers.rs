@@ -235,6 +235,35 @@ fn what_a_renewal_misses_on_a_master_is_not_put_there_while_the_hold_is_in_doubt
     assert!(world.sends().is_empty());
 }
 
+/// 1. It is forced away on two of three masters, of which the second one is young. 2. It is not given to that one, since the first one may
+/// still have it. But if the third one never had it, its lack shows nothing.
+#[test]
+fn what_a_young_master_lacks_is_not_put_there_if_an_old_one_lacks_it_that_had_it() {
+    let [young, old] = [1, LATE].map(MasterSet::one);
+    let undecided = Spread { lacking: young, missing: old, ..Spread::default() };
+    for (had_it, repaired, is_put) in [
+        (true, None, false),
+        (false, Some(LateAnswer::Missing), true),
+        (false, Some(LateAnswer::There), false),
+        (false, Some(LateAnswer::Unknown), false),
+        (false, None, false),
+    ] {
+        let mut world = World::new(1);
+        let lacking = Spread { lacking: if had_it { MasterSet::NONE } else { old }, ..Spread::default() };
+        let (acquire, _) = world.take_with(lacking, |_| ());
+        for repair in world.sends() {
+            assert_eq!(repair.masters, old);
+            world.entry.conclude(&repair, Ok(&Reply::Done), Spread::default(), world.at());
+            repaired.inspect(|answer| world.entry.straggled(&repair, LATE, *answer, world.now));
+        }
+        world.entry.doubt_all(world.now);
+        let [settle] = &world.sends()[..] else { panic!("it is in doubt") };
+        world.entry.conclude(settle, Err(Outcome::Unknown), undecided, world.at());
+        let hold = world.entry.hold(acquire.hold).unwrap();
+        assert_eq!(hold.copies.spread.lacking, if is_put { young } else { MasterSet::NONE }, "{repaired:?}");
+    }
+}
+
 /// The end of the hold has no answer from the third master. A field can be there unless the acquire was refused there.
 #[test]
 fn only_a_refused_acquire_shows_that_a_master_has_no_field() {
