@@ -235,8 +235,7 @@ fn what_a_renewal_misses_on_a_master_is_not_put_there_while_the_hold_is_in_doubt
     assert!(world.sends().is_empty());
 }
 
-/// 1. It is forced away on two of three masters, of which the second one is young. 2. It is not given to that one, since the first one may
-/// still have it. But if the third one never had it, its lack shows nothing.
+/// A hold that an old master had, and lacks now, may have been forced away. If that master never had it, its lack shows nothing.
 #[test]
 fn what_a_young_master_lacks_is_not_put_there_if_an_old_one_lacks_it_that_had_it() {
     let [young, old] = [1, LATE].map(MasterSet::one);
