@@ -217,7 +217,8 @@ enum Turn {
     Granted(Guard),
 }
 
-/// The grant of a hold that a request takes over, with what is dropped once nothing is locked. `None` if the offer is gone.
+/// The grant of a hold that a request takes over, with what is dropped once nothing is locked. `None` if the offer is gone; an error if
+/// this process is a fork of the one that has it.
 type Taken = Result<Option<(Grant, Waiter)>>;
 
 /// The results of a request's attempts so far. Boxed, since a request that waits in line has made none.
@@ -409,7 +410,7 @@ impl Acquire {
         // Read from both clocks, even for a new request: its acquire is dated by this moment, which must not be from before the
         // machine slept.
         let at = session.moment();
-        // Not results of the visit, which are copied in each function around it.
+        // Set by the visit and not returned by it: a large result would be copied in each function around it.
         let (mut admission, mut taken) = (Admission::Refused(None), Ok(None));
         let (id, _spent) = session
             .visit_at(at, &self.options.keys, |entry, at| {

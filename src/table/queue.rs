@@ -455,7 +455,8 @@ impl Queue {
     }
 
     /// Looks at a late head. If it was not woken, it is woken first: what it waits for may be ready without anybody here knowing.
-    /// If it was woken and has not come, it is passed over. Returns the waker to be called, and how many are passed over, the head included.
+    /// If it was woken and has not come, it is passed over. Returns the waker to be called, and how many are passed over, the head included:
+    /// none if it is not late.
     pub(super) fn check(&mut self, head: u64, now: Instant) -> (Option<Waker>, usize) {
         let late = |request: &&mut Waiter| request.late_at().is_some_and(|late| late <= now);
         let Some(request) = self.get_mut(head).filter(late) else { return (None, 0) };

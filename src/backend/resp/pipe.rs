@@ -276,6 +276,7 @@ impl Answer {
         polled
     }
 
+    /// Its place is free for another call once the future is dropped.
     pub(crate) fn one(self) -> impl Future<Output = RedisResult<Value>> {
         poll_fn(move |cx| self.poll(cx, |answers| answers.pop().unwrap_or(Value::Nil)))
     }
