@@ -65,7 +65,7 @@ if ARGV[2] == '0' then
     if tells_others and redis.pcall('ZCARD', line) == 0 then
       -- 1. The lock is handed to a process that is stopped. 2. Nobody is left in the line, by this hand-over or since the last one has
       --    left it. 3. That time ends, and nobody asks: clients that do not know the line sleep until the end of a lease that they saw
-      --    before. So they ask now, and are told of that time.
+      --    before. So they ask now, and learn of that time.
       redis.pcall(publish, ARGV[3], '00')
     end
   end

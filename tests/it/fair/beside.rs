@@ -66,7 +66,7 @@ impl Outsider {
     }
 
     /// Returns the next message.
-    async fn hears(&mut self) -> String {
+    async fn next_message(&mut self) -> String {
         soon("a message", self.messages.on_message().next()).await.unwrap().get_payload().unwrap()
     }
 
@@ -195,8 +195,8 @@ async fn one_that_may_not_subscribe_has_its_turns_beside_busy_processes() {
 #[tokio::test]
 async fn what_nobody_takes_is_the_first_ones() {
     let server = Server::start().await;
-    let mut hears = Outsider::of(&server).await;
-    hears.messages.subscribe(CHANNEL).await.unwrap();
+    let mut other = Outsider::of(&server).await;
+    other.messages.subscribe(CHANNEL).await.unwrap();
     let mut processes = Vec::new();
     for _ in 0..3 {
         processes.push(process(&server.url()).await);
@@ -213,7 +213,7 @@ async fn what_nobody_takes_is_the_first_ones() {
         guard = granted(waiter).await;
         assert_eq!(super::session(&guard), first);
     }
-    assert_eq!(hears.hears().await, "00");
+    assert_eq!(other.next_message().await, "00");
     guard.release().await.unwrap();
     tidy(&server).await;
 }
@@ -234,17 +234,17 @@ async fn one_who_knows_no_line_is_notified_that_the_last_of_the_line_was_handed_
     let mut slow = Outsider::of(&server).await;
     slow.messages.subscribe(CHANNEL).await.unwrap();
     guard.release().await.unwrap();
-    assert_eq!(slow.hears().await, "00");
+    assert_eq!(slow.next_message().await, "00");
     guard = soon("the lock", holds.mutex("stock").lock()).await.unwrap();
     assert!(!slow.asks("f:1").await);
     guard.release().await.unwrap();
     assert_eq!(super::holder(&server).await, Some((first, 0)));
-    assert_eq!(slow.hears().await, "00");
+    assert_eq!(slow.next_message().await, "00");
     waiter.abort();
     tidy(&server).await;
 }
 
-/// As above, but the last one leaves the line while the stopped process has the lock.
+/// 1. The lock is handed to a process that is stopped. 2. The last one leaves the line. 3. A client that does not know the line is notified.
 #[tokio::test]
 async fn one_who_knows_no_line_is_notified_that_the_last_has_left_it() {
     let server = Server::start().await;
@@ -263,7 +263,7 @@ async fn one_who_knows_no_line_is_notified_that_the_last_has_left_it() {
     let mut asleep = Outsider::of(&server).await;
     asleep.messages.subscribe(CHANNEL).await.unwrap();
     last.abort();
-    assert_eq!(asleep.hears().await, "00");
+    assert_eq!(asleep.next_message().await, "00");
     waiter.abort();
     tidy(&server).await;
 }

@@ -263,6 +263,21 @@ fn what_a_young_master_lacks_is_not_put_there_if_an_old_one_lacks_it_that_had_it
     }
 }
 
+/// A renewal finds nothing on a master to which a repair is under way, and then the repair runs there.
+#[test]
+fn a_master_that_a_repair_has_reached_late_had_the_hold() {
+    let [young, old] = [1, LATE].map(MasterSet::one);
+    let mut world = World::new(1);
+    let (acquire, _) = world.take_with(Spread { lacking: old, ..Spread::default() }, |_| ());
+    let [repair] = &world.sends()[..] else { panic!("a master lacks it") };
+    world.entry.conclude(repair, Ok(&Reply::Done), Spread::default(), world.at());
+    world.entry.hold(acquire.hold).unwrap().copies.set_lacking(old);
+    world.entry.straggled(repair, LATE, LateAnswer::There, world.now);
+    let hold = world.entry.hold(acquire.hold).unwrap();
+    hold.lacked_in_doubt(young, old, world.now);
+    assert_eq!(hold.copies.spread.lacking, MasterSet::NONE);
+}
+
 /// The end of the hold has no answer from the third master. A field can be there unless the acquire was refused there.
 #[test]
 fn only_a_refused_acquire_shows_that_a_master_has_no_field() {
