@@ -9,15 +9,22 @@ use tracing::field::Empty;
 use tracing::level_filters::LevelFilter;
 use tracing::{Instrument, Level, Span};
 
+use crate::base::unless_it_panics;
 use crate::error::{Error, ErrorKind, Loss, shown};
 use crate::holder::{Holder, Shown};
 
 // All lines and spans have one target, which stays the same when code moves: programs filter by it.
-macro_rules! error { ($($line:tt)*) => { tracing::error!(target: "nestlock", $($line)*) } }
-macro_rules! warn { ($($line:tt)*) => { tracing::warn!(target: "nestlock", $($line)*) } }
-macro_rules! info { ($($line:tt)*) => { tracing::info!(target: "nestlock", $($line)*) } }
-macro_rules! debug { ($($line:tt)*) => { tracing::debug!(target: "nestlock", $($line)*) } }
+macro_rules! error { ($($line:tt)*) => { report(|| tracing::error!(target: "nestlock", $($line)*)) } }
+macro_rules! warn { ($($line:tt)*) => { report(|| tracing::warn!(target: "nestlock", $($line)*)) } }
+macro_rules! info { ($($line:tt)*) => { report(|| tracing::info!(target: "nestlock", $($line)*)) } }
+macro_rules! debug { ($($line:tt)*) => { report(|| tracing::debug!(target: "nestlock", $($line)*)) } }
 macro_rules! debug_span { ($($span:tt)*) => { tracing::debug_span!(target: "nestlock", $($span)*) } }
+
+/// Calls the program's subscriber, which may panic: one that prints to a closed pipe does. Whoever logs goes on. Otherwise: 1. The
+/// connection is replaced, which is logged. 2. The task that connects unwinds, and no command is sent any more.
+fn report(line: impl FnOnce()) {
+    unless_it_panics(line);
+}
 
 /// Where in the program a request was made.
 pub(crate) type Place = &'static Location<'static>;

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use crate::backend::{Link, Spare};
-use crate::base::{Moment, after, lock, telemetry, unless_it_panics};
+use crate::base::{Moment, after, lock, telemetry};
 use crate::session::session::{Session, Stage};
 use crate::table::StandIn;
 
@@ -189,7 +189,7 @@ impl Watch {
             let held = lock(&session.table).held();
             if held > 0 && self.logged != Some(Logged::GivenUp) {
                 self.logged = Some(Logged::GivenUp);
-                unless_it_panics(|| telemetry::blocked_for_too_long(silent, held));
+                telemetry::blocked_for_too_long(silent, held);
             }
             return self.links.clear();
         }
@@ -202,7 +202,7 @@ impl Watch {
         let (due, renewed) = (due.len(), self.renew(session, due.into(), until).await);
         if self.logged.is_none() && silent >= REPORTED {
             self.logged = Some(Logged::Begun);
-            unless_it_panics(|| telemetry::blocked(silent, due, renewed));
+            telemetry::blocked(silent, due, renewed);
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod recorder;
 
+use std::future::IntoFuture;
 use std::time::Duration;
 
 use nestlock::{Locks, Memory, Owner};
@@ -9,8 +10,8 @@ use tokio::time::sleep;
 use tracing::level_filters::LevelFilter;
 use tracing::{Instrument, Level, info_span};
 
-use crate::support::SECOND;
 use crate::support::server::Server;
+use crate::support::{SECOND, eventually};
 use recorder::record;
 
 const ACQUIRE: &str = "nestlock.acquire";
@@ -103,6 +104,38 @@ async fn a_subscriber_that_panics_at_a_grant_leaves_no_hold() {
     assert!(asks.await.unwrap_err().is_panic());
     spans.panics(false);
     assert!(stock.try_lock().await.unwrap().is_some());
+}
+
+/// Without this test: 1. The connection is lost. 2. The subscriber panics at the line that says that it was replaced. 3. The task that
+/// connects has ended, and every later command fails. So it is with the subscriber connection, and with what the background sends.
+#[tokio::test]
+async fn a_subscriber_that_panics_at_each_line_ends_no_task() {
+    let (spans, _recorder) = record(LevelFilter::DEBUG);
+    let server = Server::start().await;
+    let locks = Locks::connect(server.url()).await.unwrap();
+    let (stock, hall) = (locks.mutex("stock"), locks.mutex("hall"));
+    let (of_stock, of_hall) = (stock.lock().await.unwrap(), hall.lock().await.unwrap());
+    let waits = tokio::spawn(hall.lock().owner(&Owner::new()).into_future());
+    eventually("it waits", async || !server.channels().await.is_empty()).await;
+    spans.panics(true);
+    let logged = async |line: &str| {
+        eventually(line, async || spans.events().iter().any(|event| event.message.starts_with(line))).await;
+    };
+    for kind in ["pubsub", "normal"] {
+        server.ask::<u64>(&["CLIENT", "KILL", "TYPE", kind]).await;
+    }
+    logged("subscriber connection to Redis lost").await;
+    logged("reconnected to Redis").await;
+    eventually("it is subscribed", async || !server.channels().await.is_empty()).await;
+    server.set("min-replicas-to-write", 1).await;
+    drop(of_stock);
+    logged("a command in the background failed").await;
+    server.set("min-replicas-to-write", 0).await;
+    eventually("it is released", async || stock.holder().await.unwrap().is_none()).await;
+    spans.panics(false);
+    of_hall.release().await.unwrap();
+    waits.await.unwrap().unwrap().release().await.unwrap();
+    locks.close().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

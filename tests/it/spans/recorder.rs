@@ -59,7 +59,7 @@ impl Spans {
         self.state.lock().unwrap().spans.iter().filter(|span| span.name == name).cloned().collect()
     }
 
-    /// From now on the subscriber panics when a field is recorded, or no longer does.
+    /// From now on the subscriber panics at each line and when a field is recorded, or no longer does.
     pub fn panics(&self, panics: bool) {
         self.state.lock().unwrap().panics = panics;
     }
@@ -118,6 +118,9 @@ impl Subscriber for Spans {
         let mut state = self.state.lock().unwrap();
         let span = state.entered.last().copied();
         state.events.push(Event { level: *event.metadata().level(), message, span });
+        let panics = state.panics;
+        drop(state);
+        assert!(!panics, "no line here");
     }
 
     fn enter(&self, id: &span::Id) {
