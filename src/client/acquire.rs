@@ -743,6 +743,7 @@ impl Acquire {
             return;
         }
         let pending = &sent.pending;
+        let was_part = self.options.part.as_ref().is_some_and(|part| !part.is_waiting());
         self.mark_waiting();
         let (asked_before, session) = (self.backoff.is_some(), self.options.handle.clone());
         let pause = self.backoff.get_or_insert_default().next_pause(pending.sent, &session);
@@ -762,6 +763,10 @@ impl Acquire {
             let latest = lease_end.min(poll);
             entry.conclude(pending, Ok(reply), spread, at);
             let polls = entry.polls_after(pending, reply).map(|pause| after(at.now, pause).min(latest));
+            // It was one of several names, asked for outside the line, and is the one that is waited for now: it enters the line at once if
+            // the subscription of an earlier wait lasts on. Releases that hand the lock to the next in the line are not published, so
+            // nothing would wake it before it polls.
+            let polls = if was_part && !split && entry.is_subscribed() { Some(at.now) } else { polls };
             let refusal = Refusal { latest, pause, is_notified, split };
             entry.refused(self.id(), polls.map_or(refusal, Refusal::until));
             // After its first refusal the request is about to subscribe, and it is woken once it has.

@@ -78,6 +78,24 @@ async fn processes_get_it_in_the_order_in_which_they_began_to_wait_by_one_hint_e
     tidy(cluster, &name).await;
 }
 
+#[tokio::test]
+async fn one_of_several_names_waits_in_its_line_while_the_subscription_of_an_earlier_wait_lasts() {
+    let cluster = Cluster::shared().await;
+    let (name, free) = (cluster.name_on(1, "of-several").await, cluster.name_on(0, "beside-it").await);
+    let (node, all) = (cluster.node(1), processes(cluster, 2).await);
+    let guard = all[0].mutex(&name).lock().await.unwrap();
+    let waiter = waits(&all[1], &name);
+    stand(node, &name, 1).await;
+    guard.release().await.unwrap();
+    granted(waiter).await.release().await.unwrap();
+    let guard = all[0].mutex(&name).lock().await.unwrap();
+    let both = tokio::spawn(all[1].mutexes([&name, &free]).lock());
+    stand(node, &name, 1).await;
+    guard.release().await.unwrap();
+    soon("both", both).await.unwrap().unwrap().release().await.unwrap();
+    tidy(cluster, &name).await;
+}
+
 /// No process pauses for the others: each asks again right after its release.
 #[tokio::test]
 async fn none_starves_where_all_take_it_again_and_again() {
