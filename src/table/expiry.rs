@@ -166,8 +166,7 @@ impl LockEntry {
         }
     }
 
-    /// Marks a hold as lost if it is past its end, and its levels that are past theirs. If the hold's end came before the key's, this
-    /// client ends the key.
+    /// Marks a hold as lost if it is past its end, and its levels that are past theirs.
     pub(crate) fn lose_late(&mut self, id: u64, at: Moment) {
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) else { return };
         let over = hold.limited().iter().filter(|level| level.max_hold.is_some_and(|end| end.at() <= at.now));
@@ -186,7 +185,9 @@ impl LockEntry {
         if !hold.lives() || at.now < hold.end() {
             return;
         }
-        let ends_key = hold.key_may_outlive(at.now);
+        // A hold that is renewed ends when the server may drop it. One that nobody renews ends by this client: its key would live on for the
+        // drift, and for the lease of a command that is still under way.
+        let ends_key = !hold.is_watched();
         hold.retry_at = at.now;
         hold.failures = 0;
         let loss = hold.why_late(at);

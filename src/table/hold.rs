@@ -66,8 +66,8 @@ pub(super) enum State {
     /// It is requested or held, or its release is on its way. `unsettled`: a command's outcome is unknown, so that the exact count
     /// has to be sent. Only a repair of the masters that lack the hold, or the end, goes before that.
     Stands { unsettled: bool },
-    /// Its guards report this loss. `ends_key`: its end came before the key's, so this process ends the key, whether or not the
-    /// guards are gone; otherwise it ends the key once they are gone.
+    /// Its guards report this loss. `ends_key`: nobody renewed it, so its key would outlive it, and this process ends the key
+    /// whether or not the guards are gone; otherwise it ends the key once they are gone.
     Lost { loss: Loss, ends_key: bool },
     /// The server confirmed that the field is not there, and no command is left that could bring it back. `loss`: what its guards
     /// report. `frees_nobody`: at most a minority of the masters had it before, so that its end frees no waiter.
@@ -323,19 +323,6 @@ impl Hold {
         }
         let latest = self.levels.iter().filter_map(|level| level.until).max();
         latest.map_or(self.valid_until, |latest| latest.at().min(self.valid_until))
-    }
-
-    /// Returns whether the key may outlive the hold, and nobody renews it: then this client ends the key.
-    pub(super) fn key_may_outlive(&self, now: Instant) -> bool {
-        if self.is_watched() {
-            return false; // It ends when the server may drop it.
-        }
-        // 1. A nested request, or an extension, is sent. 2. The end comes. 3. It runs, and the key lives for the lease that it
-        // sets.
-        let asked = self.command.as_ref().filter(|command| !command.sender.is_background());
-        let asked_until =
-            asked.and_then(|command| command.action.lease()).map(|lease| after(now, lease.duration()));
-        self.end() < asked_until.map_or(self.may_stand_until(), |until| until.max(self.may_stand_until()))
     }
 
     /// Returns until when the server may keep it.

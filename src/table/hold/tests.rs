@@ -384,19 +384,6 @@ fn a_hold_admits_its_last_owner_and_those_below_it() {
 }
 
 #[test]
-fn a_key_outlives_its_hold_where_it_was_asked_for_longer() {
-    let now = Instant::now();
-    let mut watched = hold(now, 30);
-    watched.add_level(level(1, None), 1);
-    assert!(!watched.key_may_outlive(now));
-    let mut fixed = hold(now, 10);
-    fixed.add_level(level(1, Some(over(now, 10))), 1);
-    assert!(!fixed.key_may_outlive(now), "both end at once");
-    fixed.confirmed(lease(20), now, Duration::ZERO);
-    assert!(fixed.key_may_outlive(now));
-}
-
-#[test]
 fn an_end_or_a_lower_count_is_owed_until_it_is_confirmed() {
     let now = Instant::now();
     let mut hold = hold(now, 30);
