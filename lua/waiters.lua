@@ -10,9 +10,10 @@ local waiters = {}
 if KEYS[2] then
   local wakes = string.match(ARGV[#ARGV], '^S?%d+ %d+ (.*)$')
   -- Bounded, since a server runs nothing else in the meantime.
-  local line = redis.call('ZRANGE', KEYS[2], 0, 999, 'WITHSCORES')
-  local now = line[1] and redis.call('TIME')[1]
-  for at = 1, #line, 2 do
+  local line = redis.pcall('ZRANGE', KEYS[2], 0, 999, 'WITHSCORES')
+  local now = redis.pcall('TIME')[1]
+  -- A user without the right to either learns of nobody.
+  for at = 1, now and #line or 0, 2 do
     if string.sub(line[at], 1, #wakes) == wakes then
       waiters[#waiters + 1] = string.sub(line[at], #wakes + 1)
       waiters[#waiters + 1] = math.max(0, now - math.floor(line[at + 1] / 2 ^ 20))

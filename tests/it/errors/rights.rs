@@ -274,6 +274,23 @@ async fn without_the_right_to_names_all_works_and_they_are_asked_for_once() {
 }
 
 #[tokio::test]
+async fn who_waits_is_nobody_for_a_user_without_the_rights_to_the_line() {
+    let server = Server::start().await;
+    bob(&server, &[&ENOUGH[..], &[NAMES, POLICY]].concat()).await;
+    let stock = async || connect(&server).await.mutex("stock");
+    let guard = stock().await.lock().await.unwrap();
+    let waits = tokio::spawn(stock().await.lock().into_future());
+    eventually("it waits", async || stock().await.waiters().await.unwrap().len() == 1).await;
+    for denied in ["-zrange", "-time", "resetkeys %RW~app:stock"] {
+        bob(&server, &[&ENOUGH[..], &[NAMES, POLICY, denied]].concat()).await;
+        assert!(stock().await.waiters().await.unwrap().is_empty(), "{denied}");
+        assert!(stock().await.holder().await.unwrap().is_some());
+    }
+    waits.abort();
+    drop(guard);
+}
+
+#[tokio::test]
 async fn a_key_outside_of_the_users_is_denied_by_its_name() {
     let server = Server::start().await;
     bob(&server, &["%RW~app:*", "&*", "+@all"]).await;
