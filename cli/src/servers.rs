@@ -30,40 +30,41 @@ enum Deployment {
     Cluster(Vec<Address>),
 }
 
-/// An address with its credentials, or the text as it was given if it can't be read.
-enum Address {
-    Usable(Box<ConnectionInfo>),
-    Unusable(String),
+/// The address of a server, with its credentials.
+struct Address {
+    server: Server,
+    /// `None` if it can't be read.
+    info: Option<ConnectionInfo>,
 }
 
 impl Address {
     fn new(url: &str, password: Option<&str>) -> Address {
-        let Ok(info) = url.into_connection_info() else { return Address::Unusable(url.to_owned()) };
-        let settings = info.redis_settings();
-        let info = match password {
-            Some(password) if settings.password().is_none() => {
-                let settings = settings.clone().set_password(password);
-                info.set_redis_settings(settings)
-            }
-            _ => info,
-        };
-        Address::Usable(Box::new(info))
+        let url =
+            password.and_then(|password| with_password(url, password)).unwrap_or_else(|| url.to_owned());
+        // The crate refuses what it does not know of, such as `?tls=true`, and reports what is wrong without any part of the address.
+        Address { server: Server::from(&url), info: url.into_connection_info().ok() }
     }
 
-    /// Returns the server. For an address that can't be read the crate reports what is wrong, without any part of it.
     fn server(&self) -> Server {
-        match self {
-            Address::Usable(info) => Server::from(&**info),
-            Address::Unusable(url) => Server::from(url),
-        }
+        self.server.clone()
     }
 
     fn info(&self) -> Option<&ConnectionInfo> {
-        match self {
-            Address::Usable(info) => Some(info),
-            Address::Unusable(_) => None,
-        }
+        self.info.as_ref()
     }
+}
+
+/// Returns the URL with this password, or `None` if it has one, or can't be read.
+fn with_password(url: &str, password: &str) -> Option<String> {
+    let mut parsed = redis::parse_redis_url(url)?;
+    if url.into_connection_info().ok()?.redis_settings().password().is_some() {
+        return None;
+    }
+    if parsed.set_password(Some(password)).is_err() {
+        // A socket has no host, so it has its credentials elsewhere.
+        parsed.query_pairs_mut().append_pair("pass", password);
+    }
+    Some(parsed.into())
 }
 
 impl Servers {

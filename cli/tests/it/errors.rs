@@ -50,14 +50,19 @@ async fn a_wrong_password_is_denied() {
 
 #[tokio::test]
 async fn the_password_may_be_in_the_environment() {
-    let server = Server::with(&["--requirepass", "right"]).await;
-    for (call, expected) in CALLS.into_iter().filter(|call| call[0] != "watch").zip([0, 0, 1, 1]) {
-        let mut command = on(&server, call);
-        command.env("NESTLOCK_PASSWORD", "right");
-        let ended = end(command).await;
-        assert_eq!(ended.status, Some(expected), "{call:?}: {ended:?}");
+    let right = "a:b@c/%41 &d?#";
+    let server = Server::with(&["--requirepass", right, "--unixsocket", "socket"]).await;
+    let socket = format!("unix://{}?db=1", server.dir().join("socket").display());
+    for url in [&server.url(), &socket] {
+        for (call, expected) in CALLS.into_iter().filter(|call| call[0] != "watch").zip([0, 0, 1, 1]) {
+            let mut command = nestlock(&["--url", url]);
+            command.args(call).env("NESTLOCK_PASSWORD", right);
+            let ended = end(command).await;
+            assert_eq!(ended.status, Some(expected), "{url} {call:?}: {ended:?}");
+        }
     }
     // One in the address goes before it.
+    let server = Server::with(&["--requirepass", "right"]).await;
     let mut command =
         nestlock(&["--url", &format!("redis://:right@127.0.0.1:{}", server.port()), "show", "a"]);
     command.env("NESTLOCK_PASSWORD", "wrong");
@@ -68,6 +73,10 @@ async fn the_password_may_be_in_the_environment() {
 async fn an_address_that_cannot_be_used_is_a_mistake() {
     for url in ["http://hunter2@host", "hunter2", "redis://:hunter2@", "redis://a:hunter2@host:port"] {
         all(&["--url", url], None, 78, "redis://user:password@host").await;
+    }
+    // Refused with a password that is added too.
+    for url in ["redis://host/0?tls=true", "redis://host#insecure"] {
+        all(&["--url", url], Some("hunter2"), 78, "redis://user:password@host").await;
     }
     all(&[], None, 78, "REDIS_URL").await;
     all(&["--url", "redis://:hunter2@host", "--url", "redis://host"], None, 78, "more than once").await;
