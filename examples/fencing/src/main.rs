@@ -92,7 +92,9 @@ impl Shop {
 
     /// Acquires the lock, reads, decides, reports that it got this far, stops until it may continue, and writes.
     async fn ada(&self, paused: oneshot::Sender<()>, goes_on: mpsc::Receiver<()>) -> Result<()> {
-        let locks = Locks::builder(self.master.clone()).lease(LEASE).connect().await?;
+        // By default a thread renews the lease while only the runtime stands still. A pause of the whole process stops that thread too.
+        let locks =
+            Locks::builder(self.master.clone()).lease(LEASE).blocked_for(Duration::ZERO).connect().await?;
         let (guard, token) = self.lock(&locks).await?;
         let left = self.stock.units()? - ADA_SELLS;
         println!("  Ada{} sells {ADA_SELLS} of {IN_STOCK} units, and is paused", with(token));
