@@ -623,10 +623,12 @@ impl LineModel {
             let plain = LineModel::base(entering, [1, 1, 0]);
             let lossy =
                 |cuts, model: &LineModel| LineModel { cuts, late: true, half_open: true, ..model.clone() };
+            // An acquire that runs late, and whose end is lost with a second connection, keeps the lock for its lease.
+            let twice = LineModel { idle: three.lease, ..lossy(2, &three) };
             scopes.extend(
                 [
                     LineModel { drops: 1, delays: 1, ..lossy(1, &two) },
-                    LineModel { delays: 1, ..lossy(2, &three) },
+                    LineModel { delays: 1, ..twice.clone() },
                     LineModel { crashes: 1, delays: 1, idle: 1, ..lossy(1, &three) },
                     LineModel { freezes: 1, delays: 1, ..three.clone() },
                     LineModel { freezes: 1, delays: 1, ..two.clone() },
@@ -642,7 +644,7 @@ impl LineModel {
                 .map(|model| (name, model)),
             );
             if entering != Entering::ByMessage {
-                scopes.push((name, LineModel { generations: false, ..lossy(2, &three) }));
+                scopes.push((name, LineModel { generations: false, ..twice }));
             }
             if entering == Entering::Confirmed {
                 let told = |model| ("line, told when to ask", LineModel::told(model));
