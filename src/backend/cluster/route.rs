@@ -8,6 +8,7 @@ use crate::backend::cluster::limit::{CallResult, Limit};
 use crate::backend::cluster::nodes::{Node, Nodes};
 use crate::backend::cluster::slots::{NodeAddress, slot};
 use crate::backend::cluster::split_calls::needs_split;
+use crate::backend::connection::CHUNK;
 use crate::backend::connection::redis_error::{self, Redirect};
 use crate::base::{Failure, Outcome, after, join_all};
 use crate::error::{Error, ErrorKind, shown};
@@ -75,9 +76,13 @@ impl Nodes {
     /// Sends the calls to one node. Those that certainly did not run are sent again, in a pipeline to each node that serves them then, and
     /// wait together: thousands of holds would wake as many timers every few milliseconds while a node is away.
     async fn answer_part(&self, calls: &[Call], part: Part) -> Vec<(usize, CallResult)> {
+        // Each chunk has a node timeout, and so has the wait for acquires before them.
+        let longest = self.node_timeout.saturating_mul(2 + (part.1.len() / CHUNK) as u32);
+        let late = after(Instant::now(), longest);
         let (mut done, mut failed) = self.send_part(calls, part).await;
-        // With a new limit, since the pipeline may have been long.
-        let limit = self.limit();
+        // With a new limit, since the pipeline may have been long. But none is sent again if this future was not polled in time: 1. A hold
+        // is repaired, and the command is refused. 2. This is not polled. The command is given up, and the hold ends. 3. This is polled.
+        let limit = if Instant::now() < late { self.limit() } else { Limit::new(Duration::ZERO) };
         let alone = |failed: Vec<FailedCall>| {
             join_all(failed.into_iter().map(|FailedCall { index, at, failure }| async move {
                 (index, self.send_again(&calls[index], at, failure, limit).await)

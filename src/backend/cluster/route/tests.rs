@@ -206,6 +206,20 @@ async fn a_call_that_is_put_off_is_sent_again_behind_a_pause() {
     nodes.close();
 }
 
+/// They may have been given up, and what they were about may have ended.
+#[tokio::test(start_paused = true)]
+async fn calls_whose_refusal_is_read_too_late_are_not_sent_again() {
+    let a = owner(|| Some("-CLUSTERDOWN The cluster is down\r\n".to_owned()));
+    let (nodes, _events) = connected().await;
+    let calls = [look()];
+    let mut answers = Box::pin(nodes.answer_all(&calls));
+    assert!(timeout_at(Instant::now(), &mut answers).await.is_err());
+    tokio::time::sleep(10 * SECOND).await;
+    assert_eq!(answers.await.remove(0).unwrap_err().outcome, Outcome::NotRun);
+    assert_eq!(a.count("EVAL"), 1);
+    nodes.close();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_sent_again_has_the_time_that_is_left() {
     let a = owner(|| None);
