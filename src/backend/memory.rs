@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::backend::connection::redis_error;
 use crate::backend::{Backend, BoxFuture};
-use crate::base::{Events, Failure, Outcome, after};
+use crate::base::{Events, Failure, after};
 use crate::error::{Error, ErrorKind};
 use crate::memory::{Memory, PendingReply, StoredLock};
 use crate::wire::{Call, Reply};
@@ -124,7 +124,7 @@ impl InMemory {
 fn broken(call: &Call) -> Failure {
     let message =
         format!("the connection was lost before the answer to `{}` arrived; try again", call.name());
-    Failure { outcome: Outcome::Unknown, error: Error::new(ErrorKind::Unavailable, message).at(&ADDRESS) }
+    Failure::unknown(Error::new(ErrorKind::Unavailable, message).at(&ADDRESS))
 }
 
 impl Backend for InMemory {

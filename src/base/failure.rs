@@ -11,6 +11,23 @@ pub(crate) struct Failure {
     pub(crate) error: Error,
 }
 
+impl Failure {
+    /// Returns the failure of a call that certainly did not run.
+    pub(crate) fn not_run(error: Error) -> Failure {
+        Failure { outcome: Outcome::NotRun, error }
+    }
+
+    /// Returns the failure of a call that may have run.
+    pub(crate) fn unknown(error: Error) -> Failure {
+        Failure { outcome: Outcome::Unknown, error }
+    }
+
+    /// Returns the same failure, for another call that failed with it.
+    pub(crate) fn again(&self) -> Failure {
+        Failure { outcome: self.outcome, error: self.error.again() }
+    }
+}
+
 /// What a server may have done with a call that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::backend::cluster::slots::NodeAddress;
-use crate::base::{Failure, Outcome, lock, telemetry};
+use crate::base::{Failure, lock, telemetry};
 use crate::error::Error;
 use crate::wire::Call;
 
@@ -164,9 +164,7 @@ impl Identity {
             self.longest.fetch_max(lease.millis(), Ordering::Relaxed);
         }
         match self.blocked.get() {
-            Some(error) if call.action.begins() => {
-                Err(Failure { outcome: Outcome::NotRun, error: error.again() })
-            }
+            Some(error) if call.action.begins() => Err(Failure::not_run(error.again())),
             _ => Ok(()),
         }
     }

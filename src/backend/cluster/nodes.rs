@@ -15,7 +15,7 @@ use crate::backend::cluster::slots::{NodeAddress, Slots, slot};
 use crate::backend::cluster::topology::Topology;
 use crate::backend::connection::{CLOSED, ConnectionSlot, Endpoint, State, connect_limit, tuned};
 use crate::backend::server::{RedisServer, Role};
-use crate::base::{Events, Failure, Outcome, after, lock, telemetry};
+use crate::base::{Events, Failure, after, lock, telemetry};
 use crate::config::{AddressMap, Seeds, Server};
 use crate::error::{Error, ErrorKind, Result, rejected};
 use crate::wire::keys::Keys;
@@ -124,7 +124,7 @@ impl Nodes {
                     format!("no node of {} is known to serve slot {slot} now; check the cluster", self.seeds);
                 Error::new(ErrorKind::Unavailable, message)
             };
-            return Err(Failure { outcome: Outcome::NotRun, error });
+            return Err(Failure::not_run(error));
         };
         self.node(&mut state, node_address)
     }
@@ -147,11 +147,10 @@ impl Nodes {
         if let Some(node) = state.nodes.get(&node_address) {
             return Ok(node.clone());
         }
-        let refused = |error| Failure { outcome: Outcome::NotRun, error };
         if state.closed {
-            return Err(refused(Error::new(ErrorKind::Closed, CLOSED)));
+            return Err(Failure::not_run(Error::new(ErrorKind::Closed, CLOSED)));
         }
-        let endpoint = self.endpoint(&node_address).map_err(refused)?;
+        let endpoint = self.endpoint(&node_address).map_err(Failure::not_run)?;
         let (timeout, events) = (self.node_timeout, self.me.clone());
         let reports = |server: &Weak<RedisServer>| -> Option<Arc<dyn Events>> {
             let node = (server.clone(), node_address.clone());

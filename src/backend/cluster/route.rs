@@ -284,7 +284,7 @@ fn slot_of(call: &Call) -> Result<u16, Failure> {
                 shown(call.key()),
                 shown(counter)
             );
-            Err(Failure { outcome: Outcome::NotRun, error: Error::new(ErrorKind::Config, message) })
+            Err(Failure::not_run(Error::new(ErrorKind::Config, message)))
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::backend::cluster::limit::{CallResult, Limit};
 use crate::backend::cluster::nodes::Nodes;
 use crate::backend::connection::redis_error;
-use crate::base::{Failure, Lease, Outcome};
+use crate::base::{Failure, Lease};
 use crate::error::{Error, ErrorKind};
 use crate::wire::{Action, Call, Count, Fence, Reply};
 
@@ -64,10 +64,7 @@ impl Nodes {
                     Reply::NotACounter(wrong) => format!("the key of the fencing counter holds {wrong}"),
                     _ => "the lock was lost before its token was made; try again".to_owned(),
                 };
-                Err(of_unknown_outcome(Failure {
-                    outcome: Outcome::Unknown,
-                    error: Error::new(ErrorKind::Unavailable, message),
-                }))
+                Err(Failure::unknown(Error::new(ErrorKind::Unavailable, message)))
             }
         }
     }
@@ -89,8 +86,7 @@ impl Nodes {
         if limit.is_over() {
             let message =
                 "the slot of the lock is migrating, and no time is left to query both nodes; try again later";
-            let error = Error::new(ErrorKind::Unavailable, message);
-            return Err(Failure { outcome: Outcome::NotRun, error });
+            return Err(Failure::not_run(Error::new(ErrorKind::Unavailable, message)));
         }
         self.answer(call, limit).await
     }
@@ -98,7 +94,7 @@ impl Nodes {
 
 /// Makes the outcome of a failure unknown: the lock may be held, even if a later call certainly did not run.
 fn of_unknown_outcome(failure: Failure) -> Failure {
-    Failure { outcome: Outcome::Unknown, ..failure }
+    Failure::unknown(failure.error)
 }
 
 /// Returns a call about the counter of a call's lock alone.

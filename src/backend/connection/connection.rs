@@ -16,7 +16,7 @@ use crate::backend::connection::server_info::ServerInfo;
 use crate::backend::connection::{ask_all, redis_error};
 use crate::backend::late::{changed_clock, why_late};
 use crate::backend::resp::Commands;
-use crate::base::{Failure, Outcome, telemetry};
+use crate::base::{Failure, telemetry};
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Call, Reply};
 
@@ -172,7 +172,7 @@ impl ConnectionSlot {
             }
             State::Ended(why, _) => self.ended_error(why),
         };
-        Err(Failure { outcome: Outcome::NotRun, error })
+        Err(Failure::not_run(error))
     }
 
     fn ended_error(&self, why: &str) -> Error {

@@ -101,7 +101,7 @@ fn keys(call: &Call) -> String {
 pub(crate) fn unanswered(call: &Call, limit: Duration, why: Option<&str>, server: &Arc<str>) -> Failure {
     let (name, why) = (call.name(), why.unwrap_or(CHECK));
     let message = format!("no answer to `{name}` within the `node_timeout` of {limit:?}; {why}");
-    Failure { outcome: Outcome::Unknown, error: Error::new(ErrorKind::Unavailable, message).at(server) }
+    Failure::unknown(Error::new(ErrorKind::Unavailable, message).at(server))
 }
 
 /// Returns the failure of an acquire whose connection, or the one for commands that it is paired with, was replaced before replicas
@@ -112,7 +112,7 @@ pub(crate) fn connection_replaced(call: &Call, server: &Arc<str>) -> Failure {
         call.name(),
         keys(call)
     );
-    Failure { outcome: Outcome::Unknown, error: Error::new(ErrorKind::Unavailable, message).at(server) }
+    Failure::unknown(Error::new(ErrorKind::Unavailable, message).at(server))
 }
 
 /// Returns the failure of a grant of a server that was a replica for a while, and has the data of the master that it followed.
@@ -122,7 +122,7 @@ pub(crate) fn other_data(call: &Call, server: &Arc<str>) -> Failure {
         call.name(),
         keys(call)
     );
-    Failure { outcome: Outcome::Unknown, error: Error::new(ErrorKind::Unavailable, message).at(server) }
+    Failure::unknown(Error::new(ErrorKind::Unavailable, message).at(server))
 }
 
 /// Returns the failure of a grant that too few replicas have acknowledged.
@@ -132,7 +132,7 @@ pub(crate) fn unacknowledged(acknowledged: i64, replicas: Replicas, server: &Arc
         "{acknowledged} of the {count} replicas that `replicas` asks for acknowledged the grant within {wait:?}, so it is undone; \
          check the replicas and the link to them, or ask for fewer"
     );
-    Failure { outcome: Outcome::Unknown, error: Error::new(ErrorKind::Unavailable, message).at(server) }
+    Failure::unknown(Error::new(ErrorKind::Unavailable, message).at(server))
 }
 
 /// Returns the failure of a call over a connection that had logged in with a provider's credentials, and is not logged in any more.
@@ -144,7 +144,7 @@ pub(crate) fn logged_out(call: &Call, server: &Arc<str>) -> Failure {
 
 /// Returns the failure of a call that was not sent.
 pub(crate) fn not_sent(why: &str, server: &Arc<str>) -> Failure {
-    Failure { outcome: Outcome::NotRun, error: Error::new(ErrorKind::Unavailable, why).at(server) }
+    Failure::not_run(Error::new(ErrorKind::Unavailable, why).at(server))
 }
 
 /// Returns the error of a failed attempt to connect.

@@ -4,7 +4,7 @@ use futures::FutureExt;
 
 use super::*;
 use crate::backend::testing::{Event, EventRecorder};
-use crate::base::Lease;
+use crate::base::{Lease, Outcome};
 use crate::wire::{Action, Fence};
 
 mod twins;

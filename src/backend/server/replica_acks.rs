@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::backend::connection::{ConnectionSlot, Link, info_replication, redis_error};
 use crate::backend::resp::{TOO_LATE, unsent};
-use crate::base::{Failure, Outcome, after, gated, lock};
+use crate::base::{Failure, after, gated, lock};
 use crate::config::Replicas;
 use crate::wire::{Action, Call, Count, Reply};
 
@@ -162,10 +162,10 @@ impl Shared {
                 }
                 match shared.link(deadline).await {
                     Ok(link) => shared.run_batch(&link, batch, deadline).await,
-                    Err(Failure { outcome, error }) => {
+                    Err(failure) => {
                         shared.clear_in_flight();
                         for QueuedAcquire { caller, .. } in batch {
-                            let _ = caller.send(Err(Failure { outcome, error: error.again() }));
+                            let _ = caller.send(Err(failure.again()));
                         }
                     }
                 }
@@ -269,7 +269,7 @@ impl Shared {
                 // The acquire itself has run, even if the `WAIT` was refused.
                 Ok(Err(error)) => {
                     let failed = redis_error::failed(error.clone(), &call, &slot.address);
-                    slot.explain(Failure { outcome: Outcome::Unknown, ..failed })
+                    slot.explain(Failure::unknown(failed.error))
                 }
                 Err(why) => slot.unanswered(&call, why.as_deref()),
             };

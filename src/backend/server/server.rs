@@ -336,7 +336,7 @@ impl RedisServer {
         }
         let why = "not sent: the commands before it were not answered within the node timeout";
         answers.resize_with(calls.len(), || match &away {
-            Some(Failure { outcome, error }) => Err(Failure { outcome: *outcome, error: error.again() }),
+            Some(failure) => Err(failure.again()),
             None => Err(redis_error::not_sent(why, &slot.address)),
         });
         let mut allowed = Vec::with_capacity(calls.len());

@@ -1,4 +1,5 @@
 use super::*;
+use crate::base::Outcome;
 use crate::base::telemetry::testing::Recorder;
 use crate::wire::Action;
 

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::base::Drift;
+use crate::base::{Drift, Outcome};
 
 /// The hold is confirmed without being changed, and may exist whatever failed after it.
 #[test]

@@ -6,6 +6,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::backend::testing;
+use crate::base::Outcome;
 use crate::wire::Action;
 
 const LONG: Duration = Duration::from_secs(30);

@@ -10,7 +10,7 @@ use crate::backend::connection::{Endpoint, State};
 use crate::backend::server::role::Role;
 use crate::backend::server::server::RedisServer;
 use crate::backend::testing::{ALONE, EventRecorder, TestServer, until};
-use crate::base::{Drift, Lease};
+use crate::base::{Drift, Lease, Outcome};
 use crate::error::ErrorKind;
 use crate::wire::Action;
 
