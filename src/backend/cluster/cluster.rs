@@ -15,7 +15,7 @@ use crate::backend::cluster::shard_reports::{Inbox, Note, ShardReports};
 use crate::backend::cluster::sharded::Subscriptions;
 use crate::backend::cluster::slots::{NodeAddress, slot};
 use crate::backend::cluster::topology_watch::watch_topology;
-use crate::backend::connection::{ChannelKind, NameRight, Subscriber};
+use crate::backend::connection::{ChannelKind, Subscriber};
 use crate::backend::server::{Role, Spare};
 use crate::backend::{Backend, BoxFuture, runtime};
 use crate::base::{Events, Failure};
@@ -30,7 +30,6 @@ pub(crate) struct Cluster {
     /// Receives which channels are wanted.
     inbox: Inbox,
     tasks: [AbortHandle; 3],
-    name_right: NameRight,
 }
 
 impl Cluster {
@@ -63,7 +62,7 @@ impl Cluster {
             tokio::spawn(choose_pubsub_node(nodes.clone(), target, failures)).abort_handle(),
             tokio::spawn(subscriptions.run(notes)).abort_handle(),
         ];
-        Ok(Arc::new(Cluster { nodes, inbox, tasks, name_right: NameRight::default() }))
+        Ok(Arc::new(Cluster { nodes, inbox, tasks }))
     }
 
     /// Finds the cluster by its seeds, and connects to its nodes. If it can't be found now, returns the error; the cluster is used once it
@@ -88,35 +87,33 @@ impl Cluster {
     }
 
     /// Returns the call in the form in which it is sent. If it publishes a message, it names the kind of channel, plain or sharded, to which
-    /// those who wait for the lock subscribe. The parts for which the user lacks the rights are left out.
+    /// those who wait for the lock subscribe.
     fn prepared(&self, mut call: Call) -> Call {
         call.sharded = call.action.publishes() && self.nodes.shards(call.keys.channel());
-        self.name_right.apply(&mut call);
         call
     }
+}
 
-    /// Reads the answer to a prepared call. Hides the number of subscribers to a plain channel: a node counts its own clients only, and
-    /// others receive what it publishes too.
-    fn read(&self, call: &Call, answer: CallResult) -> CallResult {
-        self.name_right.learn(&answer);
-        match answer {
-            Ok(Reply::Ended(_)) if !call.sharded => Ok(Reply::Done),
-            answer => answer,
-        }
+/// Reads the answer to a prepared call. Hides the number of subscribers to a plain channel: a node counts its own clients only, and
+/// others receive what it publishes too.
+fn read(call: &Call, answer: CallResult) -> CallResult {
+    match answer {
+        Ok(Reply::Ended(_)) if !call.sharded => Ok(Reply::Done),
+        answer => answer,
     }
 }
 
 impl Backend for Cluster {
     fn run(self: Arc<Self>, call: Call) -> BoxFuture<Result<Reply, Failure>> {
         let call = self.prepared(call);
-        Box::pin(async move { self.read(&call, self.nodes.answer(&call, self.nodes.limit()).await) })
+        Box::pin(async move { read(&call, self.nodes.answer(&call, self.nodes.limit()).await) })
     }
 
     fn run_all(self: Arc<Self>, calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>> {
         let calls: Vec<Call> = calls.into_iter().map(|call| self.prepared(call)).collect();
         Box::pin(async move {
             let answers = self.nodes.answer_all(&calls).await;
-            calls.iter().zip(answers).map(|(call, answer)| self.read(call, answer)).collect()
+            calls.iter().zip(answers).map(|(call, answer)| read(call, answer)).collect()
         })
     }
 
@@ -148,7 +145,7 @@ impl Backend for Cluster {
                 Err(failure) => self.nodes.send_again(&call, Some(node.node_address), failure, limit).await,
                 answer => answer,
             };
-            self.read(&call, answer)
+            read(&call, answer)
         }))
     }
 

@@ -213,7 +213,7 @@ impl Nodes {
             Ok(node) => node,
             Err(failure) => return (Err(failure), None),
         };
-        let mut answer = server.answer_as_allowed(call, asking, limit.answer_by).await;
+        let mut answer = server.answer_as_allowed(call.clone(), asking, Some(limit.answer_by)).await;
         // No waiter is subscribed at a node that a slot migrates to.
         let ended = matches!(answer, Ok(Reply::Done | Reply::Ended(_) | Reply::LeftToOthers(_)));
         if asking && call.sharded && ended {

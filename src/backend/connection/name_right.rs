@@ -17,13 +17,10 @@ pub(crate) struct NameRight {
 }
 
 impl NameRight {
-    /// Leaves out the parts of a call that the user may not use. Called before it is sent.
-    pub(crate) fn apply(&self, call: &mut Call) {
+    /// Leaves out the parts of a call that the user may not use. Called before it is sent. `connection` is the number of the connection
+    /// that it is sent over, as far as is known.
+    pub(crate) fn apply(&self, call: &mut Call, connection: impl FnOnce() -> Option<u64>) {
         call.report_holder &= !self.lacks.load(Relaxed);
-    }
-
-    /// Leaves out a call's line. `connection` is the number of the connection that it is sent on, as far as is known.
-    pub(crate) fn apply_to_line(&self, call: &mut Call, connection: impl FnOnce() -> Option<u64>) {
         let lacking = self.lacks_lines.load(Relaxed);
         if lacking != 0 && connection() == Some(lacking) {
             call.line = None;

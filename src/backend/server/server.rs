@@ -208,29 +208,22 @@ impl RedisServer {
         self.acks.as_ref().unwrap()
     }
 
-    /// Leaves out the parts of a call that this user was denied.
-    fn apply_rights(&self, call: &mut Call) {
-        self.name_right.apply(call);
-        self.name_right.apply_to_line(call, || self.slot.id());
-    }
-
-    /// Like [`answer`](RedisServer::answer), but leaves out the line if this user was denied it.
+    /// Like [`answer`](RedisServer::answer), without the parts of the call that this user was denied. `deadline`: if there is none, the node
+    /// timeout is counted from the first poll.
     pub(crate) async fn answer_as_allowed(
-        &self,
-        call: &Call,
+        self: Arc<Self>,
+        mut call: Call,
         asking: bool,
-        deadline: Instant,
+        deadline: Option<Instant>,
     ) -> Result<Reply, Failure> {
-        if call.line.is_none() {
-            return self.answer(call, asking, deadline).await;
+        let deadline = deadline.unwrap_or_else(|| after(Instant::now(), self.slot.node_timeout));
+        self.name_right.apply(&mut call, || self.slot.id());
+        let mut answer = self.answer(&call, asking, deadline).await;
+        if NameRight::may_lack_lines(&call, &answer) {
+            answer = Box::pin(self.without_line(&call, asking, deadline)).await;
         }
-        let mut call = call.clone();
-        self.name_right.apply_to_line(&mut call, || self.slot.id());
-        let answer = self.answer(&call, asking, deadline).await;
-        match NameRight::may_lack_lines(&call, &answer) {
-            true => Box::pin(self.without_line(&call, asking, deadline)).await,
-            false => answer,
-        }
+        self.name_right.learn(&answer);
+        answer
     }
 
     /// Runs a call that was denied, maybe because of its line, once more without that. It is rare, so the callers on a request's way box it.
@@ -311,7 +304,7 @@ impl RedisServer {
 
     /// Runs many calls, a chunk of them in one write, and leaves out the parts that this user was denied.
     pub(crate) async fn answer_all_as_allowed(&self, mut calls: Vec<Call>) -> Vec<Result<Reply, Failure>> {
-        calls.iter_mut().for_each(|call| self.apply_rights(call));
+        calls.iter_mut().for_each(|call| self.name_right.apply(call, || self.slot.id()));
         if let Some(acks) = &self.acks {
             acks.wait_for_acquires(&calls).await;
         }
@@ -346,22 +339,14 @@ impl RedisServer {
                 false => answer,
             });
         }
+        allowed.iter().for_each(|answer| self.name_right.learn(answer));
         allowed
     }
 }
 
 impl Backend for RedisServer {
-    fn run(self: Arc<Self>, mut call: Call) -> BoxFuture<Result<Reply, Failure>> {
-        self.apply_rights(&mut call);
-        Box::pin(async move {
-            let deadline = || after(Instant::now(), self.slot.node_timeout);
-            let mut answer = self.answer(&call, false, deadline()).await;
-            if NameRight::may_lack_lines(&call, &answer) {
-                answer = Box::pin(self.without_line(&call, false, deadline())).await;
-            }
-            self.name_right.learn(&answer);
-            answer
-        })
+    fn run(self: Arc<Self>, call: Call) -> BoxFuture<Result<Reply, Failure>> {
+        Box::pin(self.answer_as_allowed(call, false, None))
     }
 
     fn run_all(self: Arc<Self>, calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>> {
@@ -375,8 +360,8 @@ impl Backend for RedisServer {
 
     fn begin(self: Arc<Self>, call: &Call) -> Option<BoxFuture<Result<Reply, Failure>>> {
         let mut call = call.clone();
-        self.name_right.apply(&mut call);
         let link = self.slot.link_now().ok()?;
+        self.name_right.apply(&mut call, || Some(link.id));
         let (deadline, before) = (after(Instant::now(), self.slot.node_timeout), link.connection.answers());
         let begun = begin(&link.connection, &call, deadline);
         Some(Box::pin(async move {
@@ -401,8 +386,8 @@ impl Backend for RedisServer {
 
     /// Sends them over the connection for acquires, so that an end does not overtake an acquire that has had no answer.
     fn run_last(&self, mut calls: Vec<Call>) {
-        calls.iter_mut().for_each(|call| self.name_right.apply(call));
         if let Some(link) = self.acquire_slot().unwrap_or(&self.slot).last_link() {
+            calls.iter_mut().for_each(|call| self.name_right.apply(call, || Some(link.id)));
             run_last(&link.connection, &calls);
         }
     }

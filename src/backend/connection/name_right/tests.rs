@@ -12,7 +12,7 @@ fn a_name_that_is_denied_is_not_asked_for_until_one_is_read() {
         right.learn(&answer);
         let asked = [true, false].map(|names| {
             let mut call = Call { report_holder: names, ..call.clone() };
-            right.apply(&mut call);
+            right.apply(&mut call, || None);
             call.report_holder
         });
         assert!(!asked[1]);
@@ -33,7 +33,7 @@ fn what_lines_need_is_tried_again_with_the_next_connection() {
     let right = NameRight::default();
     let says = |connection| {
         let mut call = Call { line, ..Call::of("stock", "f:1", Action::END) };
-        right.apply_to_line(&mut call, || connection);
+        right.apply(&mut call, || connection);
         call.line.is_some()
     };
     assert!(says(Some(1)));

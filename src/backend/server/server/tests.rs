@@ -6,7 +6,7 @@ use crate::backend::testing::{ALONE, Event, EventRecorder, TestServer, until};
 use crate::base::{Drift, Lease, Outcome};
 use crate::config::Replicas;
 use crate::error::ErrorKind;
-use crate::wire::Action;
+use crate::wire::{Action, Line};
 
 /// Longer than any stall of a busy machine, for tests in which no call should time out.
 const LONG: Duration = Duration::from_secs(10);
@@ -55,6 +55,26 @@ async fn a_call_is_answered_after_a_script_flush() {
     server.command("SCRIPT FLUSH").await;
     assert_eq!(backend.clone().run(look("a")).await.unwrap(), Reply::Free);
     assert_eq!((server.count("eval").await, server.count("evalsha").await), (2, 2));
+}
+
+/// Otherwise a denied end that is sent as the process ends leaves the lock to its lease.
+#[tokio::test]
+async fn an_end_that_is_written_at_once_or_last_leaves_out_a_line_that_was_denied_before() {
+    let server = TestServer::start(&[]).await;
+    server.command("ACL SETUSER locker reset on >secret ~stock &* +@all").await;
+    let events = EventRecorder::new();
+    let backend = connect(&server.url("locker:secret@").into(), LONG, events.sender()).await.unwrap();
+    let time = acquire("stock").action.lease().unwrap();
+    let line = Line { term: time, stays: time, again: false, polls: false, sharded: false };
+    let end = Call { line: Some(line), ..Call::of("stock", "me:1", Action::END) };
+    assert_eq!(backend.clone().run(end.clone()).await.unwrap(), Reply::Gone);
+    server.command("ACL LOG RESET").await;
+    assert_eq!(backend.clone().run(acquire("stock")).await.unwrap(), Reply::Done);
+    assert_eq!(backend.clone().begin(&end).unwrap().await.unwrap(), Reply::Ended(0));
+    assert_eq!(server.command("ACL LOG").await, Value::Array(Vec::new()));
+    assert_eq!(backend.clone().run(acquire("stock")).await.unwrap(), Reply::Done);
+    backend.run_last(vec![end]);
+    until(async || server.command("EXISTS stock").await == Value::Int(0)).await;
 }
 
 #[tokio::test]
