@@ -49,7 +49,7 @@ impl Cluster {
         let reports: Arc<dyn Events> = Arc::new(ShardReports::new(inbox.clone(), None));
         let receiver = Arc::downgrade(&reports);
         let plain = Subscriber::start(ChannelKind::Plain, target.subscribe(), address, receiver, limit);
-        let (failures, _) = plain.state();
+        let failures = plain.failures();
         let subscriptions = Subscriptions {
             nodes: nodes.clone(),
             events,

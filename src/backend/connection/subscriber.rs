@@ -30,11 +30,9 @@ const MOVED: &str = "it is replaced after the connection for commands";
 pub(crate) struct Subscriber {
     interests: mpsc::UnboundedSender<Interest>,
     task: AbortHandle,
-    state: SubscriberState,
+    /// How many connections were lost or could not be made.
+    failures: watch::Receiver<u64>,
 }
-
-/// What the task reports: how many connections were lost or could not be made, and whether any channel is wanted.
-pub(super) type SubscriberState = (watch::Receiver<u64>, watch::Receiver<bool>);
 
 /// A channel, and what a waiter wants of it.
 type Interest = (ChannelRequest, Arc<str>);
@@ -49,16 +47,15 @@ impl Subscriber {
         limit: Duration,
     ) -> Subscriber {
         let (sender, interests) = mpsc::unbounded_channel();
-        let (failures, wanted) = (watch::Sender::new(0), watch::Sender::new(false));
-        let state = (failures.subscribe(), wanted.subscribe());
+        let (failed, failures) = watch::channel(0);
         let channels = Channels::default();
-        let task = Task { kind, target, address, events, limit, interests, channels, failures, wanted };
-        Subscriber { interests: sender, task: tokio::spawn(gated(task.run())).abort_handle(), state }
+        let task = Task { kind, target, address, events, limit, interests, channels, failures: failed };
+        Subscriber { interests: sender, task: tokio::spawn(gated(task.run())).abort_handle(), failures }
     }
 
-    /// Returns the state for the task that chooses the target.
-    pub(crate) fn state(&self) -> SubscriberState {
-        self.state.clone()
+    /// Returns how many connections were lost or could not be made, for the task that chooses the target.
+    pub(crate) fn failures(&self) -> watch::Receiver<u64> {
+        self.failures.clone()
     }
 
     pub(crate) fn subscribe(&self, channel: &str) {
@@ -84,10 +81,7 @@ struct Task {
     limit: Duration,
     interests: mpsc::UnboundedReceiver<Interest>,
     channels: Channels,
-    /// How many connections were lost or could not be made.
     failures: watch::Sender<u64>,
-    /// Whether there is anything to subscribe to.
-    wanted: watch::Sender<bool>,
 }
 
 /// Why a connection is not used any more.
@@ -243,8 +237,6 @@ impl Task {
             ChannelRequest::Subscribe => self.channels.want(&channel),
             ChannelRequest::Unsubscribe => self.channels.leave(&channel, Instant::now()),
         }
-        let wanted = self.channels.wanted() > 0;
-        self.wanted.send_if_modified(|known| std::mem::replace(known, wanted) != wanted);
     }
 
     /// Handles a completed request. Returns the reason if the connection is lost.
