@@ -16,6 +16,21 @@ const POLL: Duration = Duration::from_secs(5);
 /// How often seeds that have not answered yet are queried.
 const SEED_POLL: Duration = Duration::from_secs(2);
 
+/// Keeps the topology up to date, and queries late seeds beside that: one that hangs must not delay that a failover is noticed.
+pub(super) async fn watch_topology(nodes: Arc<Nodes>) {
+    tokio::join!(query_topologies(&nodes), watch_late_seeds(&nodes));
+}
+
+/// Queries the seeds that have not answered, until all have.
+async fn watch_late_seeds(nodes: &Nodes) {
+    // They are known once there is a topology.
+    let _ = nodes.changes.subscribe().wait_for(|_| nodes.is_seen()).await;
+    while !nodes.identity.unanswered_seeds().is_empty() {
+        nodes.query_late_seeds().await;
+        sleep(SEED_POLL).await;
+    }
+}
+
 /// Queries the topology on request: one query at a time, with growing pauses between them. It also does so every few seconds while a
 /// channel is subscribed, or calls are sent. Otherwise:
 ///
@@ -25,16 +40,16 @@ const SEED_POLL: Duration = Duration::from_secs(2);
 /// 3. Neither fails, so no error reports that the node has left.
 ///
 /// The first call after a long idle time triggers a query at once. An idle client sends no queries.
-pub(super) async fn watch_topology(nodes: Arc<Nodes>) {
-    let (mut wanted, mut changes) = (nodes.wanted.subscribe(), nodes.changes.subscribe());
+async fn query_topologies(nodes: &Nodes) {
+    let mut wanted = nodes.wanted.subscribe();
     let mut backoff = Backoff::default();
     // Whether calls were sent since the last query.
     let mut is_called = false;
     let mut queried = Instant::now();
     // An outage is reported once, not at each attempt.
     let mut reported = false;
-    // These are instants, not pauses: waiters that come and go must not postpone them.
-    let (mut next_poll, mut next_seed_poll) = (queried, queried);
+    // An instant, not a pause: waiters that come and go must not postpone it.
+    let mut next_poll = queried;
     loop {
         let is_subscribed = *wanted.borrow_and_update();
         tokio::select! {
@@ -46,13 +61,6 @@ pub(super) async fn watch_topology(nodes: Arc<Nodes>) {
                 continue;
             }
             Ok(()) = wanted.changed() => continue,
-            // There may be seeds that have not answered.
-            Ok(()) = changes.changed() => continue,
-            () = sleep_until(next_seed_poll), if !nodes.identity.unanswered_seeds().is_empty() => {
-                nodes.query_late_seeds().await;
-                next_seed_poll = Instant::now() + SEED_POLL;
-                continue;
-            }
         }
         backoff.lost(queried);
         sleep(backoff.pause()).await;

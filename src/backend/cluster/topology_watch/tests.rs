@@ -2,6 +2,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::backend::cluster::testing::{node, nodes, reports, slots};
+use crate::backend::testing::fakes::{FakeServer, usual};
 use crate::base::telemetry::testing::Recorder;
 
 /// The pause is measured from one query to the next.
@@ -72,6 +73,29 @@ async fn an_outage_of_the_cluster_is_logged_once() {
         a.hang_up();
         sleep(20 * POLL).await;
         assert_eq!(logged(), outages);
+    }
+    watches.abort();
+    nodes.close();
+}
+
+/// A seed that hangs may do so for years.
+#[tokio::test(start_paused = true)]
+async fn a_late_seed_that_hangs_delays_no_query_of_the_topology() {
+    let a = node("a", slots("a", ""));
+    let late =
+        FakeServer::start("late", |words| if words == ["CLUSTER", "SLOTS"] { None } else { usual(words) });
+    let (nodes, _events) = nodes(&["a", "late"]);
+    nodes.install(&nodes.query_topology().await.unwrap());
+    assert!(nodes.wait_connected().await.unwrap().is_none());
+    let watches = tokio::spawn(watch_topology(nodes.clone()));
+    for _ in 0..5 {
+        let (asked, late_asked) = (a.count("CLUSTER SLOTS"), late.count("CLUSTER SLOTS"));
+        while late.count("CLUSTER SLOTS") == late_asked {
+            sleep(Duration::from_millis(10)).await;
+        }
+        nodes.request_topology();
+        sleep(Duration::from_millis(50)).await;
+        assert_eq!(a.count("CLUSTER SLOTS"), asked + 1);
     }
     watches.abort();
     nodes.close();
