@@ -30,7 +30,7 @@ pub(in crate::backend) const ALONE: Role = Role {
 
 /// Returns a connection over this stream, on which nothing was sent yet.
 pub(in crate::backend) async fn commands(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Commands {
-    resp::open_silent(stream).await
+    resp::open_silent(stream)
 }
 
 /// Returns the connection of this number.

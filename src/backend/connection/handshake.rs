@@ -57,10 +57,7 @@ impl Purpose {
             self.sends_wait.then(|| redis::cmd("WAIT").arg(0).arg(1).take()),
         ];
         // In one write: over a slow network, one round trip for each would take longer than a connection may take.
-        let mut all = redis::pipe();
-        for question in questions.iter().flatten() {
-            all.add_command(question.clone());
-        }
+        let all: Vec<Cmd> = questions.iter().flatten().cloned().collect();
         if self.needs_age {
             data.start();
         }

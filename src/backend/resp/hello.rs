@@ -50,14 +50,14 @@ pub(crate) async fn open_sealed(
 
 /// Returns a connection over a stream, on which nothing was sent yet.
 #[cfg(test)]
-pub(crate) async fn open_silent(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Commands {
-    Commands::start(socket::simulated(stream), Box::new(drop), 0, |_| ()).await.unwrap().0
+pub(crate) fn open_silent(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Commands {
+    Commands::silent(socket::simulated(stream), Box::new(drop), std::process::id())
 }
 
 /// Connects like [`open_simulated`], as the child of a `fork` that has a copy of the connection.
 #[cfg(test)]
 pub(crate) fn open_copied(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Commands {
-    Commands::copied(socket::simulated(stream))
+    Commands::silent(socket::simulated(stream), Box::new(drop), 0)
 }
 
 async fn over(

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisError, RedisResult, Value};
+use redis::{Cmd, PushInfo, PushKind, RedisError, RedisResult, Value};
 use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
 
@@ -56,20 +56,33 @@ impl Commands {
     /// first, so that even what a server sends to each new client before it hangs up is their answer. Returns the answers that
     /// came, and why others did not.
     pub(super) async fn start(
-        (reader, writer): (Reader, Writer),
+        halves: (Reader, Writer),
         on_push: OnPush,
         answers: usize,
         encode: impl FnOnce(&mut Vec<u8>),
     ) -> RedisResult<(Commands, Vec<Value>, RedisResult<()>)> {
-        let shared = Arc::new(Shared::new(writer, std::process::id()));
-        let pipe = Commands(Arc::new(Handle(shared.clone())));
-        let first = if answers > 0 { Some(pipe.call(None, answers, encode, None)?) } else { None };
-        drop(tokio::spawn(gated(Task::new(shared.clone(), reader, on_push).run())));
-        let Some(first) = first else { return Ok((pipe, Vec::new(), Ok(()))) };
+        let (pipe, task) = Commands::new(halves, on_push, std::process::id());
+        let first = pipe.call(None, answers, encode, None)?;
+        drop(tokio::spawn(gated(task.run())));
         let all = poll_fn(|cx| first.poll(cx, |_| ())).await;
-        let answers = std::mem::take(lock(&shared.calls).answers(first.at));
+        let answers = std::mem::take(lock(&pipe.0.0.calls).answers(first.at));
         drop(first);
         Ok((pipe, answers, all))
+    }
+
+    /// Starts a connection that sends nothing at first. `process`: the one that has opened it.
+    #[cfg(test)]
+    pub(super) fn silent(halves: (Reader, Writer), on_push: OnPush, process: u32) -> Commands {
+        let (pipe, task) = Commands::new(halves, on_push, process);
+        drop(tokio::spawn(gated(task.run())));
+        pipe
+    }
+
+    fn new((reader, writer): (Reader, Writer), on_push: OnPush, process: u32) -> (Commands, Task) {
+        let (calls, count, scripts, input, answers, woken) = Default::default();
+        let shared = Arc::new(Shared { calls, writer, process, answers: count, scripts });
+        let task = Task { shared: shared.clone(), reader, input, on_push, answers, woken };
+        (Commands(Arc::new(Handle(shared))), task)
     }
 
     /// Sends a command, but not after its deadline: then it fails with an [unsent](crate::backend::resp::why_unsent) error. Its caller
@@ -81,11 +94,11 @@ impl Commands {
     /// Like [`send`](Commands::send), for many commands.
     pub(crate) async fn send_all(
         &self,
-        pipeline: &Pipeline,
+        commands: &[Cmd],
         deadline: Option<Instant>,
     ) -> RedisResult<Vec<Value>> {
-        let encode = |bytes: &mut Vec<u8>| bytes.extend(pipeline.get_packed_pipeline());
-        self.run_all(deadline, pipeline.len(), encode).await
+        let encode = |bytes: &mut Vec<u8>| commands.iter().for_each(|cmd| cmd.write_packed_command(bytes));
+        self.run_all(deadline, commands.len(), encode).await
     }
 
     /// Like [`send`](Commands::send), for the command that `encode` writes.
@@ -135,14 +148,6 @@ impl Commands {
         // If somebody else is writing, that call goes on with it.
         let task = bytes.and_then(|bytes| shared.write(bytes));
         woken.into_iter().chain(task).for_each(Waker::wake);
-    }
-
-    /// Makes the copy that the child of a `fork` has: another process has opened it.
-    #[cfg(test)]
-    pub(super) fn copied((reader, writer): (Reader, Writer)) -> Commands {
-        let shared = Arc::new(Shared::new(writer, 0));
-        drop(tokio::spawn(Task::new(shared.clone(), reader, Box::new(drop)).run()));
-        Commands(Arc::new(Handle(shared)))
     }
 
     /// Returns whether something has come that the connection's task has not read. While its runtime is driven, this is true only
@@ -214,11 +219,6 @@ impl Commands {
 }
 
 impl Shared {
-    fn new(writer: Writer, process: u32) -> Shared {
-        let (calls, answers, scripts) = Default::default();
-        Shared { calls, writer, process, answers, scripts }
-    }
-
     /// Returns whether this is a copy in the child of a `fork`, whose parent has the same socket.
     fn is_copied(&self) -> bool {
         self.process != std::process::id()
@@ -304,11 +304,6 @@ struct Task {
 }
 
 impl Task {
-    fn new(shared: Arc<Shared>, reader: Reader, on_push: OnPush) -> Task {
-        let (input, answers, woken) = Default::default();
-        Task { shared, reader, input, on_push, answers, woken }
-    }
-
     async fn run(mut self) {
         if let Err(why) = poll_fn(|cx| self.poll(cx)).await {
             (self.on_push)(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });

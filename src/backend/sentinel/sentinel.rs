@@ -189,10 +189,9 @@ impl Sentinel {
     async fn ask(&self, to: &Destination, name: &str) -> Report {
         let query = async {
             let connection = Commands::connect(to, Box::new(drop)).await?;
-            let mut pipeline = redis::Pipeline::with_capacity(2);
-            pipeline.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-            pipeline.cmd("SENTINEL").arg("MASTER").arg(name);
-            connection.send_all(&pipeline, None).await
+            let questions = ["GET-MASTER-ADDR-BY-NAME", "MASTER"];
+            let questions = questions.map(|about| redis::cmd("SENTINEL").arg(about).arg(name).take());
+            connection.send_all(&questions, None).await
         };
         match query.await {
             Ok(answers) => {

@@ -230,14 +230,12 @@ impl Shared {
         let (slot, Replicas { count, wait }) = (&self.slot, self.replicas);
         // Rounded up, since zero means forever.
         let millis = u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(MAX_WAIT).min(MAX_WAIT);
-        let mut pipeline = redis::pipe();
-        pipeline.cmd("WAIT").arg(u32::try_from(count).unwrap_or(u32::MAX)).arg(millis);
-        if self.checks_data {
-            pipeline.add_command(info_replication());
-        }
+        let least = u32::try_from(count).unwrap_or(u32::MAX);
+        let mut commands = vec![redis::cmd("WAIT").arg(least).arg(millis).take()];
+        commands.extend(self.checks_data.then(info_replication));
         let deadline = after(Instant::now(), slot.node_timeout.saturating_add(wait));
         let before = link.connection.answers();
-        let (by, info) = match timeout_at(deadline, link.connection.send_all(&pipeline, Some(deadline))).await
+        let (by, info) = match timeout_at(deadline, link.connection.send_all(&commands, Some(deadline))).await
         {
             Ok(Ok(answers)) => {
                 let mut answers = answers.into_iter();

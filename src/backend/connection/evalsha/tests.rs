@@ -268,15 +268,13 @@ async fn nothing_that_waits_for_room_is_sent_after_its_deadline() {
     let mut first = Box::pin(commands.send(ping, None));
     assert!(timeout(Duration::ZERO, first.as_mut()).await.is_err());
     let deadline = Instant::now() + Duration::from_secs(1);
-    let (call, mut pipeline) = (&Call::of("stock", "", Action::Look), redis::pipe());
-    pipeline.add_command(ping.clone());
-    let pipeline = &pipeline;
+    let (call, pings) = (&Call::of("stock", "", Action::Look), &[ping.clone()]);
     type Late<'a> = Pin<Box<dyn Future<Output = Option<RedisError>> + 'a>>;
     let late: [Late; 4] = [
         Box::pin(async { commands.send(ping, Some(deadline)).await.err() }),
         Box::pin(async { ask(commands, call, false, deadline).await.err() }),
         Box::pin(async { ask(commands, call, true, deadline).await.err() }),
-        Box::pin(async { commands.send_all(pipeline, Some(deadline)).await.err() }),
+        Box::pin(async { commands.send_all(pings, Some(deadline)).await.err() }),
     ];
     let mut waiting = Vec::new();
     for mut call in late {
@@ -302,7 +300,7 @@ async fn nothing_is_sent_that_is_called_at_its_deadline() {
         commands.send(&redis::cmd("PING"), Some(now)).await.unwrap_err(),
         ask(&commands, &call, false, now).await.unwrap_err(),
         ask(&commands, &call, true, now).await.unwrap_err(),
-        commands.send_all(redis::pipe().cmd("PING"), Some(now)).await.unwrap_err(),
+        commands.send_all(&[redis::cmd("PING")], Some(now)).await.unwrap_err(),
     ] {
         assert_eq!(why_unsent(&error), Some(TOO_LATE));
     }
@@ -316,7 +314,7 @@ async fn nothing_is_sent_over_the_connection_of_a_parent_process() {
     let commands = resp::open_copied(ours);
     let (ping, soon) = (redis::cmd("PING"), Duration::from_secs(9));
     let one = timeout(soon, commands.send(&ping, None)).await.unwrap().unwrap_err();
-    let many = timeout(soon, commands.send_all(redis::pipe().cmd("PING"), None)).await.unwrap().unwrap_err();
+    let many = timeout(soon, commands.send_all(&[redis::cmd("PING")], None)).await.unwrap().unwrap_err();
     for error in [one, many] {
         assert!(why_unsent(&error).is_some_and(|why| why.contains("forked")), "{error}");
     }

@@ -18,9 +18,12 @@ async fn pipe(room: usize) -> (Commands, DuplexStream, UnboundedReceiver<PushKin
     let (ours, theirs) = duplex(room);
     let (sender, pushes) = unbounded_channel();
     let on_push = Box::new(move |info: PushInfo| drop(sender.send(info.kind)));
-    let (pipe, answers, _) = Commands::start(simulated(ours), on_push, 0, |_| ()).await.unwrap();
-    assert!(answers.is_empty());
+    let pipe = Commands::silent(simulated(ours), on_push, std::process::id());
     (pipe, theirs, pushes)
+}
+
+fn silent(halves: (Reader, Writer)) -> Commands {
+    Commands::silent(halves, Box::new(drop), std::process::id())
 }
 
 fn command(text: &str) -> impl FnOnce(&mut Vec<u8>) {
@@ -100,7 +103,7 @@ async fn a_server_that_answers_to_nothing_is_left() {
 #[tokio::test(start_paused = true)]
 async fn what_came_for_the_parent_is_not_read_behind_a_fork() {
     let (ours, mut server) = duplex(4);
-    let _pipe = Commands::copied(simulated(ours));
+    let _pipe = Commands::silent(simulated(ours), Box::new(drop), 0);
     assert!(timeout(Duration::from_secs(1), server.write_all(b"+OK\r\n")).await.is_err(), "it was read");
 }
 
@@ -111,7 +114,7 @@ async fn a_copy_behind_a_fork_does_not_end_the_connection_of_the_parent() {
     let ours = parents.try_clone().unwrap();
     ours.set_nonblocking(true).unwrap();
     let (reader, writer) = tokio::net::TcpStream::from_std(ours).unwrap().into_split();
-    drop(Commands::copied((Box::pin(reader), Writer::Tcp(writer))));
+    drop(Commands::silent((Box::pin(reader), Writer::Tcp(writer)), Box::new(drop), 0));
     parents.write_all(b"PING").unwrap();
     let (mut server, mut bytes) = (listener.accept().unwrap().0, [0; 4]);
     server.read_exact(&mut bytes).unwrap();
@@ -148,8 +151,7 @@ async fn what_a_server_sends_to_whoever_connects_is_the_answer_to_the_first_comm
 fn calls_fail_when_the_runtime_of_the_connection_ends() {
     let (ours, _server) = duplex(64);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let started = runtime.block_on(Commands::start(simulated(ours), Box::new(drop), 0, |_| ()));
-    let pipe = started.unwrap().0;
+    let pipe = runtime.block_on(async { silent(simulated(ours)) });
     drop(runtime);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     assert!(runtime.block_on(pipe.run(None, command("late"))).is_err());
@@ -197,7 +199,7 @@ fn pipe_over_tcp() -> (tokio::runtime::Runtime, Commands, std::net::TcpStream) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let pipe = runtime.block_on(async {
         let halves = crate::backend::resp::socket::open(&to).await.unwrap();
-        Commands::start(halves, Box::new(drop), 0, |_| ()).await.unwrap().0
+        silent(halves)
     });
     let server = listener.accept().unwrap().0;
     server.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -334,7 +336,7 @@ async fn a_call_that_comes_while_the_task_is_polled_is_sent() {
     let (ours, mut server) = duplex(1024);
     let call = Arc::<std::sync::Mutex<Option<Call>>>::default();
     let stream = simulated(Calling(ours, call.clone()));
-    let (pipe, ..) = Commands::start(stream, Box::new(drop), 0, |_| ()).await.unwrap();
+    let pipe = silent(stream);
     tokio::task::yield_now().await;
     let other = pipe.clone();
     *call.lock().unwrap() = Some(Box::pin(async move { other.run(None, command("two ")).await }));
@@ -354,7 +356,7 @@ async fn a_push_and_the_end_are_reported_before_the_calls_behind_them_have_an_ou
         let pending = asked.lock().unwrap().as_mut().map(|call| polled_once(call).is_pending());
         drop(sender.send((info.kind, pending)));
     });
-    let (pipe, ..) = Commands::start(simulated(ours), on_push, 0, |_| ()).await.unwrap();
+    let pipe = Commands::silent(simulated(ours), on_push, std::process::id());
     let ask = || {
         let pipe = pipe.clone();
         let mut asked: Call = Box::pin(async move { pipe.run(None, command("one ")).await });
@@ -402,8 +404,7 @@ impl AsyncWrite for Leaving {
 async fn a_connection_that_is_closed_while_its_task_is_polled_reports_nothing() {
     let (last, (sender, mut pushes)) = (Arc::default(), unbounded_channel());
     let on_push = Box::new(move |info: PushInfo| drop(sender.send(info.kind)));
-    let (pipe, ..) =
-        Commands::start(simulated(Leaving(Arc::clone(&last))), on_push, 0, |_| ()).await.unwrap();
+    let pipe = Commands::silent(simulated(Leaving(Arc::clone(&last))), on_push, std::process::id());
     *last.lock().unwrap() = Some(pipe);
     assert_eq!(pushes.recv().await, None);
 }

@@ -43,7 +43,7 @@ async fn connected(room: usize, longest: Duration) -> (Sealed, Server) {
 
 async fn pipe(room: usize) -> (Commands, Server) {
     let (stream, server) = connected(room, LONGEST).await;
-    (Commands::start(sealed(stream), Box::new(drop), 0, |_| ()).await.unwrap().0, server)
+    (Commands::silent(sealed(stream), Box::new(drop), std::process::id()), server)
 }
 
 fn command(length: usize) -> impl FnOnce(&mut Vec<u8>) {
@@ -188,7 +188,7 @@ async fn garbage_in_a_connection_over_tls_ends_it() {
     let (ours, theirs) =
         tokio::join!(handshake(connector, "localhost", ours), accept(&certificate, &key, theirs));
     let (_server, stream) = (theirs.unwrap(), Sealed::over(ours.unwrap(), LONGEST));
-    let pipe = Commands::start(sealed(stream), Box::new(drop), 0, |_| ()).await.unwrap().0;
+    let pipe = Commands::silent(sealed(stream), Box::new(drop), std::process::id());
     let mut call = Box::pin(pipe.run(None, command(10)));
     assert!(timeout(Duration::ZERO, call.as_mut()).await.is_err());
     garbage.send(()).unwrap();

@@ -37,7 +37,7 @@ impl Kind {
         let (halves, far) = self.connected().await;
         let (sender, pushes) = unbounded_channel();
         let on_push = Box::new(move |info: PushInfo| drop(sender.send(info.kind)));
-        let pipe = Commands::start(halves, on_push, 0, |_| ()).await.unwrap().0;
+        let pipe = Commands::silent(halves, on_push, std::process::id());
         (pipe, far, pushes)
     }
 
