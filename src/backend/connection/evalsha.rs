@@ -24,22 +24,8 @@ use crate::wire::{Call, Renewals};
 /// The size of a pipeline: large enough to save round trips, small enough that another caller's command does not wait long.
 pub(crate) const CHUNK: usize = 500;
 
-/// Runs a call. `asking`: after an `ASKING`.
-///
-/// Sends nothing from the deadline on. If no script ran by then, fails with an [unsent](crate::backend::resp::why_unsent) error.
-pub(crate) async fn ask(
-    connection: &Commands,
-    call: &Call,
-    asking: bool,
-    deadline: Instant,
-) -> RedisResult<Value> {
-    if asking {
-        return Ok(Box::pin(ask_around(connection, call, true, false, deadline)).await?.0);
-    }
-    finish(connection, call, begin(connection, call, deadline), deadline).await
-}
-
-/// Does what [`ask`] does in its first poll. [`finish`] does the rest.
+/// Begins a call: does what is possible without waiting. [`finish`] does the rest. Sends nothing from the deadline on: if no script ran by
+/// then, the call fails with an [unsent](crate::backend::resp::why_unsent) error.
 pub(crate) fn begin(connection: &Commands, call: &Call, deadline: Instant) -> RedisResult<Answer> {
     connection.call(Some(deadline), 1, |bytes| encode(connection, slice::from_ref(call), false, bytes), None)
 }
@@ -68,8 +54,8 @@ pub(crate) fn run_last(connection: &Commands, calls: &[Call]) {
     connection.send_last(encode);
 }
 
-/// Like [`ask`]. Also returns the answer to an `INFO replication` that ran after the call, unless
-/// [`DataWatch`](crate::backend::connection::data_watch::DataWatch) shows without it that the server has the same data.
+/// Runs a call; `asking`: in one write with an `ASKING` before it. Also returns the answer to an `INFO replication` that ran after it,
+/// unless [`DataWatch`](crate::backend::connection::data_watch::DataWatch) shows without it that the server has the same data.
 pub(crate) async fn ask_about_data(
     link: &Link,
     call: &Call,
@@ -77,10 +63,14 @@ pub(crate) async fn ask_about_data(
     deadline: Instant,
 ) -> RedisResult<(Value, Option<Value>)> {
     let connection = &link.connection;
-    if !link.status.data.spares_look(Instant::now()) {
-        return ask_around(connection, call, asking, true, deadline).await;
+    if asking || !link.status.data.spares_look(Instant::now()) {
+        let (calls, parts, mut answers) = (slice::from_ref(call), iter::once(0..1).collect(), [None]);
+        let sent = send_parts(connection, calls, parts, |_| asking, true, &mut answers, deadline);
+        let (_, info) = sent.await;
+        let [answer] = answers;
+        return Ok((answer.unwrap_or(Ok(Value::Nil))?, info));
     }
-    let answer = ask(connection, call, asking, deadline).await?;
+    let answer = finish(connection, call, begin(connection, call, deadline), deadline).await?;
     // Checked after the answer: a report that was sent before the answer was received before it.
     if link.status.data.is_same(Instant::now()) {
         return Ok((answer, None));
@@ -100,22 +90,7 @@ pub(crate) fn info_replication() -> Cmd {
     redis::cmd("INFO").arg("replication").take()
 }
 
-/// Like [`ask`], in one write with an `ASKING` before the call, with `INFO replication` after it, or both. Also returns the answer to
-/// the latter.
-async fn ask_around(
-    connection: &Commands,
-    call: &Call,
-    asking: bool,
-    info: bool,
-    deadline: Instant,
-) -> RedisResult<(Value, Option<Value>)> {
-    let (calls, parts, mut answers) = (slice::from_ref(call), iter::once(0..1).collect(), [None]);
-    let (_, info) = send_parts(connection, calls, parts, |_| asking, info, &mut answers, deadline).await;
-    let [answer] = answers;
-    Ok((answer.unwrap_or(Ok(Value::Nil))?, info))
-}
-
-/// Like [`ask`], for many calls, which are all sent before the first answer is waited for. Those whose script the server does not know are
+/// Runs many calls, which are all sent before the first answer is waited for. Those whose script the server does not know are
 /// sent once more, and so are those that have to be [sent alone](send_parts). `asking` returns which calls are sent after an `ASKING`. If
 /// `renews_together`, all locks are on one node, and one run of a script makes several renewals. The answers are written to `answers`, so
 /// that those that have arrived are kept if the future is dropped.

@@ -22,7 +22,7 @@ pub(crate) use connection::{CLOSED, ConnectionSlot, Link, LinkStatus, State};
 pub(crate) use data_watch::DataWatch;
 pub(crate) use dial::connect_limit;
 pub(crate) use endpoint::{Endpoint, Gate, Target, moved};
-pub(crate) use evalsha::{CHUNK, ask, ask_about_data, ask_all, begin, finish, info_replication, run_last};
+pub(crate) use evalsha::{CHUNK, ask_about_data, ask_all, begin, finish, info_replication, run_last};
 pub(crate) use handshake::Purpose;
 pub(crate) use listener::{ChannelKind, Listener, Received, Requester, open as listen};
 pub(crate) use login::Login;

@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::backend::connection::{
     CHUNK, ChannelKind, ConnectionSlot, Endpoint, Link, NameRight, Purpose, ServerClock, Subscriber, Target,
-    ask, ask_about_data, begin, connect_limit, finish, redis_error, run_last, tuned,
+    ask_about_data, begin, connect_limit, finish, redis_error, run_last, tuned,
 };
 use crate::backend::sentinel::Sentinels;
 use crate::backend::server::reconnect::{RUNTIME_ENDED, Reconnector};
@@ -263,14 +263,13 @@ impl RedisServer {
         if self.checks_data && call.action.grants() {
             return Box::pin(self.acquire_checked(link, call, asking, deadline)).await;
         }
+        if asking {
+            let asked = self.slot.replies(&link, std::slice::from_ref(call), |_| true, false, deadline);
+            return Box::pin(asked).await.0.remove(0);
+        }
         let before = link.connection.answers();
-        let answer = match asking {
-            true => Box::pin(timeout_at(deadline, ask(&link.connection, call, true, deadline))).await,
-            false => {
-                let begun = begin(&link.connection, call, deadline);
-                timeout_at(deadline, finish(&link.connection, call, begun, deadline)).await
-            }
-        };
+        let begun = begin(&link.connection, call, deadline);
+        let answer = timeout_at(deadline, finish(&link.connection, call, begun, deadline)).await;
         self.slot.reply(&link, call, (before, deadline), answer)
     }
 

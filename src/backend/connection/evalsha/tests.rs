@@ -35,6 +35,17 @@ async fn connected_anew(server: &TestServer, node_timeout: Duration) -> (Arc<Red
     (backend, events)
 }
 
+/// Runs a call; `asking`: after an `ASKING`.
+async fn ask(connection: &Commands, call: &Call, asking: bool, deadline: Instant) -> RedisResult<Value> {
+    if !asking {
+        return finish(connection, call, begin(connection, call, deadline), deadline).await;
+    }
+    let mut answers = [None];
+    ask_all(connection, slice::from_ref(call), |_| true, false, &mut answers, deadline).await;
+    let [answer] = answers;
+    answer.unwrap()
+}
+
 fn lease() -> Lease {
     let drift = Drift { factor: 0.0, slack: Duration::ZERO };
     Lease::new("lease", Duration::from_secs(24 * 3600), drift).unwrap()
