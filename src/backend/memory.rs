@@ -11,9 +11,9 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::backend::connection::redis_error;
 use crate::backend::{Backend, BoxFuture};
-use crate::base::{Events, Failure, after};
+use crate::base::{Events, Failure, after, join_all};
 use crate::error::{Error, ErrorKind};
-use crate::memory::{Memory, PendingReply, StoredLock};
+use crate::memory::{Memory, PendingReply};
 use crate::wire::{Call, Reply};
 
 pub use faults::Faults;
@@ -50,41 +50,17 @@ impl InMemory {
         yield_now().await;
     }
 
+    /// Runs a call, until the node timeout.
     async fn answer(&self, call: Call) -> Result<Reply, Failure> {
         let deadline = after(Instant::now(), self.node_timeout);
-        let reply = self.send(call.clone())?;
+        let pending = self.send(call.clone())?;
         self.first_poll().await;
-        self.wait_for(&reply, &call, deadline).await
-    }
-
-    async fn answer_all(&self, calls: Vec<Call>) -> Vec<Result<Reply, Failure>> {
-        let deadline = after(Instant::now(), self.node_timeout);
-        let pending: Vec<_> =
-            calls.into_iter().map(|call| self.send(call.clone()).map(|reply| (call, reply))).collect();
-        self.first_poll().await;
-        let mut replies = Vec::with_capacity(pending.len());
-        for sent in pending {
-            replies.push(match sent {
-                Ok((call, reply)) => self.wait_for(&reply, &call, deadline).await,
-                Err(failure) => Err(failure),
-            });
-        }
-        replies
-    }
-
-    /// Waits for the reply until the deadline.
-    async fn wait_for(
-        &self,
-        pending: &PendingReply,
-        call: &Call,
-        deadline: Instant,
-    ) -> Result<Reply, Failure> {
         loop {
             // Created before the check, so that a reply in between is not missed.
             let progress = self.memory.progress();
             match pending.get() {
                 Some(Some(reply)) => return Ok(reply.clone()),
-                Some(None) => return Err(broken(call)),
+                Some(None) => return Err(broken(&call)),
                 None => {}
             }
             let now = Instant::now();
@@ -92,7 +68,7 @@ impl InMemory {
                 // As over a network, a connection without answers is replaced, and pending events are sent at once.
                 self.memory.visit(|store| store.reconnecting.insert(self.client));
                 self.run_backlog_soon();
-                return Err(redis_error::unanswered(call, self.node_timeout, None, &ADDRESS));
+                return Err(redis_error::unanswered(&call, self.node_timeout, None, &ADDRESS));
             }
             let stalled = self.memory.visit(|store| {
                 store.run_backlog(now);
@@ -133,7 +109,8 @@ impl Backend for InMemory {
     }
 
     fn run_all(self: Arc<Self>, calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>> {
-        Box::pin(async move { self.answer_all(calls).await })
+        // All are sent before the first is answered, since each is polled at once.
+        Box::pin(async move { join_all(calls.into_iter().map(|call| self.answer(call))).await })
     }
 
     fn is_younger_than(&self, age: Duration) -> bool {
@@ -173,20 +150,9 @@ impl fmt::Debug for InMemory {
 
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        struct Shown(StoredLock, Duration);
-        impl fmt::Debug for Shown {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let mut out = f.debug_struct("Held");
-                out.field("field", &self.0.field)
-                    .field("count", &self.0.count)
-                    .field("left", &self.1)
-                    .finish()
-            }
-        }
         let now = Instant::now();
         let live: std::collections::BTreeMap<_, _> = self.visit(|store| {
-            let live = store.live(now).into_iter();
-            live.map(|(key, held)| (key.clone(), Shown(held.clone(), held.left(now)))).collect()
+            store.live(now).into_iter().map(|(key, held)| (key.clone(), held.holder(now))).collect()
         });
         f.debug_struct("Memory").field("locks", &live).finish()
     }

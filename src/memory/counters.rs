@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use crate::base::after;
+use crate::memory::store::sweep;
 use crate::wire::Fence;
 
 /// The largest value of a counter on a server.
@@ -61,7 +62,7 @@ impl Counters {
             Some(Counter { until, .. }) => until.zip(stays).map(|(until, stays)| until.max(stays)),
             None => stays,
         };
-        self.sweep(now);
+        sweep(&mut self.all, &mut self.sweep_at, |counter| counter.is_live(now));
         self.all.insert(fence.counter.clone(), Counter { token, until });
     }
 
@@ -71,13 +72,6 @@ impl Counters {
 
     pub(crate) fn clear(&mut self) {
         self.all.clear();
-    }
-
-    fn sweep(&mut self, now: Instant) {
-        if self.all.len() >= self.sweep_at {
-            self.all.retain(|_, counter| counter.is_live(now));
-            self.sweep_at = (2 * self.all.len()).max(64);
-        }
     }
 
     #[cfg(test)]

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use crate::base::{Lease, after};
 use crate::holder::WaitingProcess;
+use crate::memory::store::sweep;
 use crate::wire::keys::Keys;
 
 /// The lines by their keys, which may have several prefixes.
@@ -37,10 +38,7 @@ impl Lines {
     /// stays. Returns how many entries there are.
     pub(super) fn enter(&mut self, keys: &Keys, field: &Arc<str>, stays: Lease, now: Instant) -> u32 {
         let (key, until) = (&keys.line().line, after(now, stays.duration()));
-        if self.all.len() >= self.sweep_at {
-            self.all.retain(|_, line| line.is_live(now));
-            self.sweep_at = (2 * self.all.len()).max(64);
-        }
+        sweep(&mut self.all, &mut self.sweep_at, |line| line.is_live(now));
         match self.all.get_mut(key).filter(|line| line.is_live(now)) {
             Some(line) => {
                 if !line.places.iter().any(|known| known.field == *field) {

@@ -6,4 +6,4 @@ mod memory;
 mod store;
 
 pub use memory::Memory;
-pub(crate) use store::{PendingReply, StoredLock};
+pub(crate) use store::PendingReply;

@@ -1,6 +1,7 @@
 //! The store behind an in-memory master. It does in this process what the Lua files do. `now` is an argument.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::Hash;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -474,7 +475,7 @@ impl Store {
     }
 
     fn put(&mut self, key: &Arc<str>, held: StoredLock, now: Instant) -> Reply {
-        self.sweep(now);
+        sweep(&mut self.locks, &mut self.sweep_at, |held| held.is_live(now));
         self.locks.insert(key.clone(), held);
         Reply::Done
     }
@@ -490,13 +491,13 @@ impl Store {
         }
         (self.notices.len() - before) as u64
     }
+}
 
-    /// Removes expired locks now and then, since the number of names is not bounded.
-    fn sweep(&mut self, now: Instant) {
-        if self.locks.len() >= self.sweep_at {
-            self.locks.retain(|_, held| held.is_live(now));
-            self.sweep_at = (2 * self.locks.len()).max(64);
-        }
+/// Removes expired entries if there are `at` of them or more, since the number of names is not bounded. Sets the next `at`.
+pub(super) fn sweep<K: Eq + Hash, V>(all: &mut HashMap<K, V>, at: &mut usize, is_live: impl Fn(&V) -> bool) {
+    if all.len() >= *at {
+        all.retain(|_, entry| is_live(entry));
+        *at = (2 * all.len()).max(64);
     }
 }
 
@@ -518,12 +519,12 @@ impl StoredLock {
         self.until = self.until.max(after(now, lease.duration()));
     }
 
-    fn holder(&self, now: Instant) -> Holder {
+    pub(crate) fn holder(&self, now: Instant) -> Holder {
         Holder::new(self.field.clone(), self.count as usize, self.left(now))
     }
 
     /// Returns the rest of the lease in whole milliseconds, as a server reports it. It is never zero while the lock is live.
-    pub(crate) fn left(&self, now: Instant) -> Duration {
+    fn left(&self, now: Instant) -> Duration {
         let left = self.until.saturating_duration_since(now).as_millis() as u64;
         Duration::from_millis(left.max(1))
     }

@@ -69,8 +69,8 @@ async fn a_store_shows_the_locks_that_are_held() {
     let again = locks.mutex("a").lock().await.unwrap();
     let shown = format!("{store:?}");
     let expected = format!(
-        "Memory {{ locks: {{\"a\": Held {{ field: {:?}, count: 2, left: 30s }}, \
-         \"b\": Held {{ field: {:?}, count: 1, left: 30s }}}} }}",
+        "Memory {{ locks: {{\"a\": Holder {{ field: {:?}, count: 2, left: 30s }}, \
+         \"b\": Holder {{ field: {:?}, count: 1, left: 30s }}}} }}",
         a.hold_id(),
         b.hold_id()
     );

@@ -205,7 +205,7 @@ impl Twins {
         let now = tokio::time::Instant::now();
         let ours = self.memory.visit(|store| {
             let lock = store.live(now).into_iter().find(|(live, _)| ***live == *key);
-            lock.map(|(_, held)| (held.field.to_string(), held.count, held.left(now)))
+            lock.map(|(_, held)| (held.field.to_string(), held.count, held.holder(now).remaining_lease()))
         });
         match ours {
             None => assert!(fields.is_empty() && ttl == -2, "{key}: {fields:?}"),

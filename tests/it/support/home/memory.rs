@@ -160,9 +160,9 @@ impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
     }
 }
 
-/// Parses a text like `"stock": Held { field: "<uuid>:1", count: 2, left: 29.9s }`.
+/// Parses a text like `"stock": Holder { field: "<uuid>:1", count: 2, left: 29.9s }`.
 fn parsed(lock: &str) -> Option<(String, String, usize)> {
-    let (key, held) = lock.rsplit_once(": Held { field: ")?;
+    let (key, held) = lock.rsplit_once(": Holder { field: ")?;
     let (field, rest) = held.split_once(", count: ")?;
     let (count, _) = rest.split_once(", left: ")?;
     Some((unquoted(key.trim_start_matches(", "))?, unquoted(field)?, count.parse().ok()?))
