@@ -158,7 +158,7 @@ impl Backend for Cluster {
     }
 
     fn end_with_runtime(&self) {
-        self.nodes.end_with_runtime();
+        self.nodes.all().iter().for_each(|node| node.server.end_with_runtime());
     }
 
     fn is_younger_than(&self, age: Duration) -> bool {

@@ -40,8 +40,8 @@ pub(super) struct Nodes {
     pub(super) called: Notify,
     /// Whether any channel is wanted.
     pub(super) wanted: watch::Sender<bool>,
-    /// Incremented when a call that failed may succeed now.
-    pub(super) changes: watch::Sender<u64>,
+    /// Notified when a call that failed may succeed now.
+    pub(super) changes: watch::Sender<()>,
 }
 
 #[derive(Default)]
@@ -92,7 +92,7 @@ impl Nodes {
             topology_requested: Notify::new(),
             called: Notify::new(),
             wanted: watch::Sender::new(false),
-            changes: watch::Sender::new(0),
+            changes: watch::Sender::new(()),
         })
     }
 
@@ -133,10 +133,6 @@ impl Nodes {
     pub(super) fn standing(&self, keys: &Keys) -> Option<Node> {
         let state = lock(&self.state);
         state.nodes.get(state.slots.owner(slot(&keys.key))?).cloned()
-    }
-
-    pub(super) fn end_with_runtime(&self) {
-        self.all().iter().for_each(|node| node.server.end_with_runtime());
     }
 
     pub(super) fn at(&self, node_address: NodeAddress) -> Result<Node, Failure> {
@@ -266,7 +262,7 @@ impl Nodes {
     /// Waits for the first topology and for the first attempt to connect to each of its nodes, or until a query has failed. Returns
     /// whether a node is connected.
     pub(super) async fn first_attempt(&self) -> bool {
-        let has_outcome = |_: &u64| {
+        let has_outcome = |_: &()| {
             let state = lock(&self.state);
             state.closed || state.unseen.is_some() || !state.nodes.is_empty()
         };
@@ -279,7 +275,7 @@ impl Nodes {
     }
 
     fn notify_changes(&self) {
-        self.changes.send_modify(|changes| *changes = changes.wrapping_add(1));
+        self.changes.send_replace(());
     }
 
     /// Waits until every node is connected, or its first attempt has failed. If no node is connected, returns the error of the last one.
