@@ -40,6 +40,11 @@ impl ReportedMaster {
         (&self.host, self.port) == (&other.host, other.port)
     }
 
+    /// Returns whether both name the same master in the same epoch.
+    fn agrees_with(&self, other: &ReportedMaster) -> bool {
+        self.epoch == other.epoch && self.is_at(other)
+    }
+
     pub(super) fn address(&self) -> String {
         match self.host.contains(':') {
             true => format!("[{}]:{}", self.host, self.port),
@@ -102,8 +107,8 @@ impl Report {
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct ReportHistory {
-    /// Each report that was ever received, by host, port and epoch, in the order in which they were first seen.
-    seen: Vec<(String, u16, u64)>,
+    /// The first report of each master in each epoch, in the order in which they were seen.
+    seen: Vec<ReportedMaster>,
     /// The report by which the last connection was made.
     pub(super) current: Option<ReportedMaster>,
     /// The last report of each sentinel, by its index, and when it was asked for.
@@ -166,7 +171,7 @@ impl ReportHistory {
         named.sort_by_key(|named| named.epoch);
         for named in named {
             if self.first_seen(named).is_none() {
-                self.seen.push((named.host.clone(), named.port, named.epoch));
+                self.seen.push(named.clone());
             }
         }
         let excess = self.seen.len().saturating_sub(REMEMBERED);
@@ -175,9 +180,7 @@ impl ReportHistory {
 
     /// Returns when the report was first seen: a greater value is later.
     fn first_seen(&self, named: &ReportedMaster) -> Option<usize> {
-        self.seen
-            .iter()
-            .rposition(|(host, port, epoch)| (host, *port, *epoch) == (&named.host, named.port, named.epoch))
+        self.seen.iter().rposition(|seen| seen.agrees_with(named))
     }
 
     /// Returns whether it reports that the master of the last connection is about to be replaced.
@@ -255,8 +258,7 @@ pub(super) fn decide_master(
     // A sentinel that takes part in a failover knows more than one that does not yet. Otherwise the number of sentinels decides, and
     // never the order of the answers: if one sentinel knows the master by its name and another by its address, the client would
     // leave the master for itself again and again.
-    let count =
-        |one: &ReportedMaster| known().filter(|other| other.epoch == one.epoch && other.is_at(one)).count();
+    let count = |one: &ReportedMaster| known().filter(|other| other.agrees_with(one)).count();
     let order = |one: &&ReportedMaster| {
         (Reverse(one.epoch), !one.being_replaced, Reverse(count(one)), one.host.clone(), one.port)
     };
