@@ -317,8 +317,21 @@ impl RedisServer {
                     break;
                 }
             };
-            let asked = slot.replies(&link, chunk, |_| false, self.renews_together, deadline);
-            let (replies, in_time) = asked.await;
+            let ask = |calls| slot.replies(&link, calls, |_| false, self.renews_together, deadline);
+            let (mut replies, mut in_time) = ask(chunk).await;
+            let denied = |at: &usize| NameRight::may_lack_lines(&chunk[*at], &replies[*at]);
+            let denied: Vec<usize> = (0..chunk.len()).filter(denied).collect();
+            let again: Vec<Call> =
+                denied.iter().map(|at| Call { line: None, ..chunk[*at].clone() }).collect();
+            if !again.is_empty() {
+                // Not after the deadline either: they may have been given up by then.
+                let (answered, by_then) = ask(&again).await;
+                in_time &= by_then;
+                for (at, answer) in denied.into_iter().zip(answered) {
+                    self.name_right.learn_of_lines(&answer, Some(link.id), &slot.address);
+                    replies[at] = answer;
+                }
+            }
             answers.extend(replies);
             // The rest is not sent, to spare the caller one node timeout per chunk. Nor is it sent if the answers arrived in time but were
             // read too late: it may have been given up.
@@ -331,15 +344,8 @@ impl RedisServer {
             Some(failure) => Err(failure.again()),
             None => Err(redis_error::not_sent(why, &slot.address)),
         });
-        let mut allowed = Vec::with_capacity(calls.len());
-        for (call, answer) in calls.iter().zip(answers) {
-            allowed.push(match NameRight::may_lack_lines(call, &answer) {
-                true => self.without_line(call, false, after(Instant::now(), self.slot.node_timeout)).await,
-                false => answer,
-            });
-        }
-        allowed.iter().for_each(|answer| self.name_right.learn(answer));
-        allowed
+        answers.iter().for_each(|answer| self.name_right.learn(answer));
+        answers
     }
 }
 
@@ -367,7 +373,7 @@ impl Backend for RedisServer {
             let answer = timeout_at(deadline, finish(&link.connection, &call, begun, deadline)).await;
             let answer = self.slot.reply(&link, &call, (before, deadline), answer);
             if NameRight::may_lack_lines(&call, &answer) {
-                return self.run(call).await;
+                return Box::pin(self.answer_as_allowed(call, false, Some(deadline))).await;
             }
             self.name_right.learn(&answer);
             answer

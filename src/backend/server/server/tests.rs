@@ -64,9 +64,7 @@ async fn an_end_that_is_written_at_once_or_last_leaves_out_a_line_that_was_denie
     server.command("ACL SETUSER locker reset on >secret ~stock &* +@all").await;
     let events = EventRecorder::new();
     let backend = connect(&server.url("locker:secret@").into(), LONG, events.sender()).await.unwrap();
-    let time = acquire("stock").action.lease().unwrap();
-    let line = Line { term: time, stays: time, again: false, polls: false, sharded: false };
-    let end = Call { line: Some(line), ..Call::of("stock", "me:1", Action::END) };
+    let end = in_line(Call::of("stock", "me:1", Action::END));
     assert_eq!(backend.clone().run(end.clone()).await.unwrap(), Reply::Gone);
     server.command("ACL LOG RESET").await;
     assert_eq!(backend.clone().run(acquire("stock")).await.unwrap(), Reply::Done);
@@ -75,6 +73,57 @@ async fn an_end_that_is_written_at_once_or_last_leaves_out_a_line_that_was_denie
     assert_eq!(backend.clone().run(acquire("stock")).await.unwrap(), Reply::Done);
     backend.run_last(vec![end]);
     until(async || server.command("EXISTS stock").await == Value::Int(0)).await;
+}
+
+/// Returns a server that denies each call with a line, and what answers the others.
+fn denying(answer: impl Fn() -> Option<String> + Send + 'static) -> FakeServer {
+    FakeServer::start("a", move |words| match words {
+        ["EVAL" | "EVALSHA", _, "2", ..] => Some("-NOPERM No permissions to access a key\r\n".to_owned()),
+        ["EVAL" | "EVALSHA", ..] => answer(),
+        _ => usual(words),
+    })
+}
+
+fn in_line(call: Call) -> Call {
+    let time = acquire("stock").action.lease().unwrap();
+    Call { line: Some(Line { term: time, stays: time, again: false, polls: false, sharded: false }), ..call }
+}
+
+/// 1. A call is denied for its line. 2. Its future is not polled in time: it may have been given up, and its hold ended. 3. The future is
+/// polled.
+#[tokio::test(start_paused = true)]
+async fn what_was_denied_for_its_line_is_not_sent_again_after_its_deadline() {
+    let server = denying(|| Some(":1\r\n".to_owned()));
+    let backend = connect(&("a", 1).into(), SHORT, EventRecorder::new().sender()).await.unwrap();
+    let calls = || vec![in_line(acquire("stock"))];
+    let asked: [BoxFuture<bool>; 2] = [
+        Box::pin({
+            let one = backend.clone().run(calls().remove(0));
+            async move { one.await.is_err() }
+        }),
+        Box::pin({
+            let all = backend.clone().run_all(calls());
+            async move { all.await.iter().all(Result::is_err) }
+        }),
+    ];
+    for mut asked in asked {
+        let before = server.count("EVAL");
+        assert!(timeout_at(Instant::now(), &mut asked).await.is_err());
+        tokio::time::sleep(2 * SHORT).await;
+        assert!(asked.await);
+        assert_eq!(server.count("EVAL"), before + 1);
+    }
+}
+
+/// 1. Many calls are denied for their lines. 2. The server hangs.
+#[tokio::test(start_paused = true)]
+async fn many_calls_that_were_denied_for_their_lines_are_sent_again_together() {
+    let _server = denying(|| None);
+    let backend = connect(&("a", 1).into(), LONG, EventRecorder::new().sender()).await.unwrap();
+    let (begun, end) = (Instant::now(), Call::of("stock", "me:1", Action::END));
+    let answers = backend.run_all((0..10).map(|_| in_line(end.clone())).collect()).await;
+    assert!(answers.len() == 10 && answers.iter().all(Result::is_err));
+    assert!(begun.elapsed() < 2 * LONG);
 }
 
 #[tokio::test]
