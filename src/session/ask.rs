@@ -1,12 +1,11 @@
 //! The part of a session that asks the masters, and waits for answers that come after the verdict.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::slice::from_ref;
 use std::sync::Arc;
 
 use tokio::runtime;
 
+use crate::backend::BoxFuture;
 use crate::base::atomic::Ordering::SeqCst;
 use crate::base::{Failure, Moment, Outcome, gated};
 use crate::quorum::{Reported, Stragglers, Verdict};
@@ -19,13 +18,11 @@ use crate::wire::{Pending, Reply, Token};
 /// straggler's earlier answer would be overwritten by the verdict, which counts the straggler among those still to answer.
 #[must_use = "the stragglers are polled as soon as this is dropped"]
 #[derive(Default)]
-pub(crate) struct StragglerTasks([Option<StragglerTask>; 2]);
-
-type StragglerTask = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(crate) struct StragglerTasks(Vec<BoxFuture<()>>);
 
 impl Drop for StragglerTasks {
     fn drop(&mut self) {
-        for task in self.0.iter_mut().filter_map(Option::take) {
+        for task in self.0.drain(..) {
             if let Ok(runtime) = runtime::Handle::try_current() {
                 drop(runtime.spawn(gated(task)));
             }
@@ -36,31 +33,26 @@ impl Drop for StragglerTasks {
 impl Session {
     /// Sends one command of a hold. The background waits for the answers that the verdict doesn't need.
     pub(crate) async fn ask(&self, pending: &Pending) -> (Verdict, StragglerTasks) {
-        let mut late = StragglerTasks::default();
-        let mut verdict = self.ask_once(pending, &mut late.0[0]).await;
+        let (mut verdict, stragglers) = self.quorum.ask(pending).await;
+        let mut late = self.note(from_ref(pending), from_ref(&verdict), stragglers, |answer| vec![answer]);
         if let Some(Token { highest, agreed: false }) = verdict.token {
             // The token may count as known only if the lock is still held: 1. n1 answers 101, n2 answers 51, and 101 is handed out.
             // 2. It is released. 3. The next holder is granted by n2 and n3, and gets 52. 4. 101 reaches n2 when the next holder
             // has 52 already.
-            let late = &mut late.0[1];
             // Boxed, since it is rare and would otherwise take room in each task that has a lock.
-            let renewal = Box::pin(async move { self.ask_once(&pending.acknowledging(highest), late).await });
-            verdict = verdict.acknowledged(renewal.await);
+            let renewal = Box::pin(async move { self.ask(&pending.acknowledging(highest)).await });
+            let (renewed, mut later) = renewal.await;
+            late.0.append(&mut later.0);
+            verdict = verdict.acknowledged(renewed);
         }
         (verdict, late)
-    }
-
-    async fn ask_once(&self, pending: &Pending, late: &mut Option<StragglerTask>) -> Verdict {
-        let (verdict, stragglers) = self.quorum.ask(pending).await;
-        *late = self.note(from_ref(pending), from_ref(&verdict), stragglers, |answer| vec![answer]);
-        verdict
     }
 
     /// Sends commands of many holds. The background waits for the answers that the verdicts don't need.
     pub(super) async fn ask_all(&self, commands: &[Pending]) -> (Vec<Verdict>, StragglerTasks) {
         let (verdicts, stragglers) = self.quorum.ask_all(commands).await;
         let late = self.note(commands, &verdicts, stragglers, |answers| answers);
-        (verdicts, StragglerTasks([late, None]))
+        (verdicts, late)
     }
 
     /// Waits for the verdict on a single command whose sending has begun.
@@ -72,26 +64,24 @@ impl Session {
         let [pending] = command else { return Default::default() };
         let (verdict, stragglers) = self.quorum.ask_begun(pending, begun).await;
         let late = self.note(command, from_ref(&verdict), stragglers, |answer| vec![answer]);
-        (vec![verdict], StragglerTasks([late, None]))
+        (vec![verdict], late)
     }
 
-    /// Notes which commands failed. Returns the task that waits for the stragglers.
+    /// Notes which commands failed. Returns the task that waits for the stragglers, if there are any.
     fn note<T: Send + 'static>(
         &self,
         commands: &[Pending],
         verdicts: &[Verdict],
         stragglers: Stragglers<T>,
         answers: fn(T) -> Vec<Reported>,
-    ) -> Option<StragglerTask> {
+    ) -> StragglerTasks {
         for (pending, verdict) in commands.iter().zip(verdicts) {
             if let Err(failure) = &verdict.result {
                 self.note_failure(pending, &failure.error);
             }
         }
-        if stragglers.is_empty() {
-            return None;
-        }
-        let me = self.me.upgrade()?;
+        let me = if stragglers.is_empty() { None } else { self.me.upgrade() };
+        let Some(me) = me else { return StragglerTasks::default() };
         // If it is dropped with its runtime, maybe before its first poll, its commands may have run.
         let commands = commands.to_vec();
         let missing = scopeguard::guard((me, commands, stragglers.masters()), |(me, commands, masters)| {
@@ -99,7 +89,7 @@ impl Session {
                 me.straggled(&commands, master, |_| LateAnswer::Unknown);
             }
         });
-        Some(Box::pin(async move {
+        StragglerTasks(vec![Box::pin(async move {
             let mut missing = missing;
             let polled = stragglers.poll_all(|master, answered| {
                 let (me, commands, masters) = &mut *missing;
@@ -110,7 +100,7 @@ impl Session {
                 });
             });
             polled.await;
-        }))
+        })])
     }
 
     /// Frees the lock on all masters, whoever holds it.
