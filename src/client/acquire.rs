@@ -2,7 +2,7 @@
 //! order in which a request goes through them: it waits for its turn, sends its acquire, and acts on the answer.
 
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker, ready};
@@ -373,7 +373,7 @@ impl Acquire {
         // Most requests never sleep.
         let mut nap = pin!(None::<Sleep>);
         poll_fn(|cx| {
-            // It takes nothing over in its first poll, for the reason that `answer_of` gives: nothing would prove that two requests are
+            // It takes nothing over in its first poll, for the reason that `attempt` gives: nothing would prove that two requests are
             // branches.
             let polled_before = self.id.is_some();
             // A `run` may be granted in its first poll without a command. Without this, a loop of such runs would never let another
@@ -582,7 +582,13 @@ impl Acquire {
     }
 
     /// Sends one acquire, and returns the guard if it was granted. Its undo is armed before it is sent, since a dropped future may
-    /// leave the command running.
+    /// leave the command running. Each poll is reported to the line: this request responds when it is woken, so it is not passed
+    /// over even if its answer is late. The server is slow, and would be just as slow for the next in line.
+    ///
+    /// An answer that arrives during the first poll is returned in the next one. 1. Two branches of a `join!` ask in one poll of
+    /// their task. 2. The first one is answered by another thread before its poll ends. 3. If it were granted in that poll, it
+    /// would hold the lock before the second one asks, and the second one would be taken for a re-entry: nothing would prove that
+    /// they are branches.
     fn attempt(
         &mut self,
         pending: Pending,
@@ -590,9 +596,41 @@ impl Acquire {
         let mut sent = Sent::new(self.options.handle.clone(), pending);
         // Not an `async fn`, which would need room for the command twice.
         async move {
+            let answered = {
+                let session = &self.options.handle;
+                let mut asking = pin!(session.ask(&sent.pending));
+                // Boxed, since an early answer is rare.
+                let (mut first, mut early) = (true, None::<Box<_>>);
+                // No attempt takes longer than `patience`, so a later limit needs no timer.
+                let is_sooner = |limit: &Instant| *limit < after(Instant::now(), session.timing.patience);
+                let mut over = pin!(self.limit.filter(is_sooner).map(sleep_until));
+                poll_fn(|cx| {
+                    if let Some(answer) = early.take() {
+                        return Poll::Ready(Some(*answer));
+                    }
+                    let answer = asking.as_mut().poll(cx);
+                    let first = std::mem::take(&mut first);
+                    if let Poll::Ready(answer) = answer {
+                        if !first {
+                            return Poll::Ready(Some(answer));
+                        }
+                        early = Some(Box::new(answer));
+                        cx.waker().wake_by_ref();
+                    } else if over.as_mut().as_pin_mut().is_some_and(|over| over.poll(cx).is_ready()) {
+                        return Poll::Ready(None);
+                    } else if !first {
+                        // Dropped while nothing is locked: dropping a waker may drop its task.
+                        let at = session.glance(Instant::now());
+                        drop(session.visit_at(at, &self.options.keys, |entry, at| {
+                            entry.polled(self.id(), cx.waker(), at.now)
+                        }));
+                    }
+                    Poll::Pending
+                })
+                .await
+            };
             // Dropped last, after the entry was updated.
-            let Some((verdict, _stragglers)) = self.answer_of(pin!(sent.session.ask(&sent.pending))).await
-            else {
+            let Some((verdict, _stragglers)) = answered else {
                 // The command is undone like that of a dropped request.
                 drop(sent);
                 return Err(self.over(Some(self.not_in_time())));
@@ -614,49 +652,6 @@ impl Acquire {
             }
             Ok(None)
         }
-    }
-
-    /// Awaits the answer. Returns `None` if the time for the request is over first. Each poll is reported to the line: this request
-    /// responds when it is woken, so it is not passed over even if its answer is late. The server is slow, and would be just as
-    /// slow for the next in line.
-    ///
-    /// An answer that arrives during the first poll is returned in the next one. 1. Two branches of a `join!` ask in one poll of
-    /// their task. 2. The first one is answered by another thread before its poll ends. 3. If it were granted in that poll, it
-    /// would hold the lock before the second one asks, and the second one would be taken for a re-entry: nothing would prove that
-    /// they are branches.
-    async fn answer_of<T>(&self, mut asking: Pin<&mut impl Future<Output = T>>) -> Option<T> {
-        // Boxed, since an early answer is rare.
-        let (mut first, mut early) = (true, None::<Box<T>>);
-        // No attempt takes longer than `patience`, so a later limit needs no timer.
-        let patience = self.options.handle.timing.patience;
-        let is_sooner = |limit: &Instant| *limit < after(Instant::now(), patience);
-        let mut over = pin!(self.limit.filter(is_sooner).map(sleep_until));
-        poll_fn(|cx| {
-            if let Some(answer) = early.take() {
-                return Poll::Ready(Some(*answer));
-            }
-            let answer = asking.as_mut().poll(cx);
-            if answer.is_pending() && over.as_mut().as_pin_mut().is_some_and(|over| over.poll(cx).is_ready())
-            {
-                return Poll::Ready(None);
-            }
-            let first = std::mem::take(&mut first);
-            if first && let Poll::Ready(answer) = answer {
-                early = Some(Box::new(answer));
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            if answer.is_pending() && !first {
-                // Dropped while nothing is locked: dropping a waker may drop its task.
-                let session = &self.options.handle;
-                let at = session.glance(Instant::now());
-                drop(session.visit_at(at, &self.options.keys, |entry, at| {
-                    entry.polled(self.id(), cx.waker(), at.now)
-                }));
-            }
-            answer.map(Some)
-        })
-        .await
     }
 
     /// Handles every answer of the masters other than `Busy` and `InLine`, which `busy` handles.

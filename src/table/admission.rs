@@ -46,7 +46,7 @@ pub(crate) struct AcquireParams<'a> {
     /// waiter.
     pub(crate) fence: Option<&'a dyn Fn() -> Arc<Fence>>,
     /// Whether it was polled before. In its first poll it neither takes over an offered hold nor, if it is bare, enters a hold without
-    /// a command: see `Acquire::answer_of`.
+    /// a command: see `Acquire::attempt`.
     pub(crate) polled_before: bool,
     /// Whether it may enter the hold of its tree without a command, if this returns that the masters are connected. `None`: it may
     /// not.
