@@ -2,6 +2,7 @@
 //! order in which a request goes through them: it waits for its turn, sends its acquire, and acts on the answer.
 
 use std::future::{Future, poll_fn};
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -171,18 +172,22 @@ pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Gu
     let mut request = Acquire::new(options);
     span.around(async move {
         let request = &mut request;
-        match request.until_granted().await {
-            Err(NotGranted::Failed(error)) => {
-                telemetry::not_granted(error.kind());
-                Err(NotGranted::Failed(error.on(&request.options.keys.name)))
+        let mut granted = request.prepare().map(|()| None).map_err(NotGranted::Failed);
+        if granted.is_ok()
+            && let Some(opening) = request.options.handle.opening(request.limit)
+        {
+            opening.await;
+        }
+        loop {
+            if let Some(answer) = granted.transpose() {
+                return request.ended(answer);
             }
-            answer => {
-                // A `try_lock` treats this as `None`, not as an error.
-                if answer.is_err() && request.options.call.busy_is_error {
-                    telemetry::not_granted(ErrorKind::Timeout);
-                }
-                answer
-            }
+            granted = match request.until_admitted().await {
+                // Boxed, since requests that wait in line have no attempt and need no room for one.
+                Ok(Continue(pending)) => Box::pin(request.attempt(pending)).await,
+                Ok(Break(guard)) => Ok(Some(guard)),
+                Err(why) => Err(why),
+            };
         }
     })
 }
@@ -208,18 +213,6 @@ struct Acquire {
     /// hold has not been sent yet, and the request would give up at once.
     behind_since: Option<Instant>,
 }
-
-/// What a request does when it is its turn.
-enum Turn {
-    /// It sends this command.
-    Ask(Pending),
-    /// It returns this guard: it has taken over the hold of another owner of this process, or has entered that of its tree.
-    Granted(Guard),
-}
-
-/// The grant of a hold that a request takes over, with what is dropped once nothing is locked. `None` if the offer is gone; an error if
-/// this process is a fork of the one that has it.
-type Taken = Result<Option<(Grant, Waiter)>>;
 
 /// The results of a request's attempts so far. Boxed, since a request that waits in line has made none.
 #[derive(Default)]
@@ -332,26 +325,21 @@ impl Acquire {
         Ok(())
     }
 
-    async fn until_granted(&mut self) -> Result<Guard, NotGranted> {
-        self.prepare()?;
-        if let Some(opening) = self.options.handle.opening(self.limit) {
-            opening.await;
-        }
-        loop {
-            let granted = match self.until_admitted().await? {
-                // Boxed, since requests that wait in line have no attempt and need no room for one.
-                Turn::Ask(pending) => Box::pin(self.attempt(pending)).await?,
-                Turn::Granted(guard) => Some(guard),
-            };
-            if let Some(guard) = granted {
-                // The grant took the request out of its line.
-                self.id = None;
-                return Ok(guard);
+    /// Reports that the request ends, if it is not granted, and returns its answer.
+    fn ended(&self, answer: Result<Guard, NotGranted>) -> Result<Guard, NotGranted> {
+        answer.map_err(|why| match why {
+            NotGranted::Failed(error) => {
+                telemetry::not_granted(error.kind());
+                NotGranted::Failed(error.on(&self.options.keys.name))
             }
-            if self.is_over() && self.last_failure().is_none() {
-                return Err(self.busy_too_long());
+            busy @ NotGranted::Busy { .. } => {
+                // A `try_lock` treats this as `None`, not as an error.
+                if self.options.call.busy_is_error {
+                    telemetry::not_granted(ErrorKind::Timeout);
+                }
+                busy
             }
-        }
+        })
     }
 
     /// Returns why the request ends, since its time is over: it failed, or somebody else holds the lock. `unanswered` is the error to
@@ -368,8 +356,8 @@ impl Acquire {
         failure.map_or_else(|| self.busy_too_long(), NotGranted::Failed)
     }
 
-    /// Waits for this request's turn.
-    async fn until_admitted(&mut self) -> Result<Turn, NotGranted> {
+    /// Waits for this request's turn. Returns the command to send, or a guard of the hold that it has entered without one.
+    async fn until_admitted(&mut self) -> Result<ControlFlow<Guard, Pending>, NotGranted> {
         // Most requests never sleep.
         let mut nap = pin!(None::<Sleep>);
         poll_fn(|cx| {
@@ -404,17 +392,17 @@ impl Acquire {
         waker: &Waker,
         polled_before: bool,
         again: &mut Option<Instant>,
-    ) -> Poll<Result<Turn, NotGranted>> {
+    ) -> Poll<Result<ControlFlow<Guard, Pending>, NotGranted>> {
         let session = &self.options.handle;
         session.check_open()?;
         // Read from both clocks, even for a new request: its acquire is dated by this moment, which must not be from before the
         // machine slept.
         let at = session.moment();
         // Set by the visit and not returned by it: a large result would be copied in each function around it.
-        let (mut admission, mut taken) = (Admission::Refused(None), Ok(None));
+        let mut admission = Admission::Refused(None);
         let (id, _spent) = session
             .visit_at(at, &self.options.keys, |entry, at| {
-                self.decide(entry, waker, polled_before, at, &mut admission, &mut taken)
+                self.decide(entry, waker, polled_before, at, &mut admission)
             })
             .map_err(|error| self.last_failure().unwrap_or(error))?;
         self.id = Some(id);
@@ -425,13 +413,9 @@ impl Acquire {
         }
         let behind = matches!(admission, Admission::Wait(_));
         self.behind_since = behind.then(|| self.behind_since.unwrap_or_else(|| at.by_tokio()));
-        if let Some((granted, _spent)) = taken? {
-            return Poll::Ready(Ok(Turn::Granted(self.guard(granted))));
-        }
         *again = match admission {
-            Admission::Ask(pending) => return Poll::Ready(Ok(Turn::Ask(pending))),
-            // The offer is gone: look again for what there is to do now.
-            Admission::Take(_) => Some(at.by_tokio()),
+            Admission::Ask(pending) => return Poll::Ready(Ok(Continue(pending))),
+            Admission::Granted(granted, _spent) => return Poll::Ready(Ok(Break(self.guard(granted)))),
             Admission::Lost(loss) => return Poll::Ready(Err(Error::lost(loss).into())),
             Admission::Unfenced => return Poll::Ready(Err(Error::new(ErrorKind::Misuse, UNFENCED).into())),
             Admission::Ambiguous => return Poll::Ready(Err(ambiguous().into())),
@@ -441,8 +425,8 @@ impl Acquire {
         Poll::Pending
     }
 
-    /// Decides, in a visit, what the request does now: sets `admission` and, if it takes a hold over, `taken`. Returns its number, and a
-    /// waker, which is dropped once nothing is locked. An error means that it has not entered the line, or that an outage ends its wait.
+    /// Decides, in a visit, what the request does now: sets `admission`. Returns its number, and a waker, which is dropped once nothing is
+    /// locked. An error means that it has not entered the line, or that an outage ends its wait.
     fn decide(
         &self,
         entry: &mut LockEntry,
@@ -450,7 +434,6 @@ impl Acquire {
         polled_before: bool,
         at: Moment,
         admission: &mut Admission,
-        taken: &mut Taken,
     ) -> Result<(u64, Option<Waker>)> {
         let session = &self.options.handle;
         // Ends every waiter in a lasting outage: otherwise they would notice it one after the other, each by an attempt of its own. If
@@ -465,13 +448,6 @@ impl Acquire {
         let spent = entry.polled(id, waker, at.now);
         *admission = self.admit(entry, id, polled_before, at);
         match *admission {
-            // A forked copy of the process takes nothing over; it would not send a command either.
-            Admission::Take(hold) => {
-                *taken = session.check_process().map(|()| {
-                    let new = self.new_level(session.numbers.next(), None);
-                    entry.take(id, hold, &new, at)
-                });
-            }
             // It may not be the head, and only the head is woken when the command that it waits for is answered.
             Admission::Wait(_) if self.single_attempt => entry.wake_when_idle(waker),
             Admission::Refused(_) if !self.single_attempt => {
@@ -486,10 +462,12 @@ impl Acquire {
     }
 
     /// Asks the entry whether it is this request's turn. `polled_before`: only then may it take over a hold that another owner of this
-    /// process offers.
+    /// process offers. A forked copy of the process takes nothing over; it would not send a command either.
     fn admit(&self, entry: &mut LockEntry, id: u64, polled_before: bool, at: Moment) -> Admission {
         let AcquireOptions { handle: session, keys, call, part } = &self.options;
-        let (fence, connected) = (|| self.options.fence(), || session.quorum.is_connected(keys));
+        let is_copy = || session.check_process().is_err();
+        let (fence, connected) =
+            (|| self.options.fence(), || session.quorum.is_connected(keys) && !is_copy());
         let config = &session.config;
         // A `run` may always enter locally: each has an owner of its own, so it is no branch that looks nested.
         let enters_locally =
@@ -498,12 +476,11 @@ impl Acquire {
         // and be held for nothing.
         let may_enter_fair_line = part.as_ref().is_none_or(|part| part.is_waiting());
         let ask = AcquireParams {
+            new: self.new_level(session.numbers.next(), None),
             single_attempt: self.single_attempt,
-            lease: self.lease,
-            fixed: call.times().fixed_lease.is_some(),
             uuid: &session.uuid,
             fence: call.fenced.then_some(&fence as &dyn Fn() -> Arc<Fence>),
-            polled_before,
+            takes_over: polled_before && !is_copy(),
             nests: enters_locally.then_some(&connected as &dyn Fn() -> bool),
             refuses: config.bare_reentry == BareReentry::Refused,
             report_holder: self.reports_holder(at),
@@ -511,7 +488,7 @@ impl Acquire {
             // to ask once more.
             line: session.hints.line(entry).filter(|_| may_enter_fair_line),
         };
-        entry.admit(id, session.numbers.next(), ask, at)
+        entry.admit(id, ask, at)
     }
 
     /// Enters the line, and returns its number in it.
@@ -642,7 +619,11 @@ impl Acquire {
                     self.busy(&sent, reply, left, spread, split);
                     self.failures_end();
                 }
-                Ok(reply) => return self.answered(&sent, &reply, spread, token),
+                Ok(reply) => {
+                    if let Some(guard) = self.answered(&sent, &reply, spread, token)? {
+                        return Ok(Some(guard));
+                    }
+                }
                 Err(Failure { outcome, error }) => {
                     // Masters that have not answered yet may still grant it.
                     sent.conclude(Err(outcome), spread);
@@ -650,7 +631,10 @@ impl Acquire {
                     self.unsuccessful(&sent.pending, error, leaves_traces)?;
                 }
             }
-            Ok(None)
+            match self.is_over() && self.last_failure().is_none() {
+                true => Err(self.busy_too_long()),
+                false => Ok(None),
+            }
         }
     }
 
@@ -714,7 +698,9 @@ impl Acquire {
         NewLevel { level, lease: self.lease, fixed: fixed_lease.is_some(), max_hold, at_least, token }
     }
 
-    fn guard(&self, granted: Grant) -> Guard {
+    fn guard(&mut self, granted: Grant) -> Guard {
+        // The grant took the request out of its line.
+        self.id = None;
         let (keys, depth) = (&self.options.keys, granted.depth);
         // Made before the program's recorder and subscriber are called: if one of them panics, it is dropped.
         let guard = Guard::new(self.options.handle.clone(), keys.clone(), granted);

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::base::{Lease, Moment, after};
+use crate::base::{Moment, after};
 use crate::error::Loss;
 use crate::owner::Owner;
 use crate::table::effects::LogEvent;
 use crate::table::entry::{LockEntry, is_of_tree};
+use crate::table::grant::NewLevel;
 use crate::table::hold::{Hold, Sender};
-use crate::table::level::Level;
+use crate::table::level::{Grant, Level};
 use crate::table::queue::{Ambiguous, Waiter, WaiterState};
 use crate::wire::{self, Action, Fence, Line, Pending};
 
@@ -21,8 +22,9 @@ use crate::wire::{self, Action, Fence, Line, Pending};
 pub(crate) enum Admission {
     /// Send this acquire.
     Ask(Pending),
-    /// Take over this hold, which is offered, or enter this hold of its tree, without a command.
-    Take(u64),
+    /// Nothing: it has taken over a hold that was offered, or has entered that of its tree, without a command. It has left its line, and is
+    /// dropped once nothing is locked.
+    Granted(Grant, Waiter),
     /// Others are before it: it waits until woken, at most until then. A request that makes a single attempt is over.
     Refused(Option<Instant>),
     /// A command of this process is before it, which is soon over: it waits until woken, at most until then.
@@ -38,18 +40,18 @@ pub(crate) enum Admission {
 /// What [`LockEntry::admit`] needs from the request's options and the session.
 #[derive(Clone)]
 pub(crate) struct AcquireParams<'a> {
+    /// The level that it asks for. A command that is sent for it has the level's number.
+    pub(crate) new: NewLevel,
     pub(crate) single_attempt: bool,
-    pub(crate) lease: Lease,
-    pub(crate) fixed: bool,
     pub(crate) uuid: &'a str,
     /// What the grant requires of the fencing counter, if it shall have a token. Made only for an attempt, not for each look of a
     /// waiter.
     pub(crate) fence: Option<&'a dyn Fn() -> Arc<Fence>>,
-    /// Whether it was polled before. In its first poll it neither takes over an offered hold nor, if it is bare, enters a hold without
-    /// a command: see `Acquire::attempt`.
-    pub(crate) polled_before: bool,
-    /// Whether it may enter the hold of its tree without a command, if this returns that the masters are connected. `None`: it may
-    /// not.
+    /// Whether it may take over an offered hold and, if it is bare, enter a hold without a command: not in its first poll, see
+    /// `Acquire::attempt`, and not in a copy of the process.
+    pub(crate) takes_over: bool,
+    /// Whether it may enter the hold of its tree without a command, if this returns that the masters are connected, and that this is no
+    /// copy of the process. `None`: it may not.
     pub(crate) nests: Option<&'a dyn Fn() -> bool>,
     /// Whether it fails if its owner has a bare guard of the lock.
     pub(crate) refuses: bool,
@@ -76,6 +78,24 @@ impl Refusal {
     /// Describes a refusal after which the request sleeps until then, or until it is notified.
     pub(crate) fn until(until: Instant) -> Refusal {
         Refusal { latest: until, pause: until, is_notified: true, split: false }
+    }
+}
+
+#[cfg(test)]
+impl AcquireParams<'_> {
+    /// Returns those of a plain request in its first poll.
+    pub(crate) fn plain(number: u64, lease: crate::base::Lease) -> Self {
+        AcquireParams {
+            new: NewLevel::watched(number, lease),
+            single_attempt: false,
+            uuid: "me",
+            fence: None,
+            takes_over: false,
+            nests: None,
+            refuses: false,
+            report_holder: false,
+            line: None,
+        }
     }
 }
 
@@ -140,7 +160,7 @@ impl LockEntry {
     }
 
     /// Returns what this request has to do. Called in its poll.
-    pub(crate) fn admit(&mut self, id: u64, command_id: u64, ask: AcquireParams, at: Moment) -> Admission {
+    pub(crate) fn admit(&mut self, id: u64, ask: AcquireParams, at: Moment) -> Admission {
         // 1. The outer level's `max_hold` is over, and the background has not looked yet. 2. Its owner asks to re-enter. 3. A
         // grant beneath a level that is over would live on.
         if let Some(live) = self.live().map(|hold| hold.id) {
@@ -160,8 +180,8 @@ impl LockEntry {
             return Admission::Lost(loss);
         }
         match self.live().filter(|hold| is_of_tree(request, hold)) {
-            Some(_) => self.admit_nested(id, command_id, ask, now),
-            None => self.admit_outermost(id, command_id, ask, now),
+            Some(_) => self.admit_nested(id, ask, now),
+            None => self.admit_outermost(id, ask, now),
         }
     }
 
@@ -187,7 +207,7 @@ impl LockEntry {
     }
 
     /// Decides the turn of a request whose owner, or an ancestor, holds the lock.
-    fn admit_nested(&mut self, id: u64, command_id: u64, ask: AcquireParams, now: Instant) -> Admission {
+    fn admit_nested(&mut self, id: u64, ask: AcquireParams, now: Instant) -> Admission {
         // After a failed attempt it pauses like any other request.
         let paused = self.queue.get(id).and_then(|request| request.sleeps_until(now));
         if let (Some(until), false) = (paused, ask.single_attempt) {
@@ -211,15 +231,16 @@ impl LockEntry {
             return Admission::Ambiguous;
         }
         // A fixed lease may have to be longer than the rest of the hold.
-        let lasts = !ask.fixed || ask.lease.valid_until(now, hold.timing.drift) <= hold.valid_until;
+        let lasts = !ask.new.fixed || ask.new.lease.valid_until(now, hold.timing.drift) <= hold.valid_until;
         if let Some(connected) = ask.nests
             && renews
             && lasts
             && hold.is_certain(now)
             && connected()
         {
-            if ask.polled_before || !request.bare {
-                return Admission::Take(hold.id);
+            if ask.takes_over || !request.bare {
+                let hold = hold.id;
+                return self.take(id, hold, &ask.new, now);
             }
             // It enters in its next poll. It is woken as others are: 1. It yields, and is not polled again for a while. 2. A
             // sibling asks after it. 3. It is passed over.
@@ -238,16 +259,16 @@ impl LockEntry {
             self.no_longer_asleep(id);
             return Admission::Wait(until);
         }
-        let action = Action::Acquire { count: hold.count() + 1, lease: ask.lease };
-        let pending = hold.begin(action, Sender::Request, command_id, now);
+        let action = Action::Acquire { count: hold.count() + 1, lease: ask.new.lease };
+        let pending = hold.begin(action, Sender::Request, ask.new.level, now);
         self.set_phase(id, WaiterState::Asking);
         Admission::Ask(pending)
     }
 
     /// Decides the turn of a request that nests in no live hold: a stranger, or any request while no hold lives.
-    fn admit_outermost(&mut self, id: u64, command_id: u64, ask: AcquireParams, now: Instant) -> Admission {
+    fn admit_outermost(&mut self, id: u64, ask: AcquireParams, now: Instant) -> Admission {
         if let Some(offered) = self.offered_to(id, &ask, now) {
-            return Admission::Take(offered);
+            return self.take(id, offered, &ask.new, now);
         }
         let (busy, front) = (self.live().is_some(), self.outer_front().map(|front| front.id));
         let Some(request) = self.queue.get(id) else { return Admission::Refused(None) };
@@ -285,9 +306,9 @@ impl LockEntry {
             self.pause_request(id, until);
             return Admission::Refused(Some(until));
         }
-        let fence = ask.fence.map(|fence| fence());
+        let (fence, NewLevel { level: command_id, lease, .. }) = (ask.fence.map(|fence| fence()), ask.new);
         if front == Some(id)
-            && let Some(pending) = self.ask_again_in_line(&ask, fence.clone(), command_id, now)
+            && let Some(pending) = self.ask_again_in_line(&ask, fence.clone(), now)
         {
             self.set_phase(id, WaiterState::Asking);
             return Admission::Ask(pending);
@@ -303,8 +324,8 @@ impl LockEntry {
             _ => wire::field(ask.uuid, command_id),
         };
         let (keys, timing) = (self.keys.clone(), self.timing.clone());
-        let mut hold = Hold::new(command_id, keys, field, timing, ask.lease, now);
-        let mut pending = hold.ask(ask.lease, fence, command_id, now);
+        let mut hold = Hold::new(command_id, keys, field, timing, lease, now);
+        let mut pending = hold.ask(lease, fence, command_id, now);
         (pending.call.line, hold.enters) = (line, line.is_some());
         // It also asks if it may sleep on the answer. A request that is not subscribed asks again once it is.
         pending.call.report_holder = ask.report_holder || (self.is_subscribed() && !ask.single_attempt);

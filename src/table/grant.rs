@@ -10,6 +10,7 @@ use crate::base::meter::Sample;
 use crate::base::{Lease, Moment, Spread, Stamp, after, limit};
 use crate::error::Loss;
 use crate::owner::Owner;
+use crate::table::admission::Admission;
 use crate::table::entry::{LockEntry, may_enter};
 use crate::table::hold::Hold;
 use crate::table::level::{Grant, Level, Polled};
@@ -27,6 +28,7 @@ pub(crate) enum Grantee<'a> {
 }
 
 /// The level that a grant makes.
+#[derive(Clone, Copy)]
 pub(crate) struct NewLevel {
     pub(crate) level: u64,
     pub(crate) lease: Lease,
@@ -167,13 +169,12 @@ impl LockEntry {
         Ok((granted, request))
     }
 
-    /// Has a request take over the hold that was offered to it, or enter the hold of its tree. Drop the returned request once
-    /// nothing is locked.
-    pub(crate) fn take(&mut self, id: u64, hold: u64, new: &NewLevel, at: Moment) -> Option<(Grant, Waiter)> {
-        let request = self.queue.get(id)?;
-        let enters = |one: &Hold| one.is_offered() || one.lives() && may_enter(request, one);
-        let hold = self.holds.iter_mut().find(|one| one.id == hold && enters(one))?;
-        let request = self.queue.remove(id)?;
+    /// Has a request take over the hold that is offered to it, or enter the hold of its tree.
+    pub(super) fn take(&mut self, id: u64, hold: u64, new: &NewLevel, now: Instant) -> Admission {
+        let hold = self.holds.iter_mut().find(|one| one.id == hold);
+        let (Some(hold), Some(request)) = (hold, self.queue.remove(id)) else {
+            return Admission::Refused(None);
+        };
         if hold.levels.is_empty() {
             hold.offer.take();
             self.out.measure(Sample::Held);
@@ -181,11 +182,11 @@ impl LockEntry {
             self.out.measure(Sample::Nested);
         }
         // The level ends no later than the hold.
-        let ends = new.lease.valid_until(at.now, hold.timing.drift);
+        let ends = new.lease.valid_until(now, hold.timing.drift);
         // The masters have counted nothing.
-        let granted = hold.grant(new, new.level(&request, ends, at.now), hold.stands, at.now);
-        self.has_entered(at.now);
-        Some((granted, request))
+        let granted = hold.grant(new, new.level(&request, ends, now), hold.stands, now);
+        self.has_entered(now);
+        Admission::Granted(granted, request)
     }
 
     /// Grants a renewed level to this owner, a new one that has made no request yet, if [`admit`](LockEntry::admit) would have it

@@ -42,7 +42,7 @@ impl LockEntry {
         let offered = self.holds.iter().find(|hold| hold.is_offered())?;
         let (hold, good) = (offered.id, offered.may_pass(now));
         let front_accepts = self.outer_front().filter(|front| front.id == id)?.accepts_handoff;
-        if good && ask.polled_before && front_accepts && self.is_open {
+        if good && ask.takes_over && front_accepts && self.is_open {
             return Some(hold);
         }
         self.withdraw(now);

@@ -47,7 +47,6 @@ impl LockEntry {
         &mut self,
         ask: &AcquireParams,
         fence: Option<Arc<Fence>>,
-        command_id: u64,
         now: Instant,
     ) -> Option<Pending> {
         let stands = |hold: &&mut Hold| hold.in_line && hold.command.is_none();
@@ -58,7 +57,7 @@ impl LockEntry {
             return None;
         }
         let line = hold.timing.line?;
-        let mut pending = hold.ask(ask.lease, fence, command_id, now);
+        let mut pending = hold.ask(ask.new.lease, fence, ask.new.level, now);
         pending.call.line = Some(Line { again: true, ..line });
         pending.call.report_holder = true;
         Some(pending)

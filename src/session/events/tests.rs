@@ -31,21 +31,8 @@ async fn a_subscription_that_is_refused_or_lost_is_brought_to_its_entry() {
             assert!(entry.enter_alone(Waiter::new(id, owner, false, at.now)).is_ok());
             drop(entry.polled(id, Waker::noop(), at.now));
             let lease = Lease::DEFAULT;
-            let ask = AcquireParams {
-                nests: None,
-                refuses: false,
-                fixed: false,
-                single_attempt: false,
-                lease,
-                uuid: "me",
-                fence: None,
-                polled_before: false,
-                report_holder: false,
-                line: None,
-            };
-            let Admission::Ask(pending) = entry.admit(id, session.numbers.next(), ask, at) else {
-                panic!("it is its turn")
-            };
+            let ask = AcquireParams::plain(session.numbers.next(), lease);
+            let Admission::Ask(pending) = entry.admit(id, ask, at) else { panic!("it is its turn") };
             // Somebody else holds the lock, so the request sleeps.
             let (busy, until) = (Reply::Busy(Duration::from_secs(9), None), at.now + Duration::from_secs(9));
             entry.conclude(&pending, Ok(&busy), Spread::default(), at);

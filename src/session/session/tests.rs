@@ -73,19 +73,8 @@ impl Session {
         self.visit(keys, |entry, at| {
             let id = self.numbers.next();
             entry.enter_alone(Waiter::new(id, owner.clone(), false, at.now)).expect("no branches");
-            let ask = AcquireParams {
-                nests: None,
-                refuses: false,
-                fixed: false,
-                single_attempt: false,
-                lease,
-                uuid: "me",
-                fence: None,
-                polled_before: false,
-                report_holder: false,
-                line: None,
-            };
-            match entry.admit(id, self.numbers.next(), ask, at) {
+            let ask = AcquireParams::plain(self.numbers.next(), lease);
+            match entry.admit(id, ask, at) {
                 Admission::Ask(pending) => (id, Some(pending)),
                 _ => (id, None),
             }

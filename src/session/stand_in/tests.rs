@@ -109,21 +109,8 @@ impl Watched {
         session.visit_once(session.moment(), &Arc::new(Keys::new("", "stock")), |entry, at| {
             let id = session.numbers.next();
             assert!(entry.enter_alone(Waiter::new(id, Owner::new(), false, at.now)).is_ok());
-            let ask = AcquireParams {
-                nests: None,
-                refuses: false,
-                fixed: false,
-                single_attempt: false,
-                lease,
-                uuid: "me",
-                fence: None,
-                polled_before: false,
-                report_holder: false,
-                line: None,
-            };
-            let Admission::Ask(pending) = entry.admit(id, session.numbers.next(), ask, at) else {
-                panic!("it is its turn")
-            };
+            let ask = AcquireParams::plain(session.numbers.next(), lease);
+            let Admission::Ask(pending) = entry.admit(id, ask, at) else { panic!("it is its turn") };
             let new = NewLevel::watched(session.numbers.next(), lease);
             assert!(entry.granted(&Grantee::Waiter(id), &pending, &new, Spread::default(), at).is_ok());
         });

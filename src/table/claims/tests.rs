@@ -249,20 +249,9 @@ fn a_resumed_hold_passes_on_inside_the_process_for_as_long_as_any_other() {
         world.entry.enter_alone(stranger).unwrap();
         world.at.now += if in_time { second / 2 } else { second };
         let released = world.entry.leave(pending.hold, level, Some(command_id), world.at);
-        let ask = AcquireParams {
-            single_attempt: false,
-            lease: world.lease,
-            uuid: "me",
-            fence: None,
-            polled_before: true,
-            nests: None,
-            refuses: false,
-            fixed: false,
-            report_holder: false,
-            line: None,
-        };
-        match world.entry.admit(waits, command_id, ask, world.at) {
-            Admission::Take(hold) => assert!(in_time && hold == pending.hold),
+        let ask = AcquireParams { takes_over: true, ..AcquireParams::plain(command_id, world.lease) };
+        match world.entry.admit(waits, ask, world.at) {
+            Admission::Granted(granted, _) => assert!(in_time && granted.hold == pending.hold),
             turn => assert!(!in_time && matches!(released, ReleaseStep::Send(_)), "{turn:?}"),
         }
     }

@@ -257,7 +257,7 @@ impl World {
 
     /// Polls one that was woken, or whose timer has come.
     fn poll(&mut self, at: usize) {
-        let (moment, command_id) = (self.at(), self.number());
+        let (moment, number) = (self.at(), self.number());
         let asker = &mut self.askers[at];
         asker.flag.0.store(false, SeqCst);
         asker.nap = asker.nap.filter(|nap| *nap > moment.now);
@@ -269,24 +269,31 @@ impl World {
         let (connected, nests) = (self.nests == Some(true), self.nests.is_some());
         let connected = || connected;
         let ask = AcquireParams {
+            new: NewLevel {
+                fixed: asker.fixed,
+                max_hold: asker.limit,
+                ..NewLevel::watched(number, asker.lease)
+            },
             nests: nests.then_some(&connected as &dyn Fn() -> bool),
             refuses: self.refuses,
-            fixed: asker.fixed,
             single_attempt: asker.single_attempt,
-            lease: asker.lease,
-            uuid: "me",
-            fence: None,
-            polled_before: std::mem::replace(&mut asker.known, true),
-            report_holder: false,
+            takes_over: std::mem::replace(&mut asker.known, true),
             line: self.timing.line,
+            ..AcquireParams::plain(number, asker.lease)
         };
-        let turn = self.entry.admit(id, command_id, ask, moment);
+        let turn = self.entry.admit(id, ask, moment);
         if asker.single_attempt && matches!(turn, Admission::Wait(_)) {
             self.entry.wake_when_idle(&waker);
         }
         match turn {
             Admission::Ask(pending) => asker.asking = Some(pending),
-            Admission::Take(hold) => self.takes(at, hold),
+            Admission::Granted(Grant { hold, level, signal, .. }, spent) => {
+                // The hold of another owner is this one's.
+                self.askers.remove(at);
+                let branch_of = spent.branch.then(|| spent.owner.clone());
+                self.guards.push(Kept { hold, level, signal, branch_of });
+                (self.granted, self.taken) = (self.granted + 1, self.taken + 1);
+            }
             Admission::Refused(_) if asker.single_attempt => self.go(at),
             Admission::Refused(until) => {
                 self.entry.waits(id, Location::caller(), moment.now);
@@ -301,25 +308,6 @@ impl World {
             Admission::Lost(_) | Admission::Unfenced | Admission::Ambiguous => self.go(at),
         }
         self.wake();
-    }
-
-    /// The hold of another owner is this one's.
-    fn takes(&mut self, at: usize, hold: u64) {
-        let (moment, level) = (self.at(), self.number());
-        let asker = self.askers.remove(at);
-        let new = NewLevel {
-            level,
-            lease: asker.lease,
-            fixed: asker.fixed,
-            max_hold: asker.limit,
-            at_least: None,
-            token: None,
-        };
-        let (Grant { signal, .. }, spent) =
-            self.entry.take(asker.id, hold, &new, moment).expect("it is offered");
-        let branch_of = spent.branch.then(|| spent.owner.clone());
-        self.guards.push(Kept { hold, level, signal, branch_of });
-        (self.granted, self.taken) = (self.granted + 1, self.taken + 1);
     }
 
     /// A request is dropped, or done without a grant.

@@ -116,21 +116,8 @@ fn pairs_of_grants_and_releases_wake_the_background_once() {
         visit(&mut |entry| {
             id = numbers.next();
             entry.enter_alone(Waiter::new(id, owner.clone(), true, at.now)).unwrap();
-            let ask = AcquireParams {
-                nests: None,
-                refuses: false,
-                fixed: false,
-                single_attempt: false,
-                lease,
-                uuid: "me",
-                fence: None,
-                polled_before: false,
-                report_holder: false,
-                line: None,
-            };
-            let Admission::Ask(asked) = entry.admit(id, numbers.next(), ask, at) else {
-                panic!("nobody is before it")
-            };
+            let ask = AcquireParams::plain(numbers.next(), lease);
+            let Admission::Ask(asked) = entry.admit(id, ask, at) else { panic!("nobody is before it") };
             pending = Some(asked);
         });
         let pending = pending.unwrap();
@@ -187,21 +174,8 @@ fn the_answer_to_a_renewal_mostly_leaves_its_entry_where_it_is_in_the_agenda() {
     visit(now, &mut |entry, at| {
         let id = numbers.next();
         entry.enter_alone(Waiter::new(id, owner.clone(), true, at.now)).unwrap();
-        let ask = AcquireParams {
-            nests: None,
-            refuses: false,
-            fixed: false,
-            single_attempt: false,
-            lease,
-            uuid: "me",
-            fence: None,
-            polled_before: false,
-            report_holder: false,
-            line: None,
-        };
-        let Admission::Ask(asked) = entry.admit(id, numbers.next(), ask, at) else {
-            panic!("nobody is before it")
-        };
+        let ask = AcquireParams::plain(numbers.next(), lease);
+        let Admission::Ask(asked) = entry.admit(id, ask, at) else { panic!("nobody is before it") };
         let new = NewLevel::watched(1, lease);
         assert!(entry.granted(&Grantee::Waiter(id), &asked, &new, Spread::default(), at).is_ok());
     });

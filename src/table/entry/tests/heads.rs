@@ -8,19 +8,8 @@ impl World {
         let (id, command_id) = (self.number(), self.number());
         self.entry.enter_alone(Waiter::new(id, owner.clone(), true, self.now)).unwrap();
         let lease = self.timing.lease;
-        let ask = AcquireParams {
-            nests: None,
-            refuses: false,
-            fixed: false,
-            single_attempt: true,
-            lease,
-            uuid: "me",
-            fence: None,
-            polled_before: false,
-            report_holder: false,
-            line: None,
-        };
-        let turn = self.entry.admit(id, command_id, ask, self.at());
+        let ask = AcquireParams { single_attempt: true, ..AcquireParams::plain(command_id, lease) };
+        let turn = self.entry.admit(id, ask, self.at());
         if let Admission::Ask(pending) = &turn {
             self.entry.conclude(pending, Ok(&Reply::busy(LEASE)), Spread::default(), self.at());
         }
@@ -166,19 +155,8 @@ fn a_wait_for_an_owner_in_whose_scope_the_request_runs_is_reported_once() {
         world.entry.enter_alone(Waiter::new(id, owner.clone(), false, world.now)).unwrap();
         for command_id in [2 * id + 900, 2 * id + 901] {
             let lease = world.timing.lease;
-            let ask = AcquireParams {
-                nests: None,
-                refuses: false,
-                fixed: false,
-                single_attempt: false,
-                lease,
-                uuid: "me",
-                fence: None,
-                polled_before: false,
-                report_holder: false,
-                line: None,
-            };
-            world.entry.admit(id, command_id, ask, world.at());
+            let ask = AcquireParams::plain(command_id, lease);
+            world.entry.admit(id, ask, world.at());
             world.entry.warn_of_self_wait(id, |owner| ambient.is_within(owner));
         }
         let log = std::mem::take(&mut world.entry.out.made().log);

@@ -138,19 +138,8 @@ fn nothing_is_nested_in_a_level_whose_max_hold_is_over() {
     world.now += Duration::from_secs(1);
     let id = world.number();
     world.entry.enter_alone(Waiter::new(id, owner, true, world.now)).unwrap();
-    let ask = AcquireParams {
-        nests: None,
-        refuses: false,
-        fixed: false,
-        single_attempt: false,
-        lease: world.timing.lease,
-        uuid: "me",
-        fence: None,
-        polled_before: false,
-        report_holder: false,
-        line: None,
-    };
-    let turn = world.entry.admit(id, 99, ask, world.at());
+    let ask = AcquireParams::plain(99, world.timing.lease);
+    let turn = world.entry.admit(id, ask, world.at());
     assert!(matches!(turn, Admission::Lost(Loss::MaxHold)), "{turn:?}");
     assert_eq!(world.guards[0].signal.loss(), Some(Loss::MaxHold));
 }

@@ -450,17 +450,6 @@ fn what_is_offered_ends_at_once_where_its_state_is_in_doubt() {
     world.ends_it();
 }
 
-#[test]
-fn nothing_is_taken_but_what_is_offered() {
-    let (mut world, waiting) = one_holds(1);
-    let (new, at) = (NewLevel::watched(5_000, world.timing.lease), world.at());
-    let hold = world.entry.holds[0].id;
-    assert!(world.entry.take(waiting[0], hold, &new, at).is_none(), "it is held");
-    assert!(world.offers(true));
-    assert!(world.entry.take(waiting[0], hold + 1, &new, at).is_none(), "it is another one");
-    assert!(world.entry.take(waiting[0], hold, &new, at).is_some());
-}
-
 /// Three others were notified of the end of a whole turn. Each release by one of them makes one fewer go first.
 #[test]
 fn others_go_first_until_each_of_them_had_a_turn() {

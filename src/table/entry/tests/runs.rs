@@ -213,19 +213,8 @@ impl World {
         let (owner, now) = (self.owners[0].clone(), self.now);
         let (id, command_id, lease) = (self.number(), self.number(), self.timing.lease);
         self.entry.enter_alone(Waiter::new(id, owner, true, now)).unwrap();
-        let ask = AcquireParams {
-            nests: None,
-            refuses: false,
-            fixed: false,
-            single_attempt: false,
-            lease,
-            uuid: "me",
-            fence: None,
-            polled_before: false,
-            report_holder: false,
-            line: None,
-        };
-        let Admission::Ask(pending) = self.entry.admit(id, command_id, ask, self.at()) else {
+        let ask = AcquireParams::plain(command_id, lease);
+        let Admission::Ask(pending) = self.entry.admit(id, ask, self.at()) else {
             panic!("nobody is before it")
         };
         happens(&mut self.entry);

@@ -76,27 +76,8 @@ fn nothing_of_a_hold_is_sent_while_a_command_of_it_is_under_way() {
         let enters = |world: &mut World| {
             let (id, command_id) = (world.number(), world.number());
             world.entry.enter_alone(Waiter::new(id, owner.clone(), false, world.now)).unwrap();
-            let (lease, uuid, fence) = (world.timing.lease, "me", None);
-            (
-                id,
-                world.entry.admit(
-                    id,
-                    command_id,
-                    AcquireParams {
-                        nests: None,
-                        refuses: false,
-                        fixed: false,
-                        single_attempt: false,
-                        lease,
-                        uuid,
-                        fence,
-                        polled_before: false,
-                        report_holder: false,
-                        line: None,
-                    },
-                    world.at(),
-                ),
-            )
+            let lease = world.timing.lease;
+            (id, world.entry.admit(id, AcquireParams::plain(command_id, lease), world.at()))
         };
         let (id, Admission::Ask(nested)) = enters(&mut world) else { panic!("it may enter") };
         if under_way != "a re-entry" {
