@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::marker::PhantomData;
+use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use crate::client::kind::{Fenced, Kind, Plain};
 use crate::error::{Error, ErrorKind, Loss, Result};
 use crate::owner::Owner;
 use crate::session::Handle;
-use crate::table::{Grant, Meaning, Obstacle, ReleaseStep};
+use crate::table::{Grant, Meaning, Obstacle};
 use crate::wire::keys::Keys;
 
 /// A hold of a lock. Dropping it releases the hold without waiting; [`release`](Guard::release) releases it and reports the
@@ -133,7 +134,7 @@ impl<K: Kind> Guard<K> {
         if self.ends_here() {
             return Ok(());
         }
-        let mut step = ReleaseStep::Released;
+        let mut step = Break(Meaning::Done);
         let began = self.level.held.handle.visit(&self.level.held.keys, |entry, at| {
             self.level.has_left = true;
             let held = &self.level.held;
@@ -141,20 +142,19 @@ impl<K: Kind> Guard<K> {
             at.by_tokio()
         });
         let held = self.held();
-        // Matched by reference: if the command were moved out, each task that releases a lock would need room for it twice.
-        let unanswered = match &step {
-            ReleaseStep::Released => return Ok(()),
-            ReleaseStep::Lost(loss) => return Err(held.lost(*loss)),
-            ReleaseStep::Wait => None,
-            ReleaseStep::Send(pending) => match held.command(pending).await {
-                Ok(Meaning::Done) => return Ok(()),
-                Ok(Meaning::Lost(loss)) => return Err(held.lost(loss)),
-                // Another part gave this command up while this future was not polled: the background carries the release out.
-                Ok(Meaning::Void) => None,
-                // The background sends it again. If only a connection broke, the answer may come soon.
-                Err(error) if error.kind() == ErrorKind::Unavailable => Some(error),
-                Err(error) => return Err(error),
-            },
+        let meaning = match &step {
+            Break(meaning) => Ok(*meaning),
+            // By reference: if the command were moved out, each task that releases a lock would need room for it twice.
+            Continue(pending) => held.command(pending).await,
+        };
+        let unanswered = match meaning {
+            Ok(Meaning::Done) => return Ok(()),
+            Ok(Meaning::Lost(loss)) => return Err(held.lost(loss)),
+            // It waits, or another part gave it up while this future was not polled: the background carries it out.
+            Ok(Meaning::Void) => None,
+            // The background sends it again. If only a connection broke, the answer may come soon.
+            Err(error) if error.kind() == ErrorKind::Unavailable => Some(error),
+            Err(error) => return Err(error),
         };
         let limit = match &unanswered {
             Some(_) => after(began, held.handle.config.node_timeout),

@@ -1,6 +1,7 @@
 //! The one background task: it renews holds, ends those that are over, and sends the queued releases and settles.
 
 use std::future::Future;
+use std::ops::ControlFlow::Continue;
 use std::sync::Arc;
 
 use tokio::runtime;
@@ -12,7 +13,6 @@ use crate::base::{Outcome, Spread, gated, lock, telemetry};
 use crate::quorum::Stragglers;
 use crate::session::clock::sleep_until;
 use crate::session::session::{Session, Stage};
-use crate::table::ReleaseStep;
 use crate::wire::keys::Keys;
 use crate::wire::{Pending, Rule};
 
@@ -70,7 +70,7 @@ impl Session {
             let command_id = at_once.filter(|_| is_last).map(|_| self.numbers.next());
             entry.leave(hold, level, command_id, at)
         });
-        if let (ReleaseStep::Send(pending), Some(runtime), Some(me)) = (step, at_once, self.me.upgrade()) {
+        if let (Continue(pending), Some(runtime), Some(me)) = (step, at_once, self.me.upgrade()) {
             let begun = self.quorum.begin(&pending);
             drop(runtime.spawn(gated(send(me, vec![pending], Some(begun)))));
         }

@@ -48,7 +48,7 @@ pub(crate) use hold::Hold;
 pub(crate) use holder::Usage;
 pub(crate) use level::{Grant, Level, Polled};
 pub(crate) use numbers::Numbers;
-pub(crate) use outcome::{LateAnswer, Meaning, ReleaseStep};
+pub(crate) use outcome::{LateAnswer, Meaning};
 pub(crate) use queue::{Ambiguous, HEAD_PATIENCE, Waiter};
 pub(crate) use seen::Owned;
 pub(crate) use stand_in::StandIn;

@@ -1,6 +1,7 @@
 //! What the results of commands mean: of releases, renewals and settles, and of acquires that were not granted. Also begins the
 //! commands of guards.
 
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -15,26 +16,12 @@ use crate::table::entry::LockEntry;
 use crate::table::hold::{Hold, Sender, UnderWay};
 use crate::wire::{Action, Pending, Reply};
 
-/// What a guard's release has to do.
-#[derive(Debug)]
-pub(crate) enum ReleaseStep {
-    /// Send this, and report the result.
-    Send(Pending),
-    /// Another command of the hold is under way, or goes before it: the background sends the release after that one, and resolves
-    /// the signal.
-    Wait,
-    /// The hold was lost before.
-    Lost(Loss),
-    /// It had been released before.
-    Released,
-}
-
 /// What an answer means to the sender of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
     Done,
     Lost(Loss),
-    /// There was no answer that counts: the command failed, was refused, or had been given up before its answer came.
+    /// There is no answer that counts: the command failed, was refused, had been given up before its answer came, or has to wait.
     Void,
 }
 
@@ -53,15 +40,22 @@ pub(crate) enum LateAnswer {
 
 impl LockEntry {
     /// Takes a level out of its hold when its guard is dropped or released, and begins the release. `command_id`: the number of the
-    /// release, if the caller sends it. Without one, or if another command goes first, the background sends it.
-    pub(crate) fn leave(&mut self, id: u64, level: u64, command_id: Option<u64>, at: Moment) -> ReleaseStep {
+    /// release, if the caller sends it. Without one, or if another command goes first, the background sends it, and resolves the signal.
+    /// Returns the command to send, or what is known without one.
+    pub(crate) fn leave(
+        &mut self,
+        id: u64,
+        level: u64,
+        command_id: Option<u64>,
+        at: Moment,
+    ) -> ControlFlow<Meaning, Pending> {
         self.lose_late(id, at);
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) else {
-            return ReleaseStep::Released;
+            return Break(Meaning::Done);
         };
         let may_pass = !self.queue.is_empty() && hold.may_pass(at.now);
         let is_innermost = hold.levels.last().is_some_and(|last| last.id == level);
-        let Some(left) = hold.remove_level(level) else { return ReleaseStep::Released };
+        let Some(left) = hold.remove_level(level) else { return Break(Meaning::Done) };
         left.owner.forget(&self.position);
         let (loss, is_last) = (left.signal.loss(), hold.levels.is_empty());
         // The masters have counted no more levels than are left.
@@ -78,23 +72,23 @@ impl LockEntry {
         }
         if is_last && self.offer(id, may_pass && left.watched && loss.is_none(), at.now) {
             self.sweep(at.now);
-            return ReleaseStep::Released;
+            return Break(Meaning::Done);
         }
         let renews = self.is_open;
-        let Some(hold) = self.hold(id) else { return ReleaseStep::Released };
+        let Some(hold) = self.hold(id) else { return Break(Meaning::Done) };
         let begins = hold.command.is_none() && !hold.is_unsettled() && !hold.renews_first(renews, at.now);
         let step = match (loss, command_id) {
-            (Some(loss), _) => ReleaseStep::Lost(loss),
-            (None, _) if is_done => ReleaseStep::Released,
+            (Some(loss), _) => Break(Meaning::Lost(loss)),
+            (None, _) if is_done => Break(Meaning::Done),
             (None, Some(command_id)) if begins => {
                 let action = Action::Release { count: hold.count() };
                 let pending = hold.begin(action, Sender::Release(left.signal), command_id, at.now);
                 self.expect_echoes(&pending);
-                ReleaseStep::Send(pending)
+                Continue(pending)
             }
             (None, _) => {
                 hold.pending_releases.get_or_insert_default().push(left.signal);
-                ReleaseStep::Wait
+                Break(Meaning::Void)
             }
         };
         self.sweep(at.now);

@@ -3,13 +3,14 @@
 
 use shuttle::sync::Mutex as Turn;
 use shuttle::thread;
+use std::ops::ControlFlow::{Break, Continue};
 use tokio::runtime::{Builder, Runtime};
 
 use super::*;
 use crate::backend::{Backend, BoxFuture};
 use crate::base::{Failure, Lease, LossSignal, MasterSet, Outcome, Spread, atomic};
 use crate::memory::Memory;
-use crate::table::{AcquireParams, Admission, Grantee, NewLevel, Refusal, ReleaseStep, Waiter};
+use crate::table::{AcquireParams, Admission, Grantee, Meaning, NewLevel, Refusal, Waiter};
 use crate::wire::{Action, Call, Pending, Reply};
 
 fn in_all_orders(test: fn()) {
@@ -155,8 +156,7 @@ fn nothing_is_left_to_an_owner_that_has_ended() {
             entry.enter_alone(Waiter::new(waits, child.clone(), false, at.now)).expect("no branches");
             let again = entry.leave_queue(waits, at.now).expect("it is in line");
             assert!(format!("{again:?}").contains(&format!("owner: {parent:?}")), "{again:?}");
-            let ReleaseStep::Send(end) = entry.leave(pending.hold, level, Some(session.numbers.next()), at)
-            else {
+            let Continue(end) = entry.leave(pending.hold, level, Some(session.numbers.next()), at) else {
                 panic!("it is held")
             };
             entry.conclude(&end, Ok(&Reply::Done), Spread::default(), at);
@@ -217,7 +217,7 @@ fn what_the_background_sent_is_answered_or_given_up_once() {
         let level = session.is_granted(&keys, id, &pending);
         let end = session.visit(&keys, |entry, at| {
             let left = entry.leave(pending.hold, level, None, at);
-            assert!(matches!(left, ReleaseStep::Wait));
+            assert!(matches!(left, Break(Meaning::Void)));
             entry.check(at, MasterSet::NONE, &session.numbers).pop().expect("the end is due")
         });
         assert_eq!(end.call.action, Action::END);

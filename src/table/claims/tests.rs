@@ -1,5 +1,6 @@
 //! A hold that is handed over, with what comes late of it.
 
+use std::ops::ControlFlow::Continue;
 use std::task::Waker;
 
 use super::*;
@@ -8,7 +9,7 @@ use crate::owner::Owner;
 use crate::table::admission::{AcquireParams, Admission};
 use crate::table::grant::{Grantee, NewLevel};
 use crate::table::numbers::Numbers;
-use crate::table::outcome::{LateAnswer, Meaning, ReleaseStep};
+use crate::table::outcome::{LateAnswer, Meaning};
 use crate::table::queue::Waiter;
 use crate::table::timing::Timing;
 use crate::wire::keys::Keys;
@@ -252,7 +253,7 @@ fn a_resumed_hold_passes_on_inside_the_process_for_as_long_as_any_other() {
         let ask = AcquireParams { takes_over: true, ..AcquireParams::plain(command_id, world.lease) };
         match world.entry.admit(waits, ask, world.at) {
             Admission::Granted(granted, _) => assert!(in_time && granted.hold == pending.hold),
-            turn => assert!(!in_time && matches!(released, ReleaseStep::Send(_)), "{turn:?}"),
+            turn => assert!(!in_time && matches!(released, Continue(_)), "{turn:?}"),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! An entry driven by random events beside a model of the server: what must hold in all orders, and that nobody is forgotten.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::Weak;
@@ -23,7 +24,7 @@ use crate::table::effects::{Effects, LogEvent};
 use crate::table::grant::{Grantee, NewLevel, NotHeld};
 use crate::table::level::Grant;
 use crate::table::numbers::Numbers;
-use crate::table::outcome::{LateAnswer, Meaning, ReleaseStep};
+use crate::table::outcome::{LateAnswer, Meaning};
 use crate::table::timing::{Timing, WarnAfter};
 use crate::wire::{Action, Call, Pending, Reply};
 
@@ -423,7 +424,7 @@ impl World {
             return;
         }
         let command_id = sends.then(|| self.number());
-        if let ReleaseStep::Send(pending) = self.entry.leave(guard.hold, guard.level, command_id, moment) {
+        if let Continue(pending) = self.entry.leave(guard.hold, guard.level, command_id, moment) {
             self.flight.push(pending);
         }
         self.wake();

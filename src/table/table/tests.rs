@@ -7,6 +7,7 @@ use crate::table::grant::{Grantee, NewLevel};
 use crate::table::numbers::Numbers;
 use crate::table::queue::Waiter;
 use crate::wire::Reply;
+use std::ops::ControlFlow::Continue;
 
 #[derive(Debug)]
 struct Nobody;
@@ -127,7 +128,7 @@ fn pairs_of_grants_and_releases_wake_the_background_once() {
         });
         let mut release = None;
         visit(&mut |entry| release = Some(entry.leave(pending.hold, level, Some(numbers.next()), at)));
-        let Some(crate::table::outcome::ReleaseStep::Send(release)) = release else { panic!("it is held") };
+        let Some(Continue(release)) = release else { panic!("it is held") };
         assert!(table.has_unconfirmed_ends());
         // The background looks while the release is under way, and sleeps until the next due time.
         table.due(at.now);

@@ -83,7 +83,7 @@ fn a_renewal_that_succeeds_after_failures_is_logged() {
     assert_eq!(late(&mut world), [2]);
     let renewal = world.renewal();
     world.concludes(&renewal, Err(Outcome::NotRun));
-    let ReleaseStep::Send(release) = world.entry.leave(granted.hold, inner, Some(900), world.at()) else {
+    let Continue(release) = world.entry.leave(granted.hold, inner, Some(900), world.at()) else {
         panic!("it is held")
     };
     world.concludes(&release, Ok(&Reply::Done));
@@ -100,7 +100,7 @@ fn a_repeated_release_that_finds_nothing_succeeds_within_the_lease() {
         world.takes_for(&Owner::new(), lease);
         let (hold, level, signal) =
             (world.guards[0].hold, world.guards[0].level, world.guards[0].signal.clone());
-        let ReleaseStep::Send(first) = world.entry.leave(hold, level, Some(900), world.at()) else {
+        let Continue(first) = world.entry.leave(hold, level, Some(900), world.at()) else {
             panic!("it is held")
         };
         world.concludes(&first, Err(Outcome::Unknown));
@@ -118,7 +118,7 @@ fn what_is_left_on_a_master_is_ended_at_once_and_then_less_and_less_often() {
     let third = Spread { remains: MasterSet::one(2), ..Spread::default() };
     let mut world = World::new(1);
     let (granted, level) = world.take();
-    let ReleaseStep::Send(end) = world.entry.leave(granted.hold, level, Some(900), world.at()) else {
+    let Continue(end) = world.entry.leave(granted.hold, level, Some(900), world.at()) else {
         panic!("it is held")
     };
     world.entry.conclude(&end, Ok(&Reply::Done), third, world.at());

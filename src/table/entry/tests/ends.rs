@@ -72,7 +72,7 @@ fn a_hold_that_was_lost_is_ended_and_its_lock_is_not_kept() {
 fn a_release_that_finds_nothing_logs_no_loss() {
     let mut world = World::new(1);
     let (granted, level) = world.take();
-    let ReleaseStep::Send(release) = world.entry.leave(granted.hold, level, Some(90), world.at()) else {
+    let Continue(release) = world.entry.leave(granted.hold, level, Some(90), world.at()) else {
         panic!("it is held")
     };
     let meaning = world.entry.conclude(&release, Ok(&Reply::Gone), Spread::default(), world.at());
@@ -87,7 +87,7 @@ fn a_guard_that_goes_before_a_nested_one_is_logged() {
         world.holds(&owner);
         world.holds(&owner);
         let guard = &world.guards[first];
-        world.entry.leave(guard.hold, guard.level, None, world.at());
+        let _ = world.entry.leave(guard.hold, guard.level, None, world.at());
         let log = &world.entry.out.made().log;
         assert_eq!(log.iter().filter(|event| matches!(event, LogEvent::OutOfOrder { .. })).count(), logged);
     }
@@ -101,7 +101,7 @@ fn whoever_waits_for_the_background_is_woken_when_it_ends() {
     let hold = world.holds(&holder);
     let _renewal = world.renews();
     let leaves = world.entry.leave(hold, world.guards[0].level, Some(90), world.at());
-    assert!(matches!(leaves, ReleaseStep::Wait), "{leaves:?}");
+    assert!(matches!(leaves, Break(Meaning::Void)), "{leaves:?}");
     let waiting = [(); 2].map(|()| world.asks(&Owner::new(), true));
     let idler = Arc::<Flag>::default();
     world.entry.wake_when_idle(&Waker::from(idler.clone()));
@@ -138,7 +138,7 @@ fn no_message_is_expected_of_an_end_that_a_former_background_has_sent() {
     let mut world = World::new(1);
     world.entry.subscription = Subscription::by(MasterSet::one(0));
     let (granted, level) = world.take();
-    world.entry.leave(granted.hold, level, None, world.at());
+    let _ = world.entry.leave(granted.hold, level, None, world.at());
     assert_eq!(world.sends().len(), 1);
     world.entry.give_up_background(world.now);
     let sent = world.sends();
@@ -160,7 +160,7 @@ fn an_end_is_not_sent_to_a_master_that_is_away() {
     let third = MasterSet::one(2);
     let mut world = World::new(1);
     let (granted, level) = world.take();
-    let ReleaseStep::Send(end) = world.entry.leave(granted.hold, level, Some(90), world.at()) else {
+    let Continue(end) = world.entry.leave(granted.hold, level, Some(90), world.at()) else {
         panic!("it is held")
     };
     let spread = Spread { remains: third, ..Spread::default() };
@@ -178,7 +178,7 @@ fn an_end_is_not_sent_to_a_master_that_is_away() {
 fn an_end_that_failed_is_sent_at_once_when_all_is_asked_for() {
     let mut world = World::new(1);
     let (granted, level) = world.take();
-    world.entry.leave(granted.hold, level, None, world.at());
+    let _ = world.entry.leave(granted.hold, level, None, world.at());
     let sent = world.sends();
     let [end] = &sent[..] else { panic!("{sent:?}") };
     world.entry.conclude(end, Err(Outcome::Unknown), Spread::default(), world.at());
@@ -214,7 +214,7 @@ fn a_release_without_an_answer_ends_with_its_lease_unless_it_is_under_way() {
         let hold = world.holds(&Owner::new());
         let renewal = world.renews();
         let (level, signal) = (world.guards[0].level, world.guards[0].signal.clone());
-        assert!(matches!(world.entry.leave(hold, level, Some(90), world.at()), ReleaseStep::Wait));
+        assert!(matches!(world.entry.leave(hold, level, Some(90), world.at()), Break(Meaning::Void)));
         world.entry.conclude(&renewal, Ok(&Reply::Done), Spread::default(), world.at());
         let sent = world.sends();
         let [end] = &sent[..] else { panic!("{sent:?}") };
@@ -240,7 +240,7 @@ fn a_release_without_an_answer_ends_with_its_lease_unless_it_is_under_way() {
 fn an_end_that_was_never_sent_is_sent_though_the_lease_is_over() {
     let mut world = World::new(1);
     let (granted, level) = world.take();
-    world.entry.leave(granted.hold, level, None, world.at());
+    let _ = world.entry.leave(granted.hold, level, None, world.at());
     world.now += 2 * LEASE;
     let sent = world.sends();
     assert!(matches!(&sent[..], [end] if end.is_end()), "{sent:?}");
@@ -337,9 +337,7 @@ fn a_release_is_not_reported_as_a_late_renewal() {
         world.entry.out.made().log.iter().any(|event| matches!(event, LogEvent::RenewedLate { .. }))
     };
     let (inner, at) = (world.guards[1].level, world.at());
-    let ReleaseStep::Send(release) = world.entry.leave(hold, inner, Some(900), at) else {
-        panic!("it is held")
-    };
+    let Continue(release) = world.entry.leave(hold, inner, Some(900), at) else { panic!("it is held") };
     assert!(!is_reported(&mut world, &release));
     let renewal = world.renews();
     assert!(is_reported(&mut world, &renewal));
@@ -352,7 +350,7 @@ impl World {
         (hold, self.guards.last().expect("it is granted").level)
     }
 
-    fn leaves(&mut self, (hold, level): (u64, u64)) -> ReleaseStep {
+    fn leaves(&mut self, (hold, level): (u64, u64)) -> ControlFlow<Meaning, Pending> {
         let (command_id, moment) = (self.number(), self.at());
         self.guards.retain(|guard| guard.level != level);
         self.entry.leave(hold, level, Some(command_id), moment)
@@ -367,11 +365,11 @@ fn nothing_that_a_user_asks_for_puts_off_a_renewal_that_is_due() {
     let owner = world.owners[0].clone();
     let levels: Vec<_> = (0..4).map(|_| world.nests(&owner)).collect();
     let hold = levels[0].0;
-    let ReleaseStep::Send(release) = world.leaves(levels[3]) else { panic!("nothing goes before it") };
+    let Continue(release) = world.leaves(levels[3]) else { panic!("nothing goes before it") };
     world.now += LEASE / 3;
     world.entry.conclude(&release, Ok(&Reply::Done), Spread::default(), world.at());
     let (command_id, waker, now) = (world.number(), Waker::noop(), world.now);
-    assert!(matches!(world.leaves(levels[2]), ReleaseStep::Wait));
+    assert!(matches!(world.leaves(levels[2]), Break(Meaning::Void)));
     let inner = world.asks(&owner, false);
     assert!(world.askers[world.asker(inner)].asking.is_none());
     assert!(world.entry.begin_renewal(hold, None, command_id, waker, now).is_none());
@@ -429,7 +427,7 @@ fn a_renewal_that_is_refused_and_a_release_that_waits_for_it_take_turns() {
     let owner = world.owners[0].clone();
     let levels: Vec<_> = (0..2).map(|_| world.nests(&owner)).collect();
     let renewal = world.renews();
-    assert!(matches!(world.leaves(levels[1]), ReleaseStep::Wait));
+    assert!(matches!(world.leaves(levels[1]), Break(Meaning::Void)));
     world.entry.conclude(&renewal, Err(Outcome::NotRun), Spread::default(), world.at());
     for renews in [false, true, false, true] {
         world.now += retry_pause(world.timing.lease);
@@ -460,6 +458,6 @@ fn a_renewal_that_is_due_holds_back_no_release_for_long() {
             world.now += LEASE / 3;
         }
         world.entry.is_open = !closes;
-        assert!(matches!(world.leaves(*levels.last().unwrap()), ReleaseStep::Send(_)), "{fails} {closes}");
+        assert!(matches!(world.leaves(*levels.last().unwrap()), Continue(_)), "{fails} {closes}");
     }
 }

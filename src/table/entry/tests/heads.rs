@@ -63,8 +63,7 @@ fn a_head_behind_a_hold_of_its_own_process_asks_nobody() {
     let head = world.asks(&Owner::new(), true);
     assert!(world.sleeps(head));
     let command_id = world.number();
-    let ReleaseStep::Send(release) = world.entry.leave(granted.hold, level, Some(command_id), world.at())
-    else {
+    let Continue(release) = world.entry.leave(granted.hold, level, Some(command_id), world.at()) else {
         panic!("it is held")
     };
     world.entry.conclude(&release, Ok(&Reply::Done), Spread::default(), world.at());

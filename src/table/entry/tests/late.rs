@@ -197,7 +197,7 @@ fn what_ran_on_a_master_behind_the_end_of_its_hold_is_ended_there() {
             if repair {
                 pending.call.action = Action::Repair { count: 1, lease: timing.lease };
             }
-            let ReleaseStep::Send(end) = world.entry.leave(pending.hold, level, Some(98), at) else {
+            let Continue(end) = world.entry.leave(pending.hold, level, Some(98), at) else {
                 panic!("it is held")
             };
             let made = |entry: &mut LockEntry| entry.straggled(&pending, 2, LateAnswer::There, at.now);
@@ -327,7 +327,7 @@ fn what_a_repair_makes_behind_the_end_is_ended_though_the_end_found_a_field() {
     let repair = due(&mut world).remove(0);
     assert_eq!(repair.masters, third);
     world.entry.conclude(&repair, Ok(&Reply::Done), Spread::default(), world.at());
-    let ReleaseStep::Send(end) = world.entry.leave(acquire.hold, level, Some(98), world.at()) else {
+    let Continue(end) = world.entry.leave(acquire.hold, level, Some(98), world.at()) else {
         panic!("it is held")
     };
     world.entry.straggled(&repair, 2, LateAnswer::There, world.now);
@@ -357,7 +357,7 @@ fn what_an_acquire_makes_behind_the_renewal_that_finds_its_hold_gone_is_ended() 
     let missing = Spread { missing: MasterSet::first(3), ..Spread::default() };
     let meaning = world.entry.conclude(&renewal, Ok(&Reply::Gone), missing, world.at());
     assert_eq!(meaning, Meaning::Lost(Loss::Gone));
-    world.entry.leave(acquire.hold, level, None, world.at());
+    let _ = world.entry.leave(acquire.hold, level, None, world.at());
     world.now += Duration::from_secs(1);
     let again = world.entry.check(world.at(), MasterSet::NONE, &world.numbers);
     let [again] = &again[..] else { panic!("{again:?}") };
@@ -375,9 +375,7 @@ fn what_had_no_answer_on_a_master_is_ended_there_twice() {
         let at = world.at();
         repair.call.action = Action::Repair { count: 2, lease: world.timing.lease };
         world.entry.straggled(&repair, 2, LateAnswer::Unknown, at.now);
-        let ReleaseStep::Send(end) = world.entry.leave(repair.hold, level, Some(98), at) else {
-            panic!("it is held")
-        };
+        let Continue(end) = world.entry.leave(repair.hold, level, Some(98), at) else { panic!("it is held") };
         let spread = match straggles {
             true => Spread { unanswered: third, ..Spread::default() },
             false => Spread { missing: third, ..Spread::default() },
@@ -411,7 +409,7 @@ fn what_was_given_up_on_a_master_before_the_verdict_is_ended_there_twice() {
                 let spread = Spread { given_up: third, ..Spread::default() };
                 let (acquire, level) = world.take_with(spread, |_| ());
                 match world.entry.leave(acquire.hold, level, Some(98), world.at()) {
-                    ReleaseStep::Send(end) => end,
+                    Continue(end) => end,
                     _ => panic!("it is held"),
                 }
             }
@@ -453,7 +451,7 @@ fn what_was_given_up_on_a_master_and_repaired_there_is_ended_there_twice() {
         let [repair] = &repairs[..] else { panic!("{repairs:?}") };
         assert_eq!(repair.masters, third);
         world.entry.conclude(repair, Ok(&Reply::Done), Spread::default(), world.at());
-        let ReleaseStep::Send(end) = world.entry.leave(acquire.hold, level, Some(98), world.at()) else {
+        let Continue(end) = world.entry.leave(acquire.hold, level, Some(98), world.at()) else {
             panic!("it is held")
         };
         let unanswered = if straggles { third } else { MasterSet::NONE };
@@ -497,7 +495,7 @@ fn an_end_that_failed_on_a_master_is_not_one_of_the_two() {
         let mut world = World::new(1);
         let given_up = Spread { given_up: third, ..Spread::default() };
         let (acquire, level) = world.take_with(given_up, |_| ());
-        let ReleaseStep::Send(end) = world.entry.leave(acquire.hold, level, Some(98), world.at()) else {
+        let Continue(end) = world.entry.leave(acquire.hold, level, Some(98), world.at()) else {
             panic!("it is held")
         };
         let spread = match straggles {
@@ -596,7 +594,7 @@ fn a_renewal_that_finds_nothing_is_not_one_of_the_two() {
     let missing = Spread { missing: MasterSet::first(3), ..Spread::default() };
     let meaning = world.entry.conclude(&renewal, Ok(&Reply::Gone), missing, world.at());
     assert_eq!(meaning, Meaning::Lost(Loss::Gone));
-    world.entry.leave(acquire.hold, level, None, world.at());
+    let _ = world.entry.leave(acquire.hold, level, None, world.at());
     let first = world.sends().pop().expect("the acquire had no answer there");
     assert_eq!((first.call.action, first.masters), (Action::END, third));
     world.misses_at_third(&first);
@@ -614,7 +612,7 @@ fn an_end_that_is_sent_to_another_master_again_hides_nothing_of_one_that_is_late
     for answered in [false, true] {
         let mut world = World::new(1);
         let (acquire, level) = world.take_with(Spread { given_up: second, ..Spread::default() }, |_| ());
-        let ReleaseStep::Send(end) = world.entry.leave(acquire.hold, level, Some(98), world.at()) else {
+        let Continue(end) = world.entry.leave(acquire.hold, level, Some(98), world.at()) else {
             panic!("it is held")
         };
         world.entry.straggled(&acquire, 2, LateAnswer::There, world.now);

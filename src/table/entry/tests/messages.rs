@@ -21,7 +21,7 @@ fn no_message_of_a_release_is_expected_from_a_master_that_did_not_run_it() {
         world.entry.subscription = Subscription::by(MasterSet::first(3));
         let (pending, level) = world.take();
         let at = world.at();
-        let ReleaseStep::Send(release) = world.entry.leave(pending.hold, level, Some(8), at) else {
+        let Continue(release) = world.entry.leave(pending.hold, level, Some(8), at) else {
             panic!("it is held")
         };
         world.entry.conclude(&release, Ok(&Reply::Done), spread, at);
@@ -62,7 +62,7 @@ fn releasing() -> (World, Pending) {
     let mut world = World::new(1);
     world.entry.subscription = Subscription::by(MasterSet::one(0));
     let (pending, level) = world.take();
-    let ReleaseStep::Send(release) = world.entry.leave(pending.hold, level, Some(8), world.at()) else {
+    let Continue(release) = world.entry.leave(pending.hold, level, Some(8), world.at()) else {
         panic!("it is held")
     };
     (world, release)
@@ -107,7 +107,7 @@ fn the_message_of_a_release_is_no_news_though_a_renewal_was_answered_late() {
     let sent = world.sends();
     let [renewal] = &sent[..] else { panic!("{sent:?}") };
     world.entry.conclude(renewal, Ok(&Reply::Done), Spread::default(), world.at());
-    let ReleaseStep::Send(release) = world.entry.leave(granted.hold, level, Some(900), world.at()) else {
+    let Continue(release) = world.entry.leave(granted.hold, level, Some(900), world.at()) else {
         panic!("it is held")
     };
     world.entry.straggled(renewal, 0, LateAnswer::Missing, world.now);
@@ -177,7 +177,7 @@ fn what_was_seen_of_a_holder_ends_with_its_hold() {
     let (held, here) = seen(&world).unwrap();
     assert_eq!((held.hold_id(), held.count(), here), (&*pending.call.field, 1, true));
     let at = world.at();
-    world.entry.leave(pending.hold, level, Some(99), at);
+    let _ = world.entry.leave(pending.hold, level, Some(99), at);
     assert_eq!(seen(&world), None, "this process had it since");
 }
 

@@ -266,7 +266,7 @@ fn who_is_alone_makes_nothing_due_before_a_renewal() {
     let renewal = world.entry.due().unwrap();
     assert!(renewal > now + LEASE / 4);
     let command_id = world.number();
-    let ReleaseStep::Send(pending) = world.entry.leave(pending.hold, level, Some(command_id), moment) else {
+    let Continue(pending) = world.entry.leave(pending.hold, level, Some(command_id), moment) else {
         panic!("it is held")
     };
     assert!(world.entry.due().is_none_or(|due| due >= renewal));
@@ -289,7 +289,7 @@ fn who_has_sent_a_command_in_vain_decides_when_it_is_sent_again() {
         let [settle] = &check(&mut world)[..] else { panic!("it is forgotten") };
         world.entry.conclude(settle, Ok(&Reply::Done), Spread::default(), world.at());
         let signal = world.entry.live().unwrap().levels[0].signal.clone();
-        let ReleaseStep::Send(end) = world.entry.leave(granted.hold, level, Some(99), world.at()) else {
+        let Continue(end) = world.entry.leave(granted.hold, level, Some(99), world.at()) else {
             panic!("it is held")
         };
         world.entry.conclude(&end, Err(outcome), Spread::default(), world.at());
@@ -321,7 +321,7 @@ fn a_release_does_not_go_before_a_settle() {
     let (granted, level) = world.take();
     world.entry.doubt_all(world.now);
     let release = world.entry.leave(granted.hold, level, Some(99), world.at());
-    assert!(matches!(release, ReleaseStep::Wait), "{release:?}");
+    assert!(matches!(release, Break(Meaning::Void)), "{release:?}");
     let commands = world.entry.check(world.at(), MasterSet::NONE, &world.numbers);
     assert!(matches!(&commands[..], [end] if end.is_end()), "{commands:?}");
 }

@@ -79,7 +79,7 @@ fn a_loss_that_a_release_finds_is_counted_and_that_of_a_request_is_not() {
     let mut world = World::new(1);
     let (granted, level) = world.take();
     assert_eq!(world.counted(), [Sample::Held]);
-    let ReleaseStep::Send(release) = world.entry.leave(granted.hold, level, Some(90), world.at()) else {
+    let Continue(release) = world.entry.leave(granted.hold, level, Some(90), world.at()) else {
         panic!("it is held")
     };
     world.entry.conclude(&release, Ok(&Reply::Gone), Spread::default(), world.at());

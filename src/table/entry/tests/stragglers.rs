@@ -7,7 +7,7 @@ const LATE: usize = 2;
 impl World {
     /// Its only guard is released. The third master's answer to that is still to come.
     fn ends_without_third(&mut self, acquire: &Pending, level: u64) -> Pending {
-        let ReleaseStep::Send(end) = self.entry.leave(acquire.hold, level, Some(900), self.at()) else {
+        let Continue(end) = self.entry.leave(acquire.hold, level, Some(900), self.at()) else {
             panic!("it is held")
         };
         let spread = Spread { unanswered: MasterSet::one(LATE), ..Spread::default() };
@@ -59,7 +59,7 @@ fn no_end_is_sent_again_to_a_master_that_refused_the_acquire() {
     let mut world = World::new(1);
     let (acquire, level) =
         world.take_with(Spread { absent: MasterSet::one(LATE), ..Spread::default() }, |_| ());
-    let ReleaseStep::Send(end) = world.entry.leave(acquire.hold, level, Some(900), world.at()) else {
+    let Continue(end) = world.entry.leave(acquire.hold, level, Some(900), world.at()) else {
         panic!("it is held")
     };
     let unanswered = MasterSet::one(1).union(MasterSet::one(LATE));
@@ -99,7 +99,7 @@ fn a_late_answer_to_a_renewal_has_no_end_sent_twice() {
             if !under_way {
                 world.entry.straggled(&renewal, LATE, answer, world.now);
             }
-            let ReleaseStep::Send(end) = world.entry.leave(acquire.hold, level, Some(900), world.at()) else {
+            let Continue(end) = world.entry.leave(acquire.hold, level, Some(900), world.at()) else {
                 panic!("it is held")
             };
             if under_way {
@@ -121,7 +121,7 @@ fn a_late_answer_to_a_renewal_has_no_end_sent_to_a_master_that_was_repaired() {
     let [repair] = &sent[..] else { panic!("{sent:?}") };
     world.entry.conclude(repair, Ok(&Reply::Done), Spread::default(), world.at());
     let renewal = world.renewal_of(&acquire);
-    let ReleaseStep::Send(end) = world.entry.leave(acquire.hold, level, Some(900), world.at()) else {
+    let Continue(end) = world.entry.leave(acquire.hold, level, Some(900), world.at()) else {
         panic!("it is held")
     };
     world.entry.straggled(&renewal, LATE, LateAnswer::There, world.now);
@@ -158,8 +158,7 @@ fn a_late_answer_to_an_end_that_is_sent_again_changes_nothing() {
         for answer in answers {
             let mut world = World::new(1);
             let (acquire, level) = world.take();
-            let ReleaseStep::Send(first) = world.entry.leave(acquire.hold, level, Some(900), world.at())
-            else {
+            let Continue(first) = world.entry.leave(acquire.hold, level, Some(900), world.at()) else {
                 panic!("it is held")
             };
             world.entry.conclude(&first, Err(Outcome::Unknown), Spread::default(), world.at());
@@ -190,7 +189,7 @@ fn a_re_entry_that_was_dropped_has_no_end_sent_twice() {
     let sent = world.sends();
     let [settle] = &sent[..] else { panic!("{sent:?}") };
     world.entry.conclude(settle, Ok(&Reply::Done), Spread::default(), world.at());
-    let ReleaseStep::Send(end) = world.entry.leave(acquire.hold, level, Some(900), world.at()) else {
+    let Continue(end) = world.entry.leave(acquire.hold, level, Some(900), world.at()) else {
         panic!("it is held")
     };
     let missing = Spread { missing: MasterSet::one(LATE), ..Spread::default() };
@@ -293,7 +292,7 @@ fn only_a_refused_acquire_shows_that_a_master_has_no_field() {
         let (acquire, level) = world.take();
         let renewal = world.renewal_of(&acquire);
         world.entry.straggled(if acquired { &acquire } else { &renewal }, LATE, answer, world.now);
-        let ReleaseStep::Send(end) = world.entry.leave(acquire.hold, level, Some(900), world.at()) else {
+        let Continue(end) = world.entry.leave(acquire.hold, level, Some(900), world.at()) else {
             panic!("it is held")
         };
         world.entry.conclude(&end, Ok(&Reply::Done), remains, world.at());

@@ -103,7 +103,7 @@ fn nothing_of_a_hold_is_sent_while_a_command_of_it_is_under_way() {
                     .entry
                     .begin_renewal(granted.hold, Some((inner, longer)), 90, waker, at.now)
                     .is_some(),
-                _ => matches!(world.entry.leave(granted.hold, inner, Some(90), at), ReleaseStep::Send(_)),
+                _ => matches!(world.entry.leave(granted.hold, inner, Some(90), at), Continue(_)),
             };
             assert!(sent, "{under_way}");
         }
@@ -117,7 +117,7 @@ fn nothing_of_a_hold_is_sent_while_a_command_of_it_is_under_way() {
         let sent = world.sends();
         assert!(sent.is_empty(), "beside {under_way}: {sent:?}");
         let release = world.entry.leave(granted.hold, level, Some(92), world.at());
-        assert!(matches!(release, ReleaseStep::Wait), "beside {under_way}: {release:?}");
+        assert!(matches!(release, Break(Meaning::Void)), "beside {under_way}: {release:?}");
         let sent = world.sends();
         assert!(sent.is_empty(), "beside {under_way}: {sent:?}");
     }
@@ -145,7 +145,7 @@ fn a_hold_whose_longer_level_went_is_ended_though_a_guard_is_left() {
     let longer = world.takes_for(&owner, 2 * LEASE);
     let hold = world.guards[0].hold;
     let (command_id, at) = (world.number(), world.at());
-    let ReleaseStep::Send(release) = world.entry.leave(hold, longer, Some(command_id), at) else {
+    let Continue(release) = world.entry.leave(hold, longer, Some(command_id), at) else {
         panic!("it is held")
     };
     world.entry.conclude(&release, Ok(&Reply::Done), Spread::default(), at);
@@ -198,8 +198,7 @@ fn a_release_that_had_no_answer_twice_holds_nobody_back() {
     let mut world = World::new(1);
     let (granted, level) = world.take();
     let command_id = world.number();
-    let ReleaseStep::Send(release) = world.entry.leave(granted.hold, level, Some(command_id), world.at())
-    else {
+    let Continue(release) = world.entry.leave(granted.hold, level, Some(command_id), world.at()) else {
         panic!("it is held")
     };
     let stranger = world.asks(&Owner::new(), true);
@@ -222,7 +221,7 @@ fn a_release_that_had_no_answer_twice_holds_nobody_back() {
 fn what_this_process_releases_goes_before_what_it_asks() {
     let mut world = World::new(1);
     let (granted, level) = world.take();
-    assert!(matches!(world.entry.leave(granted.hold, level, None, world.at()), ReleaseStep::Wait));
+    assert!(matches!(world.entry.leave(granted.hold, level, None, world.at()), Break(Meaning::Void)));
     let stranger = world.asks(&Owner::new(), true);
     let asks = |world: &World| world.askers[world.asker(stranger)].asking.is_some();
     assert!(!asks(&world), "it would meet the hold of its own process");
@@ -276,7 +275,7 @@ fn a_count_that_was_put_off_is_settled() {
     let inner = world.takes_for(&owner, LEASE);
     let hold = world.guards[0].hold;
     let (command_id, at) = (world.number(), world.at());
-    let ReleaseStep::Send(release) = world.entry.leave(hold, inner, Some(command_id), at) else {
+    let Continue(release) = world.entry.leave(hold, inner, Some(command_id), at) else {
         panic!("it is held")
     };
     let full = Reply::Deferred("full".into());
@@ -324,10 +323,7 @@ fn a_release_that_is_not_polled_is_given_up_for_one_that_waits() {
     let mut world = World::new(1);
     let (granted, level) = world.take();
     let command_id = world.number();
-    assert!(matches!(
-        world.entry.leave(granted.hold, level, Some(command_id), world.at()),
-        ReleaseStep::Send(_)
-    ));
+    assert!(matches!(world.entry.leave(granted.hold, level, Some(command_id), world.at()), Continue(_)));
     world.asks(&Owner::new(), true);
     world.now += world.timing.patience;
     let sent = world.sends();

@@ -90,7 +90,7 @@ fn who_asks_for_a_free_lock_makes_no_report_due() {
     let mut world = World::new(1);
     let (granted, level) = world.take();
     assert!(world.entry.queue.report_at().is_none());
-    world.entry.leave(granted.hold, level, None, world.at());
+    let _ = world.entry.leave(granted.hold, level, None, world.at());
     // Nor does one whose answer is on its way.
     let asks = world.asks(&Owner::new(), true);
     assert_eq!(world.entry.queue.get(asks).map(|request| request.phase), Some(WaiterState::Waiting));
