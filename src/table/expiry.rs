@@ -209,8 +209,7 @@ impl LockEntry {
 
     fn check_heads(&mut self, now: Instant) {
         for head in self.heads() {
-            let (woken, count) = self.queue.check(head, now);
-            self.out.wake(woken);
+            let count = self.queue.check(head, now, &mut self.out);
             self.passed_over(count, now);
         }
     }

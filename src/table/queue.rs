@@ -11,6 +11,7 @@ use crate::base::after;
 use crate::base::telemetry::{Context, Place};
 use crate::error::Loss;
 use crate::owner::{Owner, OwnerId};
+use crate::table::effects::Out;
 use crate::table::level::Polled;
 
 /// How long a woken head may stay unpolled before the next one gets its turn.
@@ -455,15 +456,15 @@ impl Queue {
     }
 
     /// Looks at a late head. If it was not woken, it is woken first: what it waits for may be ready without anybody here knowing.
-    /// If it was woken and has not come, it is passed over. Returns the waker to be called, and how many are passed over, the head included:
-    /// none if it is not late.
-    pub(super) fn check(&mut self, head: u64, now: Instant) -> (Option<Waker>, usize) {
+    /// If it was woken and has not come, it is passed over. Returns how many are passed over, the head included.
+    pub(super) fn check(&mut self, head: u64, now: Instant, out: &mut Out) -> usize {
         let late = |request: &&mut Waiter| request.late_at().is_some_and(|late| late <= now);
-        let Some(request) = self.get_mut(head).filter(late) else { return (None, 0) };
+        let Some(request) = self.get_mut(head).filter(late) else { return 0 };
         if request.woken {
-            return (None, self.pass_over_all_late(now));
+            return self.pass_over_all_late(now);
         }
-        (request.wake(now), 0)
+        out.wake(request.wake(now));
+        0
     }
 }
 
