@@ -440,7 +440,8 @@ impl Acquire {
         // `unavailable_after` is zero, each makes one attempt.
         let (patience, longest) = (session.timing.patience, session.config.unavailable_after);
         if !longest.is_zero()
-            && let Some(error) = entry.outage.outlasts(longest, patience, self.began, at.by_tokio())
+            && let Some(failures) = entry.outage.fresh(patience, at.by_tokio())
+            && let Some(error) = failures.outlast(longest, self.began, at.by_tokio())
         {
             return Err(error);
         }

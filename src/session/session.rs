@@ -420,7 +420,8 @@ impl Session {
     /// Returns the error of a request for this lock that began at `began`, if its commands have failed for too long since.
     pub(crate) fn outage_since(&self, keys: &Keys, began: Instant) -> Option<Error> {
         let (patience, now) = (self.config.unavailable_after, Instant::now());
-        self.table(|table, _| table.entry_of(keys)?.outage.outlasts(patience, self.outage_age(), began, now))
+        let age = self.outage_age();
+        self.table(|table, _| table.entry_of(keys)?.outage.fresh(age, now)?.outlast(patience, began, now))
     }
 
     /// Returns the age from which a failure shows nothing, since nobody may have asked in the meantime. No request pauses for

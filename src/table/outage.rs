@@ -14,7 +14,7 @@ use crate::error::Error;
 pub(crate) struct Outage(Option<Box<Failures>>);
 
 #[derive(Debug)]
-struct Failures {
+pub(crate) struct Failures {
     since: Instant,
     last: Instant,
     error: Error,
@@ -35,19 +35,6 @@ impl Outage {
         self.0 = Some(Box::new(Failures { since, last: now, error }));
     }
 
-    /// Returns the error of a request that began then, if the outage has lasted for longer than `patience` since, and its last failure
-    /// is no older than `age`.
-    pub(crate) fn outlasts(
-        &self,
-        patience: Duration,
-        age: Duration,
-        began: Instant,
-        now: Instant,
-    ) -> Option<Error> {
-        let failures = self.fresh(age, now)?;
-        (now >= after(failures.since.max(began), patience)).then(|| failures.error.again())
-    }
-
     /// Returns the last failure if it is no older than `age`.
     pub(crate) fn last(&self, age: Duration, now: Instant) -> Option<Error> {
         self.fresh(age, now).map(|failures| failures.error.again())
@@ -59,8 +46,15 @@ impl Outage {
     }
 
     /// Returns the outage if its last failure is no older than `age`. An old one proves nothing, since nobody may have asked in between.
-    fn fresh(&self, age: Duration, now: Instant) -> Option<&Failures> {
+    pub(crate) fn fresh(&self, age: Duration, now: Instant) -> Option<&Failures> {
         self.0.as_deref().filter(|failures| now <= after(failures.last, age))
+    }
+}
+
+impl Failures {
+    /// Returns the error of a request that began then, if they have lasted for longer than `patience` since.
+    pub(crate) fn outlast(&self, patience: Duration, began: Instant, now: Instant) -> Option<Error> {
+        (now >= after(self.since.max(began), patience)).then(|| self.error.again())
     }
 }
 

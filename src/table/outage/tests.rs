@@ -7,19 +7,21 @@ fn away() -> Error {
     Error::new(ErrorKind::Unavailable, "away")
 }
 
+fn outlasts(outage: &Outage, patience: Duration, began: Instant, now: Instant) -> Option<Error> {
+    outage.fresh(Duration::MAX, now)?.outlast(patience, began, now)
+}
+
 #[test]
 fn a_request_is_refused_once_the_masters_were_away_for_so_long_since_it_began() {
     let (mut outage, now) = (Outage::default(), Instant::now());
-    assert!(outage.outlasts(Duration::ZERO, Duration::MAX, now, now).is_none(), "there was none");
+    assert!(outlasts(&outage, Duration::ZERO, now, now).is_none(), "there was none");
     outage.goes_on(away(), 2 * SECOND, now);
     outage.goes_on(away(), 2 * SECOND, now + SECOND);
-    let outlasts = |began, seen| outage.outlasts(2 * SECOND, Duration::MAX, began, seen).is_some();
-    assert!(
-        !outlasts(now, now + SECOND) && outlasts(now, now + 2 * SECOND) && outlasts(now, now + 3 * SECOND)
-    );
-    assert!(!outlasts(now + SECOND, now + 2 * SECOND) && outlasts(now + SECOND, now + 3 * SECOND));
+    let lasts = |began, seen| outlasts(&outage, 2 * SECOND, began, seen).is_some();
+    assert!(!lasts(now, now + SECOND) && lasts(now, now + 2 * SECOND) && lasts(now, now + 3 * SECOND));
+    assert!(!lasts(now + SECOND, now + 2 * SECOND) && lasts(now + SECOND, now + 3 * SECOND));
     outage.ends();
-    assert!(outage.outlasts(2 * SECOND, Duration::MAX, now, now + 9 * SECOND).is_none());
+    assert!(outlasts(&outage, 2 * SECOND, now, now + 9 * SECOND).is_none());
 }
 
 #[test]
@@ -28,8 +30,8 @@ fn a_failure_long_after_another_one_begins_an_outage() {
     outage.goes_on(away(), 2 * SECOND, now);
     let later = now + 3600 * SECOND;
     outage.goes_on(away(), 2 * SECOND, later);
-    assert!(outage.outlasts(2 * SECOND, Duration::MAX, now, later + SECOND).is_none());
-    assert!(outage.outlasts(2 * SECOND, Duration::MAX, now, later + 2 * SECOND).is_some());
+    assert!(outlasts(&outage, 2 * SECOND, now, later + SECOND).is_none());
+    assert!(outlasts(&outage, 2 * SECOND, now, later + 2 * SECOND).is_some());
 }
 
 #[test]
