@@ -26,7 +26,7 @@ use crate::error::{Error, ErrorKind, Result, shown};
 use crate::holder::Shown;
 use crate::owner::Owner;
 use crate::quorum::Verdict;
-use crate::session::{Handle, Session, clock};
+use crate::session::{Handle, Sent, Session, clock};
 use crate::table::{
     AcquireParams, Admission, Ambiguous, Grant, Grantee, LockEntry, Meaning, NewLevel, NotHeld, Owned,
     Polled, Refusal, Waiter,
@@ -245,37 +245,6 @@ impl Backoff {
     fn note_pause(&mut self, until: Instant) {
         self.pauses = self.pauses.saturating_add(1);
         self.paused_until = Some(until);
-    }
-}
-
-/// An acquire under way. If it is dropped before it is answered, its outcome is unknown.
-pub(super) struct Sent {
-    session: Handle,
-    pub(super) pending: Pending,
-    /// Until it is answered: its drop reports an unknown outcome.
-    pub(super) is_armed: bool,
-}
-
-impl Sent {
-    /// Arms the undoing of a command that is about to be sent.
-    pub(super) fn new(session: Handle, pending: Pending) -> Sent {
-        Sent { session, pending, is_armed: true }
-    }
-
-    /// Reports to the entry that the command is over, but not granted.
-    pub(super) fn conclude(&self, answer: Result<&Reply, Outcome>, spread: Spread) -> Meaning {
-        let pending = &self.pending;
-        self.session.visit(&pending.call.keys, |entry, at| entry.conclude(pending, answer, spread, at))
-    }
-}
-
-impl Drop for Sent {
-    fn drop(&mut self) {
-        if self.is_armed {
-            // It may still be on its way to any master, over a connection that is replaced before the end is sent.
-            let spread = Spread { given_up: self.pending.masters, ..Spread::default() };
-            self.conclude(Err(Outcome::Unknown), spread);
-        }
     }
 }
 
@@ -571,12 +540,12 @@ impl Acquire {
         &mut self,
         pending: Pending,
     ) -> impl Future<Output = Result<Option<Guard>, NotGranted>> + Send {
-        let mut sent = Sent::new(self.options.handle.clone(), pending);
+        let session = self.options.handle.clone();
         // Not an `async fn`, which would need room for the command twice.
         async move {
+            let mut sent = Sent::new(&session, &pending);
             let answered = {
-                let session = &self.options.handle;
-                let mut asking = pin!(session.ask(&sent.pending));
+                let mut asking = pin!(session.ask(&pending));
                 // Boxed, since an early answer is rare.
                 let (mut first, mut early) = (true, None::<Box<_>>);
                 // No attempt takes longer than `patience`, so a later limit needs no timer.
@@ -629,7 +598,7 @@ impl Acquire {
                     // Masters that have not answered yet may still grant it.
                     sent.conclude(Err(outcome), spread);
                     let leaves_traces = !spread.remains.union(spread.unanswered).is_empty();
-                    self.unsuccessful(&sent.pending, error, leaves_traces)?;
+                    self.unsuccessful(&pending, error, leaves_traces)?;
                 }
             }
             match self.is_over() && self.last_failure().is_none() {
@@ -655,7 +624,7 @@ impl Acquire {
             // This was a re-entry, and the hold above it is gone or was given up.
             let meaning = self.visit(|entry, at| {
                 entry.back_to_waiting(self.id());
-                entry.conclude(&sent.pending, Ok(reply), spread, at)
+                entry.conclude(sent.pending, Ok(reply), spread, at)
             });
             if let Meaning::Lost(loss) = meaning {
                 return Err(Error::lost(loss).into());
@@ -668,12 +637,12 @@ impl Acquire {
             sent.conclude(Err(Outcome::Unknown), spread);
             return Err(closed.into());
         }
-        match self.granted(&sent.pending, spread, token) {
+        match self.granted(sent.pending, spread, token) {
             Ok(guard) => return Ok(Some(guard)),
             Err(NotHeld::Taken) => self.failures_end(),
             // This attempt does not count as answered: 1. The masters take longer than the lease. 2. Each grant is over before
             // its answer is read, and is undone. 3. The next one would be asked for at once, and so on for ever.
-            Err(NotHeld::Late) => self.unsuccessful(&sent.pending, self.too_late(), true)?,
+            Err(NotHeld::Late) => self.unsuccessful(sent.pending, self.too_late(), true)?,
         }
         Ok(None)
     }
@@ -724,7 +693,7 @@ impl Acquire {
             sent.conclude(Ok(reply), spread);
             return;
         }
-        let pending = &sent.pending;
+        let pending = sent.pending;
         let was_part = self.options.part.as_ref().is_some_and(|part| !part.is_waiting());
         self.mark_waiting();
         let (asked_before, session) = (self.backoff.is_some(), self.options.handle.clone());

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use crate::base::{Lease, LossSignal, Moment, Outcome, Spread, after};
+use crate::base::{Lease, LossSignal, Moment, after};
 use crate::client::kind::{Fenced, Kind, Plain, UNFENCED};
 use crate::error::{Error, ErrorKind, Loss, Result};
 use crate::owner::Owner;
-use crate::session::Handle;
 use crate::session::clock::sleep_until;
+use crate::session::{Handle, Sent};
 use crate::table::{self, Level, LockEntry, Meaning};
 use crate::wire::keys::Keys;
 use crate::wire::{Pending, Reply};
@@ -269,15 +269,10 @@ impl Held {
     /// Sends a command of this hold, and reports its outcome to the entry; the outcome is unknown if the future is dropped before
     /// the answer.
     pub(super) async fn command(&self, pending: &Pending) -> Result<Meaning> {
-        let conclude = |at, answer, spread| {
-            self.handle.visit_at(at, &self.keys, |entry, at| entry.conclude(pending, answer, spread, at))
-        };
-        let unknown = scopeguard::guard((), |()| {
-            conclude(self.handle.moment(), Err(Outcome::Unknown), Spread::default());
-        });
+        let mut sent = Sent::new(&self.handle, pending);
         // Dropped last, after the entry was updated.
         let (verdict, _stragglers) = self.handle.ask(pending).await;
-        scopeguard::ScopeGuard::into_inner(unknown);
+        sent.is_armed = false;
         let at = match verdict.result {
             // It was held until then, however long the machine has slept since.
             Ok(Reply::Done | Reply::Ended(_) | Reply::LeftToOthers(_)) if pending.is_end() => {
@@ -285,7 +280,9 @@ impl Held {
             }
             _ => self.handle.moment(),
         };
-        let meaning = conclude(at, verdict.answer(), verdict.spread);
+        let conclude =
+            |entry: &mut LockEntry, at| entry.conclude(pending, verdict.answer(), verdict.spread, at);
+        let meaning = self.handle.visit_at(at, &self.keys, conclude);
         verdict.result.map(|_| meaning).map_err(|failure| failure.error)
     }
 

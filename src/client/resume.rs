@@ -6,12 +6,11 @@ use tokio::runtime;
 use tokio::task::yield_now;
 
 use crate::base::{Outcome, telemetry};
-use crate::client::acquire::Sent;
 use crate::client::claim::Claim;
 use crate::client::guard::Guard;
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::Owner;
-use crate::session::Handle;
+use crate::session::{Handle, Sent};
 use crate::table::{Grantee, NewLevel};
 use crate::wire::Reply;
 use crate::wire::keys::{self, Keys};
@@ -27,9 +26,9 @@ pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Re
         entry.begin_resume(handle.numbers.next(), claim.hold_id().into(), &handle.uuid, lease, at.now)
     });
     // Its undo is armed before it is sent.
-    let mut sent = Sent::new(handle.clone(), pending);
+    let mut sent = Sent::new(&handle, &pending);
     // Dropped last, after the entry was updated.
-    let (verdict, _stragglers) = handle.ask(&sent.pending).await;
+    let (verdict, _stragglers) = handle.ask(&pending).await;
     // Like a request for the lock, it is never ready in its first poll: otherwise branches of a task that begin in one poll would
     // look nested.
     yield_now().await;
@@ -44,11 +43,10 @@ pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Re
         sent.conclude(answer, verdict.spread);
         return Err(error.on(&keys.name));
     }
-    let pending = &sent.pending;
     let owner = Owner::current();
     let granted = handle.visit(&keys, |entry, at| {
         let new = NewLevel::watched(handle.numbers.next(), lease);
-        entry.granted(&Grantee::Claimant(&owner), pending, &new, verdict.spread, at)
+        entry.granted(&Grantee::Claimant(&owner), &pending, &new, verdict.spread, at)
     });
     let Ok((granted, _spent)) = granted else {
         let message = "resumed, but the answer was read too late, so the hold was ended; take the lock again";

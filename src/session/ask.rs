@@ -7,10 +7,10 @@ use tokio::runtime;
 
 use crate::backend::BoxFuture;
 use crate::base::atomic::Ordering::SeqCst;
-use crate::base::{Failure, Moment, Outcome, gated};
+use crate::base::{Failure, Moment, Outcome, Spread, gated};
 use crate::quorum::{Reported, Stragglers, Verdict};
 use crate::session::session::Session;
-use crate::table::{LateAnswer, LockEntry};
+use crate::table::{LateAnswer, LockEntry, Meaning};
 use crate::wire::keys::Keys;
 use crate::wire::{Pending, Reply, Token};
 
@@ -26,6 +26,37 @@ impl Drop for StragglerTasks {
             if let Ok(runtime) = runtime::Handle::try_current() {
                 drop(runtime.spawn(gated(task)));
             }
+        }
+    }
+}
+
+/// A command of a request or a guard, under way. If it is dropped before it is answered, its outcome is unknown.
+pub(crate) struct Sent<'a> {
+    session: &'a Session,
+    pub(crate) pending: &'a Pending,
+    /// Until it is answered: its drop reports an unknown outcome.
+    pub(crate) is_armed: bool,
+}
+
+impl Sent<'_> {
+    /// Arms the undoing of a command that is about to be sent.
+    pub(crate) fn new<'a>(session: &'a Session, pending: &'a Pending) -> Sent<'a> {
+        Sent { session, pending, is_armed: true }
+    }
+
+    /// Reports to the entry that the command is over, but not granted.
+    pub(crate) fn conclude(&self, answer: Result<&Reply, Outcome>, spread: Spread) -> Meaning {
+        let pending = self.pending;
+        self.session.visit(&pending.call.keys, |entry, at| entry.conclude(pending, answer, spread, at))
+    }
+}
+
+impl Drop for Sent<'_> {
+    fn drop(&mut self) {
+        if self.is_armed {
+            // It may still be on its way to any master, over a connection that is replaced before the end is sent.
+            let spread = Spread { given_up: self.pending.masters, ..Spread::default() };
+            self.conclude(Err(Outcome::Unknown), spread);
         }
     }
 }

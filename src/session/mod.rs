@@ -9,5 +9,6 @@ mod session;
 mod stand_in;
 mod watchdog;
 
+pub(crate) use ask::Sent;
 pub(crate) use events::{EventRelay, MasterEvents};
 pub(crate) use session::{Handle, Session, Stage};
