@@ -77,10 +77,8 @@ pub(crate) struct Spread {
     pub(crate) remains: MasterSet,
     /// Masters that had not answered when the verdict was certain.
     pub(crate) unanswered: MasterSet,
-    /// After a fresh grant: masters that certainly do not have the field. No release is sent to them.
-    pub(crate) absent: MasterSet,
-    /// After the end of a hold: masters that answered that they do not have the field. If no majority has confirmed a hold: old masters
-    /// that lack it.
+    /// Masters that certainly do not have the field. After a fresh grant: those where it did not run. After the end of a hold: those that
+    /// answered so. If no majority has confirmed a hold: old masters that lack it.
     pub(crate) missing: MasterSet,
     /// Masters that were given up before the verdict: the command may still run there.
     pub(crate) given_up: MasterSet,
@@ -92,7 +90,6 @@ impl Spread {
         lacking: MasterSet::NONE,
         remains: MasterSet::NONE,
         unanswered: MasterSet::NONE,
-        absent: MasterSet::NONE,
         missing: MasterSet::NONE,
         given_up: MasterSet::NONE,
     };

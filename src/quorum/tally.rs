@@ -237,10 +237,10 @@ impl Tally {
 
     fn fresh(&self) -> Option<Verdict> {
         if self.is_majority(self.done) {
-            // Not those that failed: the field is written to them when they are back. No release has to be sent to `absent` ones.
+            // Not those that failed: the field is written to them when they are back. No end has to reach those that are missing it.
             let lacking = self.barred.union(self.busy).without(self.unknown);
-            let absent = lacking.union(self.failed).without(self.unknown);
-            let spread = Spread { lacking, absent, ..self.spread() };
+            let missing = lacking.union(self.failed).without(self.unknown);
+            let spread = Spread { lacking, missing, ..self.spread() };
             return Some(Verdict { spread, token: self.token(), ..self.with_reply(Reply::Done) });
         }
         if self.is_majority(self.done.union(self.pending)) {

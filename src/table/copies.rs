@@ -9,10 +9,21 @@ use crate::base::{MasterSet, Spread};
 #[derive(Debug, Default)]
 pub(super) struct Copies(Option<Box<Differences>>);
 
+/// A maker is a command that makes the field: an acquire, a move, or a repair. A master got none (`absent`), one, or maybe two
+/// (`repaired`). One that was not answered in time is `open`, and takes two ends.
+///
+/// So one state for each master is not enough, by which its end is owed until one is answered that was sent after all makers were closed.
+/// If only an answer closes a maker: 1. A master is away, and never answers the acquire. 2. The end is sent to it again and again, for a
+/// lease. If it is also closed when it is given up: 1. It waits in a connection that is replaced. 2. The end is sent over the new one,
+/// and finds nothing. 3. The maker runs. `lacking` and `never_had` are about a hold that stands, of which no end is owed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Differences {
-    /// Masters that lack it, those that may have it though it is gone, and those that are still to answer.
-    pub(super) spread: Spread,
+    /// While it stands: masters that lack its field, so that it has to be written to them.
+    pub(super) lacking: MasterSet,
+    /// Once it is gone: masters that may have its field all the same, so that its end has to be sent to them.
+    pub(super) remains: MasterSet,
+    /// Once it is gone: masters that have still to answer its end, or its acquire that was refused.
+    pub(super) unanswered: MasterSet,
     /// Masters that certainly do not have its field, so that its end need not be sent to them. Otherwise: 1. A master is away for a long
     /// time. 2. The end of each lock that is taken and released in that time is sent to it again and again, for a lease.
     pub(super) absent: MasterSet,
@@ -20,14 +31,11 @@ pub(super) struct Differences {
     pub(super) never_had: MasterSet,
     /// Masters that were asked later to write the field.
     pub(super) repaired: MasterSet,
-    /// Masters whose answer to a maker of the field came while another command, such as its end, was under way there: the answer to
-    /// that command shows which of the two ran first. 1. A master does not know the acquire's script; two others grant. 2. The end
-    /// of the hold runs there, and finds nothing. 3. The acquire runs, by the text of its script. Its answer may be looked at
-    /// before the end's.
-    pub(super) late: MasterSet,
-    /// Masters where a maker of the field had no answer while the hold existed. It may still run after an end that finds nothing:
-    /// over a connection that was replaced since.
-    pub(super) unsure: MasterSet,
+    /// Masters where a maker of the field may run, or have run, after an end that finds nothing: it had no answer, or was answered while
+    /// another command of the hold was under way. So such an end is sent once more. 1. A master does not know the acquire's script;
+    /// two others grant. 2. The end of the hold runs there, and finds nothing. 3. The acquire runs, by the text of its script or over
+    /// a connection that was replaced since. Its answer may be looked at before the end's.
+    pub(super) open: MasterSet,
     /// When the key ends on one of them, by that master's clock, if no requested lease explains such a TTL.
     pub(super) too_long: Option<NonZeroU64>,
     /// Whether such a TTL is being shortened: the command may still run.
@@ -36,12 +44,13 @@ pub(super) struct Differences {
 
 impl Differences {
     const NONE: Differences = Differences {
-        spread: Spread::NONE,
+        lacking: MasterSet::NONE,
+        remains: MasterSet::NONE,
+        unanswered: MasterSet::NONE,
         absent: MasterSet::NONE,
         never_had: MasterSet::NONE,
         repaired: MasterSet::NONE,
-        late: MasterSet::NONE,
-        unsure: MasterSet::NONE,
+        open: MasterSet::NONE,
         too_long: None,
         shortens: false,
     };
@@ -49,6 +58,21 @@ impl Differences {
     /// Notes that the acquire did not run on these masters.
     pub(super) fn note_absent(&mut self, masters: MasterSet) {
         self.absent = self.absent.union(masters.without(self.repaired));
+        self.remains = self.remains.without(self.absent);
+    }
+
+    /// Returns the masters that may have it though it is gone.
+    pub(super) fn left(&self) -> MasterSet {
+        self.remains.union(self.unanswered)
+    }
+
+    /// Notes which masters answered the end, and which ones have no field by their answers, to the end or to another command. Returns
+    /// those that need one more end.
+    pub(super) fn note_end(&mut self, ended: MasterSet, missing: MasterSet) -> MasterSet {
+        // Of two makers, one may have made what the end found, and the other one runs after it.
+        let again = self.open.within(missing.union(self.repaired.within(ended)));
+        self.open = self.open.without(ended);
+        again
     }
 
     /// Notes that these masters are asked to write the field.
@@ -74,29 +98,27 @@ impl Copies {
     }
 
     /// Changes the differences. There is no other way to do so.
-    pub(super) fn change(&mut self, change: impl FnOnce(&mut Differences)) {
+    pub(super) fn change<T>(&mut self, change: impl FnOnce(&mut Differences) -> T) -> T {
         let mut changed = **self;
-        change(&mut changed);
+        let result = change(&mut changed);
         match &mut self.0 {
             _ if changed == Differences::NONE => self.0 = None,
             Some(differences) => **differences = changed,
             none => *none = Some(Box::new(changed)),
         }
+        result
+    }
+
+    /// Notes which masters may have it though it is gone.
+    pub(super) fn set_left(&mut self, spread: Spread) {
+        self.change(|copies| (copies.remains, copies.unanswered) = (spread.remains, spread.unanswered));
     }
 
     /// Notes which masters lack it while a majority has it.
     #[inline]
     pub(super) fn set_lacking(&mut self, masters: MasterSet) {
-        if masters != self.spread.lacking || masters != self.never_had {
-            self.change(|copies| (copies.spread.lacking, copies.never_had) = (masters, masters));
-        }
-    }
-
-    /// Removes these masters from `late`: their earlier answers came before the command that is sent to them now.
-    #[inline]
-    pub(super) fn clear_late(&mut self, masters: MasterSet) {
-        if !self.late.is_empty() {
-            self.change(|copies| copies.late = copies.late.without(masters));
+        if masters != self.lacking || masters != self.never_had {
+            self.change(|copies| (copies.lacking, copies.never_had) = (masters, masters));
         }
     }
 }

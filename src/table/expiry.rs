@@ -149,16 +149,15 @@ impl LockEntry {
                 hold.withdraw(at.now);
             }
             ids.push(hold.id);
-            if hold.is_gone() && at.now >= hold.gone_by {
-                // Every master that still had it has dropped it by now.
-                hold.copies.change(|copies| copies.spread = Spread::NONE);
-            }
             let tried = hold.levels.is_empty() && hold.command.is_none() && hold.failures > 0;
             if tried && at.now >= hold.gone_by {
                 // The server has dropped it by now, even if that was never confirmed.
                 hold.mark_gone(false);
-                hold.copies.change(|copies| copies.spread = Spread::NONE);
                 self.out.resolve(hold.resolve_pending_releases(Err(Loss::Expired)));
+            }
+            if hold.is_gone() && at.now >= hold.gone_by {
+                // Every master that still had it has dropped it by now.
+                hold.copies.set_left(Spread::NONE);
             }
         }
         for id in ids {

@@ -157,8 +157,8 @@ impl LockEntry {
         }
         hold.lacked_by(spread.lacking, at.now);
         if let Action::Acquire { count: 1, .. } = pending.call.action {
-            if !spread.absent.is_empty() {
-                hold.copies.change(|copies| copies.note_absent(spread.absent));
+            if !spread.missing.is_empty() {
+                hold.copies.change(|copies| copies.note_absent(spread.missing));
             }
             self.contended = pending.call.line.is_some_and(|line| line.again);
         }

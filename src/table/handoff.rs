@@ -127,7 +127,7 @@ impl Hold {
             && self.pending_releases.is_none()
             && self.fence.is_none()
             && self.kept_for(now).is_none()
-            && self.copies.spread.lacking.is_empty()
+            && self.copies.lacking.is_empty()
             && self.stands <= 1
             && self.offer.is_in_time(self.timing.handoff, now)
             && self.was_confirmed_lately(now)

@@ -263,7 +263,7 @@ impl Hold {
 
     /// Returns whether some masters may still have it.
     pub(super) fn has_remains(&self) -> bool {
-        !self.copies.spread.remains.union(self.copies.spread.unanswered).is_empty()
+        !self.copies.left().is_empty()
     }
 
     /// Returns whether its end is under way.
@@ -439,7 +439,7 @@ impl Hold {
         let renews = |command: &UnderWay| matches!(command.action, Action::Renew { .. });
         self.state == State::Stands { unsettled: false }
             && self.command.as_ref().is_none_or(renews)
-            && self.copies.spread.lacking.is_empty()
+            && self.copies.lacking.is_empty()
             && self.stands <= self.count()
     }
 
@@ -501,12 +501,12 @@ impl Hold {
             return None;
         }
         match self.state {
-            State::Gone { .. } => (!self.copies.spread.remains.is_empty()).then_some(Action::END),
+            State::Gone { .. } => (!self.copies.remains.is_empty()).then_some(Action::END),
             _ if self.levels.is_empty() => Some(Action::END),
             // Otherwise the key, if it exists, is ended when the last guard is dropped.
             State::Lost { ends_key, .. } => ends_key.then_some(Action::END),
             // Sent before anything else: it may be what a majority lacks.
-            State::Stands { .. } if !self.copies.spread.lacking.is_empty() => {
+            State::Stands { .. } if !self.copies.lacking.is_empty() => {
                 // With the same count as on the others.
                 let count = self.stands.clamp(1, self.count());
                 Some(Action::Repair { count, lease: self.timing.lease })
@@ -550,8 +550,8 @@ impl Hold {
     /// has it. Both would confirm a hold that was over.
     pub(super) fn lacked_in_doubt(&mut self, young: MasterSet, old: MasterSet, now: Instant) {
         let masters = if old.without(self.copies.never_had).is_empty() { young } else { MasterSet::NONE };
-        if masters != self.copies.spread.lacking {
-            self.copies.change(|copies| copies.spread.lacking = masters);
+        if masters != self.copies.lacking {
+            self.copies.change(|copies| copies.lacking = masters);
         }
         self.is_put_on(masters, now);
     }
@@ -610,11 +610,10 @@ impl Hold {
             *lease = self.lease_left(now);
         }
         let masters = match action {
-            Action::Repair { .. } => self.copies.spread.lacking,
-            _ if self.is_gone() => self.copies.spread.remains,
+            Action::Repair { .. } => self.copies.lacking,
+            _ if self.is_gone() => self.copies.remains,
             _ => MasterSet::ALL,
         };
-        self.copies.clear_late(masters);
         let repeated = action.is_end() && self.release_tried;
         let fence = self.fence.as_ref().filter(|_| action.is_counted(self.failures > 0)).cloned();
         let call = Call {

@@ -34,7 +34,7 @@ impl Hold {
         let (keys, field) = (pending.call.keys.clone(), pending.call.field.clone());
         let mut hold = Hold::new(pending.hold, keys, field, timing, lease, now);
         hold.mark_gone(true);
-        hold.copies.change(|copies| copies.spread.remains = masters);
+        hold.copies.change(|copies| copies.remains = masters);
         hold
     }
 
@@ -119,9 +119,9 @@ impl Orphans {
             let Some(Orphan { hold, .. }) = left.holds.get_mut(&id) else { continue };
             if hold.gone_by <= now {
                 // Every master that still had it has dropped it by now.
-                hold.copies.change(|copies| copies.spread = Spread::NONE);
+                hold.copies.set_left(Spread::NONE);
             }
-            if hold.copies.spread.remains.without(away).is_empty() && hold.next_action().is_some() {
+            if hold.copies.remains.without(away).is_empty() && hold.next_action().is_some() {
                 hold.failed(now);
             }
             commands.extend(hold.due_command(now, false, numbers));
@@ -133,7 +133,7 @@ impl Orphans {
     /// Called when this master has a connection again: the orphans that it may have wait no longer.
     pub(crate) fn retry(&mut self, master: usize, now: Instant) {
         for id in self.ids().collect::<Vec<_>>() {
-            if let Some(hold) = self.get_mut(id).filter(|hold| hold.copies.spread.remains.contains(master)) {
+            if let Some(hold) = self.get_mut(id).filter(|hold| hold.copies.remains.contains(master)) {
                 // 1. The orphan is being ended there, and the connection breaks. 2. There is a new connection. 3. The failure is
                 // reported.
                 hold.retry_at = now;

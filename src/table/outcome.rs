@@ -10,7 +10,6 @@ use tokio::time::Instant;
 use crate::base::meter::Sample;
 use crate::base::{Lease, LossSignal, MasterSet, Moment, Outcome, Spread, after};
 use crate::error::Loss;
-use crate::table::copies::Differences;
 use crate::table::effects::LogEvent;
 use crate::table::entry::LockEntry;
 use crate::table::hold::{Hold, Sender, UnderWay};
@@ -300,7 +299,7 @@ impl LockEntry {
                 let mut left = Hold::left_behind(pending, one, self.timing.clone(), now);
                 // 1. The command waits in a connection that is replaced. 2. This end finds nothing. 3. The command runs.
                 if answer == LateAnswer::Unknown {
-                    left.copies.change(|copies| copies.unsure.insert(master));
+                    left.copies.change(|copies| copies.open.insert(master));
                 }
                 self.orphans.take_in(left);
             }
@@ -310,13 +309,10 @@ impl LockEntry {
         if acquired || ended {
             // Otherwise: 1. A renewal has no answer there, and neither has the end after it. 2. The renewal is given up first. 3.
             // The end is forgotten.
-            hold.copies.change(|copies| copies.spread.unanswered.remove(master));
+            hold.copies.change(|copies| copies.unanswered.remove(master));
         }
         if acquired && matches!(answer, LateAnswer::Missing | LateAnswer::Unsent) {
-            hold.copies.change(|copies| {
-                copies.note_absent(one);
-                copies.spread.remains = copies.spread.remains.without(copies.absent);
-            });
+            hold.copies.change(|copies| copies.note_absent(one));
         }
         let in_vain = acquired && answer == LateAnswer::There && hold.frees_nobody();
         let is_lacking = answer == LateAnswer::Missing && !ended;
@@ -332,7 +328,7 @@ impl LockEntry {
             match action {
                 // Somebody else has the key there: the next renewal shows whether that is still so.
                 Action::Repair { .. } => hold.copies.change(|copies| copies.never_had.insert(master)),
-                _ => hold.lacked_by(hold.copies.spread.lacking.union(one), now),
+                _ => hold.lacked_by(hold.copies.lacking.union(one), now),
             }
         }
         if ended && answer != LateAnswer::There {
@@ -360,7 +356,7 @@ impl LockEntry {
             let command = hold.give_up(pending.command_id, now);
             if asked && left {
                 hold.mark_gone(true);
-                hold.copies.change(|copies| copies.spread = spread);
+                hold.copies.set_left(spread);
                 hold.retry_at = now;
             } else if asked && !hold.in_line {
                 self.holds.retain(|hold| hold.id != pending.hold);
@@ -404,7 +400,7 @@ impl LockEntry {
             None => self.orphans.take_in(Hold::left_behind(pending, masters, self.timing.clone(), now)),
             Some(hold) if hold.is_gone() => hold.remains_at(masters, now),
             // If no end is under way, one is sent after this.
-            Some(hold) => hold.copies.change(|copies| copies.late = copies.late.union(masters)),
+            Some(hold) => hold.copies.change(|copies| copies.open = copies.open.union(masters)),
         }
         self.sweep(now);
     }
@@ -412,35 +408,31 @@ impl LockEntry {
 
 impl Hold {
     /// Called when a majority has confirmed that the hold is gone. What the other masters may have is ended in the background.
-    fn confirmed_gone(&mut self, pending: &Pending, doubted: bool, mut spread: Spread, now: Instant) {
+    fn confirmed_gone(&mut self, pending: &Pending, doubted: bool, spread: Spread, now: Instant) {
         let asked = pending.masters;
         let concluded = asked.without(spread.unanswered);
         // 1. An acquire waits for a master in a connection that is replaced. 2. The end fails there, or is sent to others alone. 3. It is
         // sent there, and finds nothing. 4. The acquire runs. So the end counts where it was answered.
         let ended = if pending.is_end() { concluded.without(spread.remains) } else { MasterSet::NONE };
-        spread.remains = spread.remains.without(self.copies.absent);
-        spread.unanswered = spread.unanswered.without(self.copies.absent);
-        if self.is_gone() && !spread.remains.is_empty() && !doubted {
+        let remains = spread.remains.without(self.copies.absent);
+        if self.is_gone() && !remains.is_empty() && !doubted {
             self.failed(now);
         } else {
             self.retry_at = now;
         }
-        // 1. The end reaches some masters. 2. Another one's grant comes in the meantime, or is still to come.
-        let over = if doubted { MasterSet::NONE } else { asked };
-        spread.remains = spread.remains.union(self.copies.spread.remains.without(over));
-        // If a repair may have made the field that the end found, the end's answer shows nothing about the acquire.
-        let repaired = self.copies.unsure.within(self.copies.repaired).within(ended);
-        let again = self.copies.late.union(self.copies.unsure).within(spread.missing).union(repaired);
-        if !again.within(self.copies.unsure).is_empty() {
-            self.retry_at = after(now, self.timing.retry);
-        }
-        spread.remains = spread.remains.union(again);
-        spread.unanswered = spread.unanswered.union(self.copies.spread.unanswered.without(asked));
         if self.copies.differ() || spread != Spread::NONE {
-            self.copies.change(|copies| {
-                (copies.late, copies.unsure) = (copies.late.without(concluded), copies.unsure.without(ended));
-                copies.spread = spread;
+            // 1. The end reaches some masters. 2. Another one's grant comes in the meantime, or is still to come.
+            let over = if doubted { MasterSet::NONE } else { asked };
+            let again = self.copies.change(|copies| {
+                let again = copies.note_end(ended, spread.missing);
+                copies.remains = copies.remains.without(over).union(remains).union(again);
+                let unanswered = spread.unanswered.without(copies.absent);
+                copies.unanswered = copies.unanswered.without(asked).union(unanswered);
+                again
             });
+            if !again.is_empty() {
+                self.retry_at = after(now, self.timing.retry);
+            }
         }
         self.mark_gone(self.has_remains());
     }
@@ -449,34 +441,28 @@ impl Hold {
     fn made_late_at(&mut self, master: usize, answer: LateAnswer, now: Instant) {
         // 1. The acquire runs there late, after a renewal that found nothing. 2. The end finds the field that it made. 3. The repair runs.
         let is_made_again = self.is_ending() && self.copies.repaired.contains(master);
-        if answer == LateAnswer::Unknown && !is_made_again {
+        if !is_made_again && (answer == LateAnswer::Unknown || self.command.is_some() && !self.is_gone()) {
             // The answer to the end shows whether it ran after this. An end that has run already shows nothing.
-            self.copies.change(|copies| copies.unsure.insert(master));
+            self.copies.change(|copies| copies.open.insert(master));
         }
         if is_made_again || self.is_gone() {
             self.remains_at(MasterSet::one(master), now);
-        } else if answer == LateAnswer::There && self.command.is_some() {
-            // The answer to the command under way shows whether it ran after this, and maybe that the hold is gone.
-            self.copies.change(|copies| copies.late.insert(master));
         }
     }
 
     /// Called when a master has answered the end after the verdict, by which the hold is gone: decides whether it needs another end.
     fn ended_late_at(&mut self, master: usize, answer: LateAnswer, now: Instant) {
-        let Differences { absent, repaired, late, unsure, .. } = *self.copies;
-        let at = match answer {
-            LateAnswer::Missing if late.contains(master) => now,
-            LateAnswer::Missing | LateAnswer::There
-                if unsure.contains(master)
-                    && (answer == LateAnswer::Missing || repaired.contains(master)) =>
-            {
-                self.copies.change(|copies| copies.unsure.remove(master));
-                after(now, self.timing.retry)
+        let one = MasterSet::one(master);
+        let (again, at) = match answer {
+            LateAnswer::Unsent | LateAnswer::Unknown => (one.without(self.copies.absent), now),
+            LateAnswer::There | LateAnswer::Missing => {
+                let missing = if answer == LateAnswer::Missing { one } else { MasterSet::NONE };
+                (self.copies.change(|copies| copies.note_end(one, missing)), after(now, self.timing.retry))
             }
-            LateAnswer::Unsent | LateAnswer::Unknown if !absent.contains(master) => now,
-            _ => return,
         };
-        self.remains_at(MasterSet::one(master), at);
+        if !again.is_empty() {
+            self.remains_at(again, at);
+        }
     }
 
     /// Notes the masters where a maker of its field was given up before the verdict. 1. The acquire waits for a master in a
@@ -485,15 +471,15 @@ impl Hold {
         if !spread.given_up.is_empty() && pending.call.action.creates() {
             // If its end was answered before, the end that is sent after this is the second one.
             let open = match self.is_gone() {
-                true => self.copies.spread.remains.union(self.copies.spread.unanswered),
+                true => self.copies.left(),
                 false => MasterSet::ALL,
             };
-            self.copies.change(|copies| copies.unsure = copies.unsure.union(spread.given_up.within(open)));
+            self.copies.change(|copies| copies.open = copies.open.union(spread.given_up.within(open)));
         }
     }
 
     pub(super) fn remains_at(&mut self, masters: MasterSet, now: Instant) {
-        self.copies.change(|copies| copies.spread.remains = copies.spread.remains.union(masters));
+        self.copies.change(|copies| copies.remains = copies.remains.union(masters));
         // 1. An end runs there. 2. A late grant does, and is answered first. 3. So the end's answer does not show it.
         self.doubt();
         self.retry_at = self.retry_at.max(now);

@@ -75,7 +75,7 @@ fn a_grant_is_certain_with_the_majority_and_waits_for_nobody_else() {
         Ok(Reply::Done),
     ];
     let (_, verdict) = judge(tally(Rule::Fresh, 5), answers);
-    assert_eq!((verdict.spread.absent, verdict.spread.lacking), (MasterSet::one(0), MasterSet::NONE));
+    assert_eq!((verdict.spread.missing, verdict.spread.lacking), (MasterSet::one(0), MasterSet::NONE));
 }
 
 #[test]

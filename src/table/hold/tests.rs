@@ -250,7 +250,7 @@ fn an_end_that_may_have_run_is_known_to_be_repeated() {
         hold.unknown(command_id, now);
     }
     hold.mark_gone(true);
-    hold.copies.change(|copies| copies.spread.remains = MasterSet::one(2));
+    hold.copies.change(|copies| copies.remains = MasterSet::one(2));
     let end = hold.begin(Action::END, Sender::Background, 4, now);
     assert_eq!((end.masters, end.rule()), (MasterSet::one(2), Rule::Remains));
 }
@@ -403,7 +403,7 @@ fn an_end_or_a_lower_count_is_owed_until_it_is_confirmed() {
     assert!(hold.owes(), "it is under way");
     hold.finish(2, now).unwrap();
     hold.mark_gone(false);
-    hold.copies.change(|copies| copies.spread.remains = MasterSet::one(1));
+    hold.copies.change(|copies| copies.remains = MasterSet::one(1));
     assert!(!hold.owes(), "what a minority may have holds nothing");
 }
 
@@ -431,19 +431,6 @@ fn a_fixed_lease_is_put_on_masters_that_lack_it_for_its_rest() {
     let repair = hold.next_action().unwrap();
     let pending = hold.begin(repair, Sender::Background, 2, now + seconds(4));
     assert_eq!(pending.call.action, Action::Repair { count: 1, lease: lease(6) });
-}
-
-#[test]
-fn what_was_answered_late_goes_before_a_command_that_is_sent_later() {
-    let now = Instant::now();
-    let mut hold = hold(now, 30);
-    hold.add_level(level(1, None), 1);
-    for (command_id, action) in [(2, Action::Renew { lease: lease(30) }), (3, Action::END)] {
-        hold.copies.change(|copies| copies.late = MasterSet::one(2));
-        hold.begin(action, Sender::Background, command_id, now);
-        assert_eq!(hold.copies.late, MasterSet::NONE);
-        hold.finish(command_id, now).unwrap();
-    }
 }
 
 #[test]

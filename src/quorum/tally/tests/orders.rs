@@ -265,7 +265,7 @@ fn no_master_that_may_have_the_field_is_left_out() {
             assert_eq!(spread.unanswered, pending(answered), "{case}");
         }
         // A master that is called lacking is given the field, and one that is called absent gets no end: neither may have it.
-        assert!(spread.absent.within(has.union(pending(answered))).is_empty(), "{case}");
+        assert!(spread.missing.within(has.union(pending(answered))).is_empty(), "{case}");
         assert!(spread.lacking.within(has.union(pending(answered))).is_empty(), "{case}");
         let missing = of(&|vote, _| vote == Gone);
         if let (Rule::End { repeated }, Means::Gone) = (rule, meant) {

@@ -58,7 +58,7 @@ fn an_end_is_sent_again_to_a_master_that_did_not_run_it() {
 fn no_end_is_sent_again_to_a_master_that_refused_the_acquire() {
     let mut world = World::new(1);
     let (acquire, level) =
-        world.take_with(Spread { absent: MasterSet::one(LATE), ..Spread::default() }, |_| ());
+        world.take_with(Spread { missing: MasterSet::one(LATE), ..Spread::default() }, |_| ());
     let Continue(end) = world.entry.leave(acquire.hold, level, Some(900), world.at()) else {
         panic!("it is held")
     };
@@ -258,7 +258,7 @@ fn what_a_young_master_lacks_is_not_put_there_if_an_old_one_lacks_it_that_had_it
         let [settle] = &world.sends()[..] else { panic!("it is in doubt") };
         world.entry.conclude(settle, Err(Outcome::Unknown), undecided, world.at());
         let hold = world.entry.hold(acquire.hold).unwrap();
-        assert_eq!(hold.copies.spread.lacking, if is_put { young } else { MasterSet::NONE }, "{repaired:?}");
+        assert_eq!(hold.copies.lacking, if is_put { young } else { MasterSet::NONE }, "{repaired:?}");
     }
 }
 
@@ -274,7 +274,7 @@ fn a_master_that_a_repair_has_reached_late_had_the_hold() {
     world.entry.straggled(repair, LATE, LateAnswer::There, world.now);
     let hold = world.entry.hold(acquire.hold).unwrap();
     hold.lacked_in_doubt(young, old, world.now);
-    assert_eq!(hold.copies.spread.lacking, MasterSet::NONE);
+    assert_eq!(hold.copies.lacking, MasterSet::NONE);
 }
 
 /// The end of the hold has no answer from the third master. A field can be there unless the acquire was refused there.
