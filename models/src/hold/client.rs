@@ -11,12 +11,11 @@ type Masters = u8;
 pub(super) const LACKING: u8 = 1;
 const REMAINS: u8 = 2;
 const UNANSWERED: u8 = 4;
-const LATE: u8 = 8;
-const UNSURE: u8 = 16;
-const ABSENT: u8 = 32;
-const REPAIRED: u8 = 64;
+const OPEN: u8 = 8;
+const ABSENT: u8 = 16;
+const REPAIRED: u8 = 32;
 /// The masters where a command got no answer, so that the count may differ. The code has no such set.
-pub(super) const UNKNOWN: u8 = 128;
+pub(super) const UNKNOWN: u8 = 64;
 
 /// How far a hold has got.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -97,6 +96,7 @@ struct Verdict {
     remains: Masters,
     unanswered: Masters,
     missing: Masters,
+    given_up: Masters,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -237,8 +237,6 @@ impl State {
 
     /// Sends a command to these masters.
     fn begin(&mut self, model: &HoldModel, hold: usize, command: Command, to: Masters) {
-        // Earlier answers precede the command.
-        self.put(hold, LATE, 0);
         let remains = command == Command::END && self.holds[hold].stage == Stage::Gone;
         let under = UnderWay { command, age: 0, doubted: false, level: 0, acknowledges: false, remains };
         self.holds[hold].command = Some(under);
@@ -464,7 +462,8 @@ impl State {
         let gone = answers(&|at, answer| matches!(answer, Answer::Gone { young } if votes(at, young)));
         let all_gone = answers(&|_, answer| matches!(answer, Answer::Gone { .. }));
         let gone_young = all_gone & !gone;
-        let unanswered = Verdict { unanswered: waiting, ..Verdict::default() };
+        let given_up = if under.command.creates() { failed } else { 0 };
+        let unanswered = Verdict { unanswered: waiting, given_up, ..Verdict::default() };
         if fresh {
             // `Tally::fresh`.
             let unknown = failed | (all_done & !done);
@@ -536,6 +535,7 @@ impl State {
 
     /// Models that the future that waits for the answers is dropped.
     pub(super) fn abandon(&mut self, model: &HoldModel, hold: usize) {
+        self.may_be_made_late(hold, self.asked(hold));
         self.give_up(model, hold);
         self.unknown(hold, 0);
     }
@@ -546,6 +546,7 @@ impl State {
             return;
         };
         let acknowledges = under.acknowledges;
+        self.may_be_made_late(hold, verdict.given_up);
         match (under.command, verdict.result) {
             (_, Meaning::Unknown) => self.unknown(hold, verdict.lacking),
             (_, Meaning::Gone) if acknowledges => self.unknown(hold, 0),
@@ -553,7 +554,7 @@ impl State {
             (_, Meaning::Gone) => {
                 let asked = if under.remains { self.asked(hold) } else { model.all() };
                 self.finish(hold);
-                self.confirmed_gone(hold, asked, under.doubted, verdict);
+                self.confirmed_gone(model, hold, asked, under, verdict);
             }
             (Command::Acquire { count: 1, lease, .. }, Meaning::Done)
                 if self.must_acknowledge(model, hold) =>
@@ -702,19 +703,46 @@ impl State {
     }
 
     /// Models `Hold::confirmed_gone`.
-    fn confirmed_gone(&mut self, hold: usize, asked: Masters, doubted: bool, verdict: Verdict) {
+    fn confirmed_gone(
+        &mut self,
+        model: &HoldModel,
+        hold: usize,
+        asked: Masters,
+        under: UnderWay,
+        verdict: Verdict,
+    ) {
         let absent = self.set(hold, ABSENT);
-        let over = if doubted { 0 } else { asked };
-        let (late, unsure) = (self.set(hold, LATE), self.set(hold, UNSURE));
+        let over = if under.doubted { 0 } else { asked };
+        let answered = asked & !verdict.unanswered & !verdict.remains;
+        let ended = if under.command == Command::END { answered } else { 0 };
+        let again = self.note_end(model, hold, ended, verdict.missing);
         let remains = (verdict.remains & !absent) | (self.set(hold, REMAINS) & !over);
+        self.put(hold, REMAINS, remains | again);
         let unanswered = verdict.unanswered & !absent;
-        self.put(hold, REMAINS, remains | ((late | unsure) & verdict.missing));
-        self.put(hold, LATE, late & unanswered);
-        self.put(hold, UNSURE, unsure & unanswered);
         self.put(hold, UNANSWERED, unanswered | (self.set(hold, UNANSWERED) & !asked));
         self.put(hold, LACKING, 0);
         let record = &mut self.holds[hold];
         (record.stage, record.unsettled, record.sure, record.perhaps) = (Stage::Gone, false, 0, 0);
+    }
+
+    /// Models `Differences::note_end`.
+    fn note_end(&mut self, model: &HoldModel, hold: usize, ended: Masters, missing: Masters) -> Masters {
+        let (open, repaired) = (self.set(hold, OPEN), self.set(hold, REPAIRED));
+        self.put(hold, OPEN, open & !ended);
+        match model.design {
+            Design::OneEnd => 0,
+            Design::OneMaker => open & missing,
+            _ => open & (missing | (repaired & ended)),
+        }
+    }
+
+    /// Models `Hold::may_be_made_late`.
+    fn may_be_made_late(&mut self, hold: usize, given_up: Masters) {
+        let open = match self.holds[hold].stage {
+            Stage::Gone => self.set(hold, REMAINS | UNANSWERED),
+            _ => !0,
+        };
+        self.add(hold, OPEN, given_up & open);
     }
 
     /// Handles the answer to a command that ran.
@@ -778,6 +806,7 @@ impl State {
                 // `Hold::left_behind`.
                 self.holds[hold].stage = Stage::Gone;
                 self.put(hold, REMAINS, one);
+                self.put(hold, OPEN, if unknown { one } else { 0 });
             }
             return;
         }
@@ -795,22 +824,24 @@ impl State {
         let record = self.holds[hold];
         let gone = record.stage == Stage::Gone;
         let is_in = |which: u8| self.set(hold, which) & one != 0;
-        if (there || unknown) && gone && acquired || left && gone {
-            self.remains_at(hold, one);
-        } else if unknown && left {
-            self.add(hold, UNSURE, one);
-        } else if left && record.command.is_some() && is_in(REPAIRED) {
-            // The end may have found what the repair had made.
-            self.remains_at(hold, one);
-        } else if left && record.command.is_some() {
-            self.add(hold, LATE, one);
-        } else if missing && gone && ended && is_in(LATE) {
-            self.remains_at(hold, one);
-        } else if missing && gone && ended && is_in(UNSURE) {
-            self.put(hold, UNSURE, self.set(hold, UNSURE) & !one);
-            self.remains_at(hold, one);
-        } else if unknown && gone && ended && !is_in(ABSENT) {
-            self.remains_at(hold, one);
+        if left {
+            // `Hold::made_late_at`.
+            let is_made_again = record.under_way() == Some(Command::END) && is_in(REPAIRED);
+            if !is_made_again && (unknown || record.command.is_some() && !gone) {
+                self.add(hold, OPEN, one);
+            }
+            if is_made_again || gone {
+                self.remains_at(hold, one);
+            }
+        } else if ended && gone {
+            // `Hold::ended_late_at`.
+            let again = match unknown {
+                true => one & !self.set(hold, ABSENT),
+                false => self.note_end(model, hold, one, if missing { one } else { 0 }),
+            };
+            if again != 0 {
+                self.remains_at(hold, again);
+            }
         } else if missing && record.lives() && !ended && !matches!(command, Command::Repair { .. }) {
             self.add(hold, LACKING, one);
         }
@@ -867,6 +898,9 @@ impl State {
     /// Models `Hold::is_over`: returns whether nothing is left to do or to report, so that the hold is forgotten.
     pub(super) fn tidy(&mut self, model: &HoldModel) {
         for hold in 0..self.holds.len() {
+            for link in self.masters.iter_mut().map(|master| &mut master.links[hold]) {
+                link.overtaken &= link.has_maker();
+            }
             if self.holds[hold] != Hold::default() {
                 self.forget_unused(model, hold);
             }

@@ -171,13 +171,20 @@ pub struct Link {
     pub ran: Commands,
     /// Commands that were given up: they may run at any time, any number of times, or never.
     pub stray: Commands,
+    /// Whether an end has run before a maker of the field that was sent earlier.
+    pub overtaken: bool,
     /// The answer to the command under way.
     pub answer: Answer,
-    /// Which sets, such as `Spread::lacking`, this master is in.
+    /// Which sets, such as `Differences::lacking`, this master is in.
     pub sets: u8,
 }
 
 impl Link {
+    /// Returns whether a command that makes the field may still run.
+    pub(super) fn has_maker(&self) -> bool {
+        self.flying.union(self.stray).iter().any(Command::creates)
+    }
+
     /// Returns whether nothing of the hold is on its way.
     pub(super) fn is_quiet(&self) -> bool {
         self.flying.union(self.ran).union(self.stray).is_empty()

@@ -78,6 +78,10 @@ pub enum Design {
     RepairAfterEnd,
     /// A command that makes a field is not ended if a renewal overtook it and the hold turns out to be gone.
     OvertakenAcquire,
+    /// An end that finds nothing is enough, whatever may still run.
+    OneEnd,
+    /// An end that finds the field is enough, though a repair may have made it and the acquire may still run.
+    OneMaker,
     /// A token is handed out before a majority knows it.
     TokenNotWrittenBack,
     /// A TTL is shortened whatever the key's end is by then.
@@ -129,6 +133,8 @@ pub struct HoldModel {
     pub local: bool,
     /// Whether a command that was given up stays in its connection, where it runs once.
     pub streams: bool,
+    /// Whether that connection may be replaced, so that one end runs before a maker of the field that was sent earlier.
+    pub replaced: bool,
     /// Whether a thread renews beside the background task, over a connection of its own.
     pub thread: bool,
     /// Whether states that differ only by the names of clients and masters are one.
@@ -220,6 +226,7 @@ impl HoldModel {
             jumps: 1,
             local: false,
             streams: false,
+            replaced: false,
             thread: false,
             symmetric: true,
         }
@@ -337,7 +344,10 @@ impl HoldModel {
             // Commands that were given up are before it in the connection, unless it goes over another one.
             let overtakes =
                 |command: &Command| self.design == Design::EndOvertakes && *command == Command::END;
-            let is_next = |command: &Command| !self.streams || link.stray.is_empty() || overtakes(command);
+            let is_next = |command: &Command| match *command {
+                Command::END if self.replaced => !link.overtaken,
+                _ => !self.streams || link.stray.is_empty() || overtakes(command),
+            };
             for command in link.flying.iter().filter(is_next) {
                 steps.push(Step::Run(hold, at, command));
                 if state.faults > 0 && changes(&command) {
@@ -368,6 +378,8 @@ impl State {
     }
 
     fn run(&mut self, model: &HoldModel, hold: usize, at: usize, command: Command) -> Answer {
+        let link = &mut self.masters[at].links[hold];
+        link.overtaken |= model.replaced && command == Command::END && link.has_maker();
         self.masters[at].run(hold, command, self.holds[hold].token, model.fenced, model.design)
     }
 
