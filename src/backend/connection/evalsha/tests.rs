@@ -279,13 +279,13 @@ async fn nothing_that_waits_for_room_is_sent_after_its_deadline() {
     let mut first = Box::pin(commands.send(ping, None));
     assert!(timeout(Duration::ZERO, first.as_mut()).await.is_err());
     let deadline = Instant::now() + Duration::from_secs(1);
-    let (call, pings) = (&Call::of("stock", "", Action::Look), &[ping.clone()]);
+    let call = &Call::of("stock", "", Action::Look);
     type Late<'a> = Pin<Box<dyn Future<Output = Option<RedisError>> + 'a>>;
     let late: [Late; 4] = [
         Box::pin(async { commands.send(ping, Some(deadline)).await.err() }),
         Box::pin(async { ask(commands, call, false, deadline).await.err() }),
         Box::pin(async { ask(commands, call, true, deadline).await.err() }),
-        Box::pin(async { commands.send_all(pings, Some(deadline)).await.err() }),
+        Box::pin(async { commands.send_all(std::slice::from_ref(ping), Some(deadline)).await.err() }),
     ];
     let mut waiting = Vec::new();
     for mut call in late {
