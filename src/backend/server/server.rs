@@ -210,20 +210,23 @@ impl RedisServer {
 
     /// Like [`answer`](RedisServer::answer), without the parts of the call that this user was denied. `deadline`: if there is none, the node
     /// timeout is counted from the first poll.
-    pub(crate) async fn answer_as_allowed(
+    pub(crate) fn answer_as_allowed(
         self: Arc<Self>,
         mut call: Call,
         asking: bool,
         deadline: Option<Instant>,
-    ) -> Result<Reply, Failure> {
-        let deadline = deadline.unwrap_or_else(|| after(Instant::now(), self.slot.node_timeout));
+    ) -> impl Future<Output = Result<Reply, Failure>> + Send {
         self.name_right.apply(&mut call, || self.slot.id());
-        let mut answer = self.answer(&call, asking, deadline).await;
-        if NameRight::may_lack_lines(&call, &answer) {
-            answer = Box::pin(self.without_line(&call, asking, deadline)).await;
+        // A block, since an `async fn` would copy the call once more.
+        async move {
+            let deadline = deadline.unwrap_or_else(|| after(Instant::now(), self.slot.node_timeout));
+            let mut answer = self.answer(&call, asking, deadline).await;
+            if NameRight::may_lack_lines(&call, &answer) {
+                answer = Box::pin(self.without_line(&call, asking, deadline)).await;
+            }
+            self.name_right.learn(&answer);
+            answer
         }
-        self.name_right.learn(&answer);
-        answer
     }
 
     /// Runs a call that was denied, maybe because of its line, once more without that. It is rare, so the callers on a request's way box it.
