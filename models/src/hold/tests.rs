@@ -141,7 +141,7 @@ fn one_master_whose_clock_is_set_back_twice_is_sound() {
 #[test]
 #[ignore = "takes a minute"]
 fn one_master_whose_clock_is_set_back_beside_re_entries_is_sound() {
-    is_sound(HoldModel { depth: 2, leases: &[LEASE, LONGEST], ..set_back(Design::Sound) }, 3_469_474);
+    is_sound(HoldModel { depth: 2, leases: &[LEASE, LONGEST], ..set_back(Design::Sound) }, 4_621_093);
 }
 
 #[test]
@@ -164,10 +164,11 @@ fn one_end_that_overtakes_an_acquire_leaves_a_field() {
     finds(replaced(Design::OneEnd), FIELD, 6);
 }
 
+/// To find the shortest execution would take minutes.
 #[test]
-#[ignore = "takes minutes"]
+#[should_panic(expected = "what has ended leaves no field")]
 fn one_end_that_finds_what_a_repair_made_leaves_a_field() {
-    finds(HoldModel { masters: 3, ..replaced(Design::OneMaker) }, FIELD, 28);
+    is_sound(HoldModel { masters: 3, ..replaced(Design::OneMaker) }, 0);
 }
 
 #[test]
