@@ -223,7 +223,7 @@ fn three_masters_are_sound() {
 fn one_master_with_fixed_leases_is_sound() {
     let leases = &[1, LEASE, LONGEST];
     let model = HoldModel { depth: 2, leases, extends: true, faults: 1, ..small(Design::Sound) };
-    is_sound(HoldModel { crashes: 1, doubts: 1, late: true, twice: true, ..model }, 4_880_619);
+    is_sound(HoldModel { crashes: 1, doubts: 1, late: true, twice: true, ..model }, 6_779_916);
 }
 
 #[test]
