@@ -95,9 +95,9 @@ fn a_repair_behind_the_end_leaves_a_field() {
 }
 
 #[test]
-#[ignore = "takes three minutes"]
+#[ignore = "takes half a minute"]
 fn an_acquire_that_a_renewal_overtook_leaves_a_field() {
-    finds(HoldModel { masters: 3, faults: 2, ..small(Design::OvertakenAcquire) }, FIELD, 29);
+    finds(HoldModel { masters: 3, faults: 2, ..small(Design::OvertakenAcquire) }, FIELD, 16);
 }
 
 #[test]
