@@ -37,6 +37,12 @@ pub(crate) enum Admission {
     Ambiguous,
 }
 
+impl Admission {
+    fn of(taken: Option<(Grant, Waiter)>) -> Admission {
+        taken.map_or(Admission::Refused(None), |(granted, request)| Admission::Granted(granted, request))
+    }
+}
+
 /// What [`LockEntry::admit`] needs from the request's options and the session.
 #[derive(Clone)]
 pub(crate) struct AcquireParams<'a> {
@@ -240,7 +246,7 @@ impl LockEntry {
         {
             if ask.takes_over || !request.bare {
                 let hold = hold.id;
-                return self.take(id, hold, &ask.new, now);
+                return Admission::of(self.take(id, hold, &ask.new, now));
             }
             // It enters in its next poll. It is woken as others are: 1. It yields, and is not polled again for a while. 2. A
             // sibling asks after it. 3. It is passed over.
@@ -268,7 +274,7 @@ impl LockEntry {
     /// Decides the turn of a request that nests in no live hold: a stranger, or any request while no hold lives.
     fn admit_outermost(&mut self, id: u64, ask: AcquireParams, now: Instant) -> Admission {
         if let Some(offered) = self.offered_to(id, &ask, now) {
-            return self.take(id, offered, &ask.new, now);
+            return Admission::of(self.take(id, offered, &ask.new, now));
         }
         let (busy, front) = (self.live().is_some(), self.outer_front().map(|front| front.id));
         let Some(request) = self.queue.get(id) else { return Admission::Refused(None) };

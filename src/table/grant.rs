@@ -10,7 +10,6 @@ use crate::base::meter::Sample;
 use crate::base::{Lease, Moment, Spread, Stamp, after, limit};
 use crate::error::Loss;
 use crate::owner::Owner;
-use crate::table::admission::Admission;
 use crate::table::entry::{LockEntry, may_enter};
 use crate::table::hold::Hold;
 use crate::table::level::{Grant, Level, Polled};
@@ -170,11 +169,15 @@ impl LockEntry {
     }
 
     /// Has a request take over the hold that is offered to it, or enter the hold of its tree.
-    pub(super) fn take(&mut self, id: u64, hold: u64, new: &NewLevel, now: Instant) -> Admission {
-        let hold = self.holds.iter_mut().find(|one| one.id == hold);
-        let (Some(hold), Some(request)) = (hold, self.queue.remove(id)) else {
-            return Admission::Refused(None);
-        };
+    pub(super) fn take(
+        &mut self,
+        id: u64,
+        hold: u64,
+        new: &NewLevel,
+        now: Instant,
+    ) -> Option<(Grant, Waiter)> {
+        let hold = self.holds.iter_mut().find(|one| one.id == hold)?;
+        let request = self.queue.remove(id)?;
         if hold.levels.is_empty() {
             hold.offer.take();
             self.out.measure(Sample::Held);
@@ -186,7 +189,7 @@ impl LockEntry {
         // The masters have counted nothing.
         let granted = hold.grant(new, new.level(&request, ends, now), hold.stands, now);
         self.has_entered(now);
-        Admission::Granted(granted, request)
+        Some((granted, request))
     }
 
     /// Grants a renewed level to this owner, a new one that has made no request yet, if [`admit`](LockEntry::admit) would have it
