@@ -246,8 +246,8 @@ impl Reconnector {
     }
 
     async fn open(&self, id: u64, first: bool, accepted: bool) -> Result<(Link, Endpoint)> {
-        let (endpoint, paired_with) = self.source.endpoint(first, id == 1).await?;
-        let status = Arc::new(LinkStatus::default());
+        let endpoint = self.source.endpoint(first, id == 1).await?;
+        let (paired_with, status) = (self.source.paired_with(), Arc::new(LinkStatus::default()));
         let on_push = on_push(id, status.clone(), Arc::downgrade(&self.slot));
         // Outside the limit: the provider of credentials may take longer than a server, and has a limit of its own.
         let (to, logged_in) = endpoint.destination().await?;

@@ -1,25 +1,27 @@
 //! Where to connect to: always to the same server, or to the current master.
 
 use std::future::pending;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::backend::connection::{ConnectionSlot, Endpoint, State, Target, redis_error};
 use crate::backend::sentinel::Sentinels;
-use crate::base::Failure;
+use crate::base::{Failure, lock};
 use crate::error::{ErrorKind, Result};
 
 /// How a `Reconnector` finds out where to connect to.
 pub(super) enum Source {
     Fixed(Box<Endpoint>),
     Sentinel(Sentinels),
+    /// The server of the connection for commands.
     Paired(Paired),
 }
 
-/// The server of the connection for commands, for a connection that is paired with that one: it is made once that one is live, and ends
-/// with it.
+/// A connection that is paired with the one for commands: it is made once that one is live, and ends with it.
 pub(super) struct Paired {
     main: Arc<ConnectionSlot>,
     target: Target,
+    /// The number of the connection for commands that this one is paired with.
+    with: Mutex<Option<u64>>,
 }
 
 const NO_MASTER: &str =
@@ -27,7 +29,15 @@ const NO_MASTER: &str =
 
 impl Source {
     pub(super) fn paired(main: Arc<ConnectionSlot>, target: Target) -> Source {
-        Source::Paired(Paired { main, target })
+        Source::Paired(Paired { main, target, with: Mutex::default() })
+    }
+
+    /// Returns the number of the connection for commands that the last connection is paired with.
+    pub(super) fn paired_with(&self) -> Option<u64> {
+        match self {
+            Source::Paired(paired) => *lock(&paired.with),
+            _ => None,
+        }
     }
 
     /// Returns the endpoint, if it is known without a query.
@@ -45,12 +55,11 @@ impl Source {
     }
 
     /// Returns where to connect to now. `first` means before the first connection: an apparent mistake in an option is reported as
-    /// one. `awaited`: `connect` waits for this attempt, so the attempt waits for no other connection. Also returns the number of the
-    /// connection for commands that the new one is paired with, if it is paired.
-    pub(super) async fn endpoint(&self, first: bool, awaited: bool) -> Result<(Endpoint, Option<u64>)> {
+    /// one. `awaited`: `connect` waits for this attempt, so the attempt waits for no other connection.
+    pub(super) async fn endpoint(&self, first: bool, awaited: bool) -> Result<Endpoint> {
         match self {
-            Source::Fixed(endpoint) => Ok((Endpoint::clone(endpoint), None)),
-            Source::Sentinel(sentinels) => Ok((sentinels.endpoint(first).await?, None)),
+            Source::Fixed(endpoint) => Ok(Endpoint::clone(endpoint)),
+            Source::Sentinel(sentinels) => sentinels.endpoint(first).await,
             Source::Paired(paired) => paired.endpoint(awaited).await,
         }
     }
@@ -66,7 +75,7 @@ impl Source {
 }
 
 impl Paired {
-    async fn endpoint(&self, awaited: bool) -> Result<(Endpoint, Option<u64>)> {
+    async fn endpoint(&self, awaited: bool) -> Result<Endpoint> {
         let mut state = self.main.state.subscribe();
         loop {
             if !awaited {
@@ -79,22 +88,22 @@ impl Paired {
                 }
                 Err(_) => continue,
             };
+            *lock(&self.with) = Some(with);
             let endpoint = self.target.borrow().clone();
-            // 1. The number is read. 2. That connection is replaced, by one to another server. 3. The endpoint is read: it is not that of
-            // this number.
+            // 1. The number is read. 2. That connection is replaced: `watch` finds no number. 3. The number is stored. The slot is
+            // checked again after that, so in every order one of the two sees the change.
             if self.main.id() == Some(with) {
-                let unknown = || redis_error::not_sent(NO_MASTER, &self.main.address).error;
-                return Ok((endpoint.ok_or_else(unknown)?, Some(with)));
+                return endpoint.ok_or_else(|| redis_error::not_sent(NO_MASTER, &self.main.address).error);
             }
         }
     }
 
     async fn watch(&self, moved: impl Fn()) {
         let mut state = self.main.state.subscribe();
-        let mut with = self.main.id();
         while state.changed().await.is_ok() {
-            let before = std::mem::replace(&mut with, self.main.id());
-            if before.is_some() && before != with {
+            let now = self.main.id();
+            let is_outdated = lock(&self.with).take_if(|with| now != Some(*with)).is_some();
+            if is_outdated {
                 moved();
             }
         }
