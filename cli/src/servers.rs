@@ -60,7 +60,8 @@ fn with_password(url: &str, password: &str) -> Option<String> {
     if url.into_connection_info().ok()?.redis_settings().password().is_some() {
         return None;
     }
-    if parsed.set_password(Some(password)).is_err() {
+    // A `%` stays as it is there, and would be read as the beginning of a code.
+    if parsed.set_password(Some(&password.replace('%', "%25"))).is_err() {
         // A socket has no host, so it has its credentials elsewhere.
         parsed.query_pairs_mut().append_pair("pass", password);
     }
