@@ -10,9 +10,9 @@ use crate::base::{MasterSet, Spread};
 pub(super) struct Copies(Option<Box<Differences>>);
 
 /// A maker is a command that makes the field: an acquire, a move, or a repair. A master got none (`absent`), one, or maybe two
-/// (`repaired`). One that was not answered in time is `open`, and takes two ends.
+/// (`repaired`). A master whose maker may still run is `open`: an end that finds nothing there is sent once more.
 ///
-/// So one state for each master is not enough, by which its end is owed until one is answered that was sent after all makers were closed.
+/// A single state for each master, by which an end is owed until one is answered that was sent after all makers were closed, is not enough.
 /// If only an answer closes a maker: 1. A master is away, and never answers the acquire. 2. The end is sent to it again and again, for a
 /// lease. If it is also closed when it is given up: 1. It waits in a connection that is replaced. 2. The end is sent over the new one,
 /// and finds nothing. 3. The maker runs. `lacking` and `never_had` are about a hold that stands, of which no end is owed.

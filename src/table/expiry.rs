@@ -149,7 +149,8 @@ impl LockEntry {
                 hold.withdraw(at.now);
             }
             ids.push(hold.id);
-            let tried = hold.levels.is_empty() && hold.command.is_none() && hold.failures > 0;
+            let is_ended = hold.levels.is_empty() || hold.ends();
+            let tried = is_ended && hold.command.is_none() && hold.failures > 0;
             if tried && at.now >= hold.gone_by {
                 // The server has dropped it by now, even if that was never confirmed.
                 hold.mark_gone(false);

@@ -325,3 +325,22 @@ fn a_release_does_not_go_before_a_settle() {
     let commands = world.entry.check(world.at(), MasterSet::NONE, &world.numbers);
     assert!(matches!(&commands[..], [end] if end.is_end()), "{commands:?}");
 }
+
+/// Its guard is kept, and its master is away. Without drift the key is gone when the hold ends.
+#[test]
+fn the_end_of_a_fixed_lease_is_sent_no_more_once_the_key_is_gone() {
+    let mut world = World::new(1);
+    let (pending, _) = world.take();
+    world.entry.holds[0].levels[0].watched = false;
+    world.now = world.entry.holds[0].end();
+    let mut sent = 0;
+    while let Some(due) = world.entry.due() {
+        world.now = world.now.max(due);
+        for end in world.entry.check(world.at(), MasterSet::NONE, &world.numbers) {
+            world.fails(&end, Net::CommandLost);
+            sent += 1;
+        }
+        assert!(sent == 1, "{sent} ends were sent");
+    }
+    assert!(world.entry.hold_of_guard(pending.hold).is_some_and(Hold::is_gone));
+}
