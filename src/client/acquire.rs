@@ -714,10 +714,12 @@ impl Acquire {
             let latest = lease_end.min(poll);
             entry.conclude(pending, Ok(reply), spread, at);
             let polls = entry.polls_after(pending, reply).map(|pause| after(at.now, pause).min(latest));
-            // It was one of several names, asked for outside the line, and is the one that is waited for now: it enters the line at once if
-            // the subscription of an earlier wait lasts on. Releases that hand the lock to the next in the line are not published, so
-            // nothing would wake it before it polls.
-            let polls = if was_part && !split && entry.is_subscribed() { Some(at.now) } else { polls };
+            // One of several names was asked for outside the line, and the subscription of an earlier wait lasts on. Releases that hand the
+            // lock to the next in the line are not published, so nothing would wake the request before it polls. It enters the line
+            // soon, unless another name is the one to be waited for: then it is dropped until that one is granted.
+            let enters_soon =
+                was_part && !split && entry.is_subscribed() && session.hints.line(entry).is_some();
+            let polls = if enters_soon { Some(after(at.now, Duration::from_millis(1))) } else { polls };
             let refusal = Refusal { latest, pause, is_notified, split };
             entry.refused(self.id(), polls.map_or(refusal, Refusal::until));
             // After its first refusal the request is about to subscribe, and it is woken once it has.
