@@ -3,7 +3,6 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Weak};
-use std::task::Waker;
 use std::time::Duration;
 
 use tokio::runtime;
@@ -280,8 +279,13 @@ impl Session {
                     self.measure(&keys.name, Sample::Lost { loss: *loss, fixed: *fixed });
                 }
             }
-            out.resolve.into_iter().for_each(|signal| signal.notify());
-            out.wake.into_iter().for_each(Waker::wake);
+            // Wakers are the program's code, and the visit may have granted a lock.
+            for signal in out.resolve {
+                unless_it_panics(|| signal.notify());
+            }
+            for waker in out.wake {
+                unless_it_panics(|| waker.wake());
+            }
             out.log
         });
         // On a closed session, `close` or the end of the watchdog may wait for a visit that makes nothing due: the one after a
