@@ -229,7 +229,7 @@ impl RedisServer {
         }
     }
 
-    /// Runs a call that was denied, maybe because of its line, once more without that. It is rare, so the callers on a request's way box it.
+    /// Runs a call that was denied, maybe because of its line, once more without that. It is rare, so its callers box it.
     async fn without_line(&self, call: &Call, asking: bool, deadline: Instant) -> Result<Reply, Failure> {
         let call = Call { line: None, ..call.clone() };
         let answer = self.answer(&call, asking, deadline).await;
@@ -376,7 +376,7 @@ impl Backend for RedisServer {
             let answer = timeout_at(deadline, finish(&link.connection, &call, begun, deadline)).await;
             let answer = self.slot.reply(&link, &call, (before, deadline), answer);
             if NameRight::may_lack_lines(&call, &answer) {
-                return Box::pin(self.answer_as_allowed(call, false, Some(deadline))).await;
+                return Box::pin(self.without_line(&call, false, deadline)).await;
             }
             self.name_right.learn(&answer);
             answer
@@ -395,7 +395,9 @@ impl Backend for RedisServer {
     /// Sends them over the connection for acquires, so that an end does not overtake an acquire that has had no answer.
     fn run_last(&self, mut calls: Vec<Call>) {
         if let Some(link) = self.acquire_slot().unwrap_or(&self.slot).last_link() {
-            calls.iter_mut().for_each(|call| self.name_right.apply(call, || Some(link.id)));
+            // What a user may not do is noted for the main connection, which a connection for acquires is paired with.
+            let id = link.paired_with.unwrap_or(link.id);
+            calls.iter_mut().for_each(|call| self.name_right.apply(call, || Some(id)));
             run_last(&link.connection, &calls);
         }
     }
