@@ -68,7 +68,7 @@ impl MasterSet {
     }
 }
 
-/// How the masters differ after a command of a hold. If there is a single master, it can be only in `remains` and `missing`.
+/// How the masters differ after a command of a hold. If there is a single master, it can be only in `remains`, `missing` and `given_up`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spread {
     /// Masters that lack the field of a live hold: it has to be written to them.

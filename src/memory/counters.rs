@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use crate::base::after;
-use crate::memory::store::sweep;
+use crate::memory::sweep::sweep;
 use crate::wire::Fence;
 
 /// The largest value of a counter on a server.

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::base::{Lease, after};
 use crate::holder::WaitingProcess;
-use crate::memory::store::sweep;
+use crate::memory::sweep::sweep;
 use crate::wire::keys::Keys;
 
 /// The lines by their keys, which may have several prefixes.

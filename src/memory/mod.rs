@@ -4,6 +4,7 @@ mod counters;
 mod lines;
 mod memory;
 mod store;
+mod sweep;
 
 pub use memory::Memory;
 pub(crate) use store::PendingReply;

@@ -1,7 +1,6 @@
 //! The store behind an in-memory master. It does in this process what the Lua files do. `now` is an argument.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::hash::Hash;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use crate::base::{Events, Lease, after};
 use crate::holder::Holder;
 use crate::memory::counters::Counters;
 use crate::memory::lines::Lines;
+use crate::memory::sweep::sweep;
 use crate::wire::{self, AT_ITS_END, Action, Call, Fence, Hint, LEFT_TO_OTHERS, Line, RELEASED, Reply};
 
 /// The reply to a command once it has run. The inner value is `None` if the connection broke first.
@@ -490,14 +490,6 @@ impl Store {
             }
         }
         (self.notices.len() - before) as u64
-    }
-}
-
-/// Removes expired entries if there are `at` of them or more, since the number of names is not bounded. Sets the next `at`.
-pub(super) fn sweep<K: Eq + Hash, V>(all: &mut HashMap<K, V>, at: &mut usize, is_live: impl Fn(&V) -> bool) {
-    if all.len() >= *at {
-        all.retain(|_, entry| is_live(entry));
-        *at = (2 * all.len()).max(64);
     }
 }
 

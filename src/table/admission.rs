@@ -46,7 +46,7 @@ impl Admission {
 /// What [`LockEntry::admit`] needs from the request's options and the session.
 #[derive(Clone)]
 pub(crate) struct AcquireParams<'a> {
-    /// The level that it asks for. A command that is sent for it has the level's number.
+    /// The level that it asks for. Its number is that of the command, or of the level if no command is sent.
     pub(crate) new: NewLevel,
     pub(crate) single_attempt: bool,
     pub(crate) uuid: &'a str,

@@ -78,11 +78,11 @@ impl Nodes {
     async fn answer_part(&self, calls: &[Call], part: Part) -> Vec<(usize, CallResult)> {
         // Each chunk has a node timeout, and so has the wait for acquires before them.
         let longest = self.node_timeout.saturating_mul(2 + (part.1.len() / CHUNK) as u32);
-        let late = after(Instant::now(), longest);
+        let read_by = after(Instant::now(), longest);
         let (mut done, mut failed) = self.send_part(calls, part).await;
         // With a new limit, since the pipeline may have been long. But none is sent again if this future was not polled in time: 1. A hold
         // is repaired, and the command is refused. 2. This is not polled. The command is given up, and the hold ends. 3. This is polled.
-        let limit = if Instant::now() < late { self.limit() } else { Limit::new(Duration::ZERO) };
+        let limit = if Instant::now() < read_by { self.limit() } else { Limit::new(Duration::ZERO) };
         let alone = |failed: Vec<FailedCall>| {
             join_all(failed.into_iter().map(|FailedCall { index, at, failure }| async move {
                 (index, self.send_again(&calls[index], at, failure, limit).await)
