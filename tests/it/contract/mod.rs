@@ -74,8 +74,8 @@ async fn foreign_guard(home: &Home, name: &str) -> Guard {
 
 /// Leaves a hold whose process has crashed: nobody renews it, and only its lease ends it.
 async fn crash(home: &Home, name: &str, lease: Duration) {
-    let locks = home.locks().await;
-    let guard = locks.mutex(name).lock().fixed_lease(lease).await.unwrap();
+    let locks = home.builder().lease(lease).connect().await.unwrap();
+    let guard = locks.mutex(name).lock().await.unwrap();
     locks.close().await.unwrap();
     std::mem::forget(guard);
 }
