@@ -12,10 +12,10 @@ pub(super) struct Copies(Option<Box<Differences>>);
 /// A maker is a command that makes the field: an acquire, a move, or a repair. A master got none (`absent`), one, or maybe two
 /// (`repaired`). A master whose maker may still run is `open`: an end that finds nothing there is sent once more.
 ///
-/// A single state for each master, by which an end is owed until one is answered that was sent after all makers were closed, is not enough.
-/// If only an answer closes a maker: 1. A master is away, and never answers the acquire. 2. The end is sent to it again and again, for a
-/// lease. If it is also closed when it is given up: 1. It waits in a connection that is replaced. 2. The end is sent over the new one,
-/// and finds nothing. 3. The maker runs. `lacking` and `never_had` are about a hold that stands, of which no end is owed.
+/// It is not enough to keep a single state for each master, and to owe an end until one is answered that was sent after all makers were
+/// closed. If only an answer closed a maker: 1. A master is away, and never answers the acquire. 2. The end is sent to it again and again,
+/// for a lease. If giving a maker up closed it too: 1. The maker waits in a connection that is replaced. 2. The end is sent over the new
+/// one, and finds nothing. 3. The maker runs. `lacking` and `never_had` are about a hold that stands, so no end of it is owed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Differences {
     /// While it stands: masters that lack its field, so that it has to be written to them.
@@ -66,10 +66,10 @@ impl Differences {
         self.remains.union(self.unanswered)
     }
 
-    /// Notes which masters answered the end, and which ones have no field by their answers, to the end or to another command. Returns
-    /// those that need one more end.
+    /// Notes which masters answered the end, and which masters reported that they have no field, whether to the end or to another
+    /// command. Returns those that need one more end.
     pub(super) fn note_end(&mut self, ended: MasterSet, missing: MasterSet) -> MasterSet {
-        // Of two makers, one may have made what the end found, and the other one runs after it.
+        // If there were two makers, one may have made the field that the end found, and the other may still run.
         let again = self.open.within(missing.union(self.repaired.within(ended)));
         self.open = self.open.without(ended);
         again

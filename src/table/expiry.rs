@@ -185,8 +185,8 @@ impl LockEntry {
         if !hold.lives() || at.now < hold.end() {
             return;
         }
-        // A hold that is renewed ends when the server may drop it. One that nobody renews ends by this client: its key would live on for the
-        // drift, and for the lease of a command that is still under way.
+        // A hold that is renewed ends when the server may drop it. A hold that nobody renews is ended by this client: otherwise its key would
+        // live on for the drift, and for the lease of a command that is still under way.
         let ends_key = !hold.is_watched();
         hold.retry_at = at.now;
         hold.failures = 0;
