@@ -1,19 +1,14 @@
 //! The line: processes that wait for a lock stand in a line on the server, and a hold's end hands the lock on.
 //!
-//! One server, one lock, two or three processes. No other model has the server's line. The crate's code uses the
-//! protocol with [`Entering::Confirmed`] and [`tells`](LineModel::tells). It does not use the others.
+//! One server, one lock, two or three processes. No other model has the server's line.
 //!
 //! # The protocol
 //!
 //! A process's **head request** asks (`acquire`) under a field of its own. If the lock is busy, its **entry** joins
 //! the lock's line. A script that ends a hold also **serves** the line: the first entry's field becomes the holder
 //! for a short time, and a **message** notifies its process. An entry whose process does not receive messages is
-//! removed, and the next one is served. With [`Entering::Confirmed`] the message is a hint: the request asks again
-//! under the same field, finds that the field is the holder, and gets the whole lease. With [`Entering::ByMessage`]
-//! the message is the grant, and the request asks only if the message came late. [`Entering::AskedOnce`] is for
-//! messages that may come in any order with the answers. There a message is the grant only for a request that has
-//! asked once: otherwise it might be the message of a hand-over that ended before the second ask, by its time, a
-//! forced release or a failover.
+//! removed, and the next one is served. The message is a hint: the request asks again under the same field, finds
+//! that the field is the holder, and gets the whole lease.
 //!
 //! - A first ask takes a free lock. A later ask of the same field (after a message, a timer, or a new connection)
 //!   serves the line, and takes the lock only if its own entry is the one served.
@@ -22,27 +17,20 @@
 //!   answer names if no request waits with that field.
 //! - A waiting request asks again at the end of the TTL in its last answer, counted from its ask, or at the poll
 //!   interval.
-//! - A process that has handed the lock on sends **`pass`** at the end of the short time, which serves the line if
-//!   the lock is free, because the waiting processes know only an earlier, longer TTL. If the answer to `pass`, or to
-//!   a release that is sent again, is a short TTL, `pass` is sent again at its end. It is also sent again if it is
-//!   lost with its connection. With [`tells`](LineModel::tells) no process sends `pass`: a hand-over notifies the
-//!   second of the line to ask at the end of the short time, and if the first one leaves, the next is notified when
-//!   the key ends. A request that is notified while it asks, asks once more. A message for a field that no request
-//!   uses any more applies to all requests that wait in its process.
-//! - The entry names its process's connection for messages by a **generation**, which only grows.
-//! - A process that may not subscribe **polls**: its entry has no generation, and the lock is handed to it all the
-//!   same. With [`tells`](LineModel::tells) it may not publish either: it hands the lock on without a message, and a
-//!   request that is refused while such a process has the lock polls, too. A process that learns of this only while it
-//!   stands in the line ends its field, and enters again as one that polls.
-//! - Other programs' clients publish a `0` to the lock's channel when they release. A process that is alone in the
-//!   line, or has waited for the short time without a message, subscribes to that channel, and sends `pass` then and
-//!   at each `0`. With `tells`, each process that waits subscribes to it, asks again soon after that, and asks at each
-//!   `0`.
-//! - With `tells`, a release leaves the lock to another program's client that waits, if it is that client's turn: it
-//!   publishes `00`, and notifies the first of the line to ask at once, and the second to ask after the short time. The
-//!   first gives way only once. Which of the entries give way depends on their numbers and on the length of the line. It
-//!   also publishes `00` if it hands the lock on and nobody is left in the line, or if the last one leaves the line then.
-//! - With `tells`, a request whose ask has no answer ends its field, and asks with a fresh one.
+//! - A hand-over notifies the second of the line to ask at the end of the short time, and if the first one leaves, the
+//!   next is notified when the key ends. A request that is notified while it asks, asks once more. A message for a
+//!   field that no request uses any more applies to all requests that wait in its process.
+//! - A process that may not subscribe **polls**: its entry says so, and the lock is handed to it all the same. It may
+//!   not publish either: it hands the lock on without a message, and a request that is refused while such a process
+//!   has the lock polls, too. A process that learns of this only while it stands in the line ends its field, and
+//!   enters again as one that polls.
+//! - Other programs' clients publish a `0` to the lock's channel when they release. Each process that waits subscribes
+//!   to that channel, asks again soon after that, and asks at each `0`.
+//! - A release leaves the lock to another program's client that waits, if it is that client's turn: it publishes `00`,
+//!   and notifies the first of the line to ask at once, and the second to ask after the short time. The first gives way
+//!   only once. Which of the entries give way depends on their numbers and on the length of the line. It also publishes
+//!   `00` if it hands the lock on and nobody is left in the line, or if the last one leaves the line then.
+//! - A request whose ask has no answer ends its field, and asks with a fresh one.
 //! - A fenced hold's **token** is made by the ask that takes the lock, or the first one after a hand-over. A repeat of
 //!   that ask gets the token that is there.
 //!
@@ -51,9 +39,8 @@
 //! The server runs a script in one step (`server.rs`). A process takes a decision in one step (`process.rs`).
 //! Commands of a connection run in the order in which they were sent, unless one [overtakes](LineModel::overtakes)
 //! another. After `NOSCRIPT` a command is [sent again](LineModel::flushes), after those that were sent in between; answers
-//! are read in order. With [`Entering::ByMessage`] messages go over the
-//! same connection; otherwise they go over another one, in any order with the answers. Commands that were sent over a
-//! connection that is lost never run, or run at any [later](LineModel::late) time; their answers do not arrive.
+//! are read in order. Messages come over another connection, in any order with the answers. Commands that were sent
+//! over a connection that is lost never run, or run at any [later](LineModel::late) time; their answers do not arrive.
 //!
 //! # What is left out, and why that is sound
 //!
@@ -65,40 +52,35 @@
 //! - **A field that nothing names is as good as a new one**, and processes have no names: of the states that differ
 //!   only by these names, the least one stands for all.
 //! - **More than three commands, answers or messages of one process on their way** are not explored.
-//! - **Holds are not renewed**, except for the first renewal of a hold that began with a message; they are not
-//!   nested.
+//! - **Holds are not renewed or nested.**
 //! - **A hold that the server loses belongs to nobody**: it may be lost by a restart, a failover to a replica that
 //!   lacks the last step, a step of the clock or a forced release. That two processes hold the lock then is
 //!   documented, and not what this model is about. A failover to a server whose clock differs is a failover and a
 //!   [step](LineModel::clocks).
 //! - **The line's own TTL**: a waiting process asks more often than that TTL ends. So entries of crashed processes
 //!   stay until they are served.
-//! - **Fencing tokens** are given by the protocol of the code alone. Only their order is kept, not their values: a server
-//!   that has lost its counter gives a greater one than any before, by its clock, unless [that is
-//!   behind](Design::ClockBehind).
-//! - **Two failures at once**: if both the process that handed the lock on and the one that it was handed to are
-//!   gone, the others wait for their own timers. In that case the lock may be free for longer.
+//! - **Of fencing tokens** only the order is kept, not the values: a server that has lost its counter gives a greater
+//!   one than any before, by its clock, unless [that is behind](Design::ClockBehind).
+//! - **Two failures at once**: if both the process that was notified when to ask and the one that the lock was handed
+//!   to are gone, the others wait for their own timers. In that case the lock may be free for longer.
 //! - **Several names** have a model of their own, [`several`](crate::several). A request stands only in the line of the
 //!   name that it waits for. For each other lock it is a holder, or a request that is dropped, and later a new one.
 //! - **A queue in the process.** The head of the process, whichever request that is, asks with the field that stands
 //!   in the line.
-//! - **Other programs' clients.** There is one at a time. With `tells` it waits as Redisson's `RLock` does, for a message
-//!   or the end of the TTL that it was answered; without, it takes the lock whenever that is free. A client that is
-//!   woken may be slow for any time.
+//! - **Other programs' clients.** There is one at a time. It waits as Redisson's `RLock` does, for a message or the end
+//!   of the TTL that it was answered. A client that is woken may be slow for any time.
 mod process;
 mod server;
 
 use stateright::{Model, Property};
 
 pub use process::{Life, Phase, Process, Request};
-pub use server::{Data, Entry, Held};
+pub use server::{Data, Entry, Held, Place};
 
 /// A field of the lock's hash. The fields of one process have consecutive numbers.
 pub type Field = u8;
 /// The field of another program's client.
 pub const FOREIGN: Field = 99;
-/// The generation in the entry of a process that polls.
-pub const POLLS: u8 = 0;
 /// How many fields of each process may leave traces at once.
 const FIELDS: u8 = 3;
 
@@ -164,49 +146,25 @@ impl<T: Copy + PartialEq, const N: usize> Few<T, N> {
     }
 }
 
-/// How a request enters after the lock was handed to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entering {
-    /// It enters after the answer to one more ask. Messages and answers come over two connections, in any order.
-    Confirmed,
-    /// The message is the grant, if it comes soon enough. Messages and answers come over one connection.
-    ByMessage,
-    /// The message is the grant, if the request has asked once, and the message comes soon enough after that.
-    /// Messages and answers come over two connections, in any order.
-    AskedOnce,
-}
-
 /// The design that is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Design {
     /// The protocol as documented.
     Sound,
-    /// A request that lost its connection asks with a fresh field.
-    AlwaysFresh,
+    /// A request whose ask has no answer asks with a fresh field, and does not end the one before.
+    FormerStays,
     /// The next request of a process has the field of the one before.
     SharedField,
     /// A release ends whatever field there is.
     UncheckedRelease,
     /// A release leaves the field's entry in the line.
     ReleaseKeepsEntry,
-    /// A release that finds no key does not serve the line.
-    GoneNotServed,
-    /// A late ask gives the entry an older generation.
-    GenerationGoesBack,
     /// The first of the line becomes the holder even if its process can't be notified.
     ReceiversNotCounted,
     /// A process that polls is taken for one that is gone, since it can't be notified.
     PollersAreGone,
     /// A request that is refused while a process that polls, and may not publish, has the lock sleeps as usual.
     SleepsBehindSilent,
-    /// A process that has handed the lock on does not send `pass`.
-    NoPass,
-    /// The time to send `pass` counts from the answer, not from the command that handed the lock on.
-    PassFromAnswer,
-    /// A `pass` that is lost with its connection is not sent again.
-    PassLost,
-    /// A release that is sent again does not answer that the first one has handed over.
-    SecondReleaseForgets,
     /// The time to ask again counts from the answer, not from the ask.
     TimerFromAnswer,
     /// A request that asks again takes a free lock.
@@ -225,13 +183,6 @@ pub enum Design {
     NotAgain,
     /// A hold's time counts from the answer.
     DeadlineFromAnswer,
-    /// A hold's time counts from the message.
-    DeadlineFromMessage,
-    /// A message may be the grant of a request that has asked twice, and may be older than its second ask.
-    AskedTwice,
-    /// A message also reaches processes that are still connected to the former master, which the new one does not
-    /// know of.
-    Replicated,
     /// The ask after a hand-over makes no fencing token: it gets the token that is there.
     TokenAtAnswer,
     /// The clock of a server that takes over is behind, so a new token is greater than that server's counter alone.
@@ -257,13 +208,6 @@ pub enum Design {
 pub struct LineModel {
     /// The design that is checked.
     pub design: Design,
-    /// How a request enters after a hand-over.
-    pub entering: Entering,
-    /// Whether an entry names the connection that its process had, so that a message goes to that one alone.
-    pub generations: bool,
-    /// Whether the second of the line after a hand-over, and each one that becomes the first, are notified when to
-    /// ask. Then no process sends `pass`.
-    pub tells: bool,
     /// How many requests each process makes.
     pub requests: [u8; 3],
     /// The processes that may not subscribe, as bits.
@@ -302,8 +246,6 @@ pub struct LineModel {
     pub failovers: u8,
     /// How many holds another program's client may have.
     pub foreign: u8,
-    /// How many releases may leave the lock to other programs for a moment.
-    pub shares: u8,
     /// How many commands may run before the one that was sent before them.
     pub overtakes: u8,
     /// How many commands may find that the server does not know their script, so that they are sent again.
@@ -351,37 +293,23 @@ pub enum Command {
     Ask {
         /// The field that asks.
         field: Field,
-        /// The generation of its process's connection, where messages go. `None`: it does not enter the line.
-        generation: Option<u8>,
+        /// How it enters the line. `None`: it does not, since its process can't be notified yet.
+        place: Option<Place>,
         /// Whether an earlier ask of the field may have run.
         again: bool,
     },
     /// `release`, or `settle` to 0.
-    Release {
-        /// The field that is ended.
-        field: Field,
-        /// Whether other programs' clients go first.
-        shares: bool,
-    },
-    /// `pass`.
-    Pass,
-    /// Subscribes to the lock's channel, and then does what `pass` does, if there is a `pass`.
+    Release(Field),
+    /// Subscribes to the lock's channel.
     Listen,
-    /// `renew`.
-    Renew {
-        /// The field that is renewed.
-        field: Field,
-    },
 }
 
 impl Command {
     /// Returns the field that it names.
     fn field(&mut self) -> Option<&mut Field> {
         match self {
-            Command::Ask { field, .. } | Command::Release { field, .. } | Command::Renew { field } => {
-                Some(field)
-            }
-            Command::Pass | Command::Listen => None,
+            Command::Ask { field, .. } | Command::Release(field) => Some(field),
+            Command::Listen => None,
         }
     }
 }
@@ -397,33 +325,15 @@ pub enum Reply {
         field: Field,
         /// The TTL of the key.
         ttl: u8,
-        /// Whether no other entry is in the line.
-        alone: bool,
         /// Whether the holder's process polls.
         polls: bool,
     },
     /// The field is gone.
-    Released {
-        /// The field.
-        field: Field,
-        /// Ticks until the lock may be free: it was handed on, by this release or by an earlier one.
-        pass_in: Option<u8>,
-    },
-    /// The TTL of the key.
-    Passed(u8),
+    Released(Field),
     /// Messages on the lock's channel arrive.
     Listening,
     /// The server does not know the script of this command.
     Unknown(Command),
-    /// The TTL is a lease again, or the field is not there.
-    Renewed {
-        /// The field.
-        field: Field,
-        /// Whether the field is there.
-        there: bool,
-    },
-    /// A message, if messages and answers go over one connection.
-    Pushed(Message),
 }
 
 /// A message from the server.
@@ -443,13 +353,9 @@ impl Reply {
     /// Returns the field that it names.
     fn field(&mut self) -> Option<&mut Field> {
         match self {
-            Reply::Granted(field, _)
-            | Reply::Busy { field, .. }
-            | Reply::Released { field, .. }
-            | Reply::Renewed { field, .. } => Some(field),
-            Reply::Pushed(message) => message.field(),
+            Reply::Granted(field, _) | Reply::Busy { field, .. } | Reply::Released(field) => Some(field),
             Reply::Unknown(command) => command.field(),
-            Reply::Passed(_) | Reply::Listening => None,
+            Reply::Listening => None,
         }
     }
 }
@@ -482,7 +388,6 @@ pub struct State {
     forces: u8,
     restarts: u8,
     failovers: u8,
-    shares: u8,
     overtakes: u8,
     flushes: u8,
     denials: u8,
@@ -523,16 +428,10 @@ pub enum Step {
     Unknown(usize),
     /// A request asks again, because its time has come.
     AskAgain(usize),
-    /// `pass` is sent.
-    Pass(usize),
-    /// A process subscribes to the lock's channel.
-    Listen(usize),
-    /// A hold that began with a message is renewed.
-    Renew(usize),
     /// A hold's time is up.
     Lapse(usize),
-    /// A holder releases. `true`: other programs' clients go first.
-    Release(usize, bool),
+    /// A holder releases.
+    Release(usize),
     /// A request is dropped.
     Drop(usize),
     /// A connection is lost. `true`: the server takes it for open.
@@ -555,15 +454,10 @@ pub enum Step {
     Force,
     /// The server restarts empty.
     Restart,
-    /// A replica becomes the master.
-    Failover {
-        /// Whether it lacks the last step.
-        behind: bool,
-        /// The process that does not notice yet, if any.
-        stays: Option<usize>,
-    },
-    /// Another program's client takes the lock if `true`, or releases it.
-    Foreign(bool),
+    /// A replica becomes the master. `true`: it lacks the last step.
+    Failover(bool),
+    /// Another program's client releases the lock.
+    OtherReleases,
     /// Another program's client asks for the lock, and waits if it is busy.
     OtherAsks,
     /// The server's clock steps.
@@ -575,12 +469,9 @@ pub enum Step {
 impl LineModel {
     /// A model in which nothing goes wrong.
     #[must_use]
-    pub fn base(entering: Entering, requests: [u8; 3]) -> LineModel {
+    pub fn base(requests: [u8; 3]) -> LineModel {
         LineModel {
             design: Design::Sound,
-            entering,
-            generations: true,
-            tells: false,
             requests,
             pollers: 0,
             heard: true,
@@ -600,7 +491,6 @@ impl LineModel {
             restarts: 0,
             failovers: 0,
             foreign: 0,
-            shares: 0,
             overtakes: 0,
             flushes: 0,
             denials: 0,
@@ -609,71 +499,35 @@ impl LineModel {
         }
     }
 
-    /// The big configurations, by name.
+    /// The big configurations.
     #[must_use]
-    pub fn scopes() -> Vec<(&'static str, LineModel)> {
-        let mut scopes = Vec::new();
-        for (name, entering) in [
-            ("line, confirmed", Entering::Confirmed),
-            ("line, by message", Entering::ByMessage),
-            ("line, by message, asked once", Entering::AskedOnce),
-        ] {
-            let two = LineModel::base(entering, [2, 2, 0]);
-            let three = LineModel::base(entering, [1, 1, 1]);
-            let plain = LineModel::base(entering, [1, 1, 0]);
-            let lossy =
-                |cuts, model: &LineModel| LineModel { cuts, late: true, half_open: true, ..model.clone() };
+    pub fn scopes() -> Vec<LineModel> {
+        let two = LineModel { idle: 1, ..LineModel::base([2, 2, 0]) };
+        let three = LineModel { idle: 1, ..LineModel::base([1, 1, 1]) };
+        let lossy =
+            |cuts, model: &LineModel| LineModel { cuts, late: true, half_open: true, ..model.clone() };
+        let late = lossy(1, &three);
+        vec![
+            LineModel { drops: 1, delays: 1, ..lossy(1, &two) },
             // An acquire that runs late, and whose end is lost with a second connection, keeps the lock for its lease.
-            let twice = LineModel { idle: three.lease, ..lossy(2, &three) };
-            scopes.extend(
-                [
-                    LineModel { drops: 1, delays: 1, ..lossy(1, &two) },
-                    LineModel { delays: 1, ..twice.clone() },
-                    LineModel { crashes: 1, delays: 1, idle: 1, ..lossy(1, &three) },
-                    LineModel { freezes: 1, delays: 1, ..three.clone() },
-                    LineModel { freezes: 1, delays: 1, ..two.clone() },
-                    LineModel { forces: 1, drops: 1, delays: 1, ..three.clone() },
-                    LineModel { restarts: 1, delays: 1, ..three.clone() },
-                    LineModel { failovers: 1, delays: 1, ..three.clone() },
-                    LineModel { steps: 1, delays: 1, idle: 1, ..three.clone() },
-                    LineModel { foreign: 1, shares: 1, ..three.clone() },
-                    LineModel { foreign: 1, shares: 1, delays: 1, ..plain },
-                    LineModel { pollers: 0b100, crashes: 1, delays: 1, idle: 2, ..three.clone() },
-                    LineModel { overtakes: 1, drops: 1, delays: 1, ..three.clone() },
-                ]
-                .map(|model| (name, model)),
-            );
-            if entering != Entering::ByMessage {
-                scopes.push((name, LineModel { generations: false, ..twice }));
-            }
-            if entering == Entering::Confirmed {
-                let told = |model| ("line, told when to ask", LineModel::told(model));
-                let late = LineModel { idle: 1, ..lossy(1, &three) };
-                scopes.extend([
-                    told(LineModel { drops: 1, delays: 1, idle: 1, ..lossy(1, &two) }),
-                    told(LineModel { crashes: 1, ..late.clone() }),
-                    told(LineModel { freezes: 1, delays: 1, idle: 1, ..three.clone() }),
-                    told(LineModel { forces: 1, drops: 1, ..late.clone() }),
-                    told(LineModel { failovers: 1, delays: 1, idle: 1, ..three.clone() }),
-                    told(LineModel { overtakes: 1, drops: 1, delays: 1, idle: 1, ..three.clone() }),
-                    told(LineModel { flushes: 2, drops: 1, delays: 1, idle: 1, ..three.clone() }),
-                    told(LineModel { fenced: true, ..late.clone() }),
-                    told(LineModel { fenced: true, failovers: 1, delays: 1, idle: 1, ..three.clone() }),
-                    told(LineModel { denials: 1, drops: 1, delays: 1, idle: 4, ..three.clone() }),
-                    told(LineModel { foreign: 2, idle: 1, ..three.clone() }),
-                    told(LineModel { foreign: 1, freezes: 1, lease: 6, idle: 1, ..two.clone() }),
-                    told(LineModel { foreign: 1, drops: 1, delays: 1, idle: 2, ..three.clone() }),
-                    told(LineModel { steps: 2, clocks: CLOCKS, failovers: 1, idle: 3, ..three.clone() }),
-                ]);
-            }
-        }
-        scopes
-    }
-
-    /// Changes the model to the protocol of the crate's code: nothing names a connection, and no process sends `pass`.
-    #[must_use]
-    pub fn told(model: LineModel) -> LineModel {
-        LineModel { generations: false, tells: true, ..model }
+            LineModel { idle: three.lease, ..lossy(2, &three) },
+            LineModel { crashes: 1, ..late.clone() },
+            LineModel { freezes: 1, delays: 1, ..three.clone() },
+            LineModel { freezes: 1, delays: 1, ..two.clone() },
+            LineModel { forces: 1, drops: 1, ..late.clone() },
+            LineModel { restarts: 1, delays: 1, ..three.clone() },
+            LineModel { failovers: 1, delays: 1, ..three.clone() },
+            LineModel { pollers: 0b100, crashes: 1, delays: 1, idle: 3, ..three.clone() },
+            LineModel { overtakes: 1, drops: 1, delays: 1, ..three.clone() },
+            LineModel { flushes: 2, drops: 1, delays: 1, ..three.clone() },
+            LineModel { fenced: true, ..late },
+            LineModel { fenced: true, failovers: 1, delays: 1, ..three.clone() },
+            LineModel { denials: 1, drops: 1, delays: 1, idle: 4, ..three.clone() },
+            LineModel { foreign: 2, ..three.clone() },
+            LineModel { foreign: 1, freezes: 1, lease: 6, ..two },
+            LineModel { foreign: 1, drops: 1, delays: 1, idle: 2, ..three.clone() },
+            LineModel { steps: 2, clocks: CLOCKS, failovers: 1, idle: 3, ..three },
+        ]
     }
 
     /// Returns what the counter of a server is worth that has lost its last commands: a new token is no less than the
@@ -682,19 +536,10 @@ impl LineModel {
         if self.design == Design::ClockBehind { counter } else { last.data.token }
     }
 
-    fn is_ordered(&self) -> bool {
-        self.entering == Entering::ByMessage
-    }
-
-    /// Returns whether a message may be the grant.
-    fn grants_by_message(&self) -> bool {
-        self.entering != Entering::Confirmed
-    }
-
     /// Returns whether each process that waits subscribes to the lock's channel, and asks when it learns of a release
     /// there. In the code it always does so; in the model only if there is something to hear.
     fn hears_releases(&self) -> bool {
-        self.tells && (self.foreign > 0 || self.steps > 0)
+        self.foreign > 0 || self.steps > 0
     }
 }
 
@@ -725,43 +570,27 @@ impl State {
     }
 
     /// Returns whether the process can do nothing before a timer ends, and nothing is under way for it.
-    fn is_quiet(&self, model: &LineModel, at: usize) -> bool {
+    fn is_quiet(&self, at: usize) -> bool {
         let process = &self.processes[at];
         if process.life != Life::Alive {
             return process.life == Life::Crashed || process.commands.is_empty();
         }
         let still = process.commands.is_empty() && process.answers.is_empty() && process.messages.is_empty();
-        still && !process.demoted && !self.connects(model, at) && !self.has_due(model, at)
+        still && !self.connects(at) && !self.has_due(at)
     }
 
-    fn has_due(&self, model: &LineModel, at: usize) -> bool {
-        let process = &self.processes[at];
-        let due = process.request.is_some_and(|request| match request.phase {
+    fn has_due(&self, at: usize) -> bool {
+        self.processes[at].request.is_some_and(|request| match request.phase {
             Phase::InLine => request.ask_in == 0,
-            Phase::Held => request.valid == 0 || request.short,
+            Phase::Held => request.valid == 0,
             Phase::Asking { .. } => false,
-        });
-        due || process.pass_in == Some(0) || self.is_to_listen(model, at)
+        })
     }
 
-    /// Returns whether its request has waited for longer than a hand-over without a message, if other programs'
-    /// clients use the lock.
-    fn is_to_listen(&self, model: &LineModel, at: usize) -> bool {
-        let process = &self.processes[at];
-        let waits = |request: Request| request.phase == Phase::InLine && request.age >= model.short;
-        model.foreign > 0
-            && !model.tells
-            && model.design != Design::NobodyListens
-            && !process.polls
-            && process.heard
-            && !process.listening
-            && process.request.is_some_and(waits)
-    }
-
-    fn connects(&self, model: &LineModel, at: usize) -> bool {
+    fn connects(&self, at: usize) -> bool {
         let process = &self.processes[at];
         let waits = process.request.is_some_and(|request| request.phase == Phase::InLine);
-        process.life == Life::Alive && !process.heard && !process.polls && (model.is_ordered() || waits)
+        process.life == Life::Alive && !process.heard && !process.polls && waits
     }
 
     /// Returns whether the process that has the lock knows that, or can't.
@@ -815,8 +644,6 @@ impl State {
                 request.ask_in = request.ask_in.saturating_sub(1);
                 request.valid = request.valid.saturating_sub(1);
             }
-            process.sent = if process.is_asking() { (process.sent + 1).min(9) } else { 0 };
-            process.pass_in = process.pass_in.map(|ticks| ticks.saturating_sub(1));
         }
     }
 
@@ -829,27 +656,15 @@ impl State {
         }
     }
 
-    /// Models that all connections are lost. All processes but `stays` notice that.
-    fn lose_all(&mut self, model: &LineModel, stays: Option<usize>) {
+    /// Models that all connections are lost, and all processes notice that.
+    fn lose_all(&mut self, model: &LineModel) {
         self.order = Few::default();
         for entry in self.data.line.iter().filter(|entry| self.waits(entry.field)).collect::<Vec<_>>() {
             self.order.push(entry.field);
         }
         for at in 0..self.processes.len() {
-            if stays == Some(at) {
-                let process = &mut self.processes[at];
-                (process.demoted, process.listens) = (true, false);
-                if !model.is_ordered() {
-                    // Its other connection leads to the new master.
-                    self.lose_command_connection(model, at);
-                    self.processes[at].late = Few::default();
-                }
-                continue;
-            }
-            self.lose_connection(model, at, false);
-            if !model.is_ordered() {
-                self.lose_command_connection(model, at);
-            }
+            self.lose_connection(at, false);
+            self.lose_command_connection(model, at);
             self.processes[at].late = Few::default();
         }
     }
@@ -864,15 +679,14 @@ impl State {
     }
 
     /// Returns whether all requests are done, and nothing is under way.
-    fn is_over(&self, model: &LineModel) -> bool {
+    fn is_over(&self) -> bool {
         (0..self.processes.len()).all(|at| {
             let process = &self.processes[at];
             process.life == Life::Alive
                 && process.requests == 0
                 && process.request.is_none()
                 && process.leaving.is_empty()
-                && process.pass_in.is_none()
-                && self.is_quiet(model, at)
+                && self.is_quiet(at)
         })
     }
 
@@ -930,11 +744,6 @@ impl State {
         }
     }
 
-    fn send_pass(&mut self, model: &LineModel, at: usize) {
-        (self.processes[at].pass_in, self.processes[at].sent) = (None, 0);
-        self.send(model, at, Command::Pass);
-    }
-
     fn clock_steps(&mut self, clock: Clock) {
         let held = self.data.lock;
         match (&mut self.data.lock, clock) {
@@ -954,12 +763,8 @@ impl State {
 
     fn run_next(&mut self, model: &LineModel, at: usize, second: bool) {
         let Some(command) = self.processes[at].commands.take(usize::from(second)) else { return };
-        if self.processes[at].demoted && model.is_ordered() {
-            return;
-        }
-        if let Some(reply) = self.run(model, at, command, false) {
-            self.processes[at].answers.push(reply);
-        }
+        let reply = self.run(model, at, command, false);
+        self.processes[at].answers.push(reply);
     }
 }
 
@@ -971,9 +776,8 @@ impl Model for LineModel {
         let mut processes = [Process::default(); 3];
         for (at, process) in processes.iter_mut().enumerate() {
             process.requests = self.requests[at];
-            process.generation = 1;
             (process.polls, process.mute) = (self.pollers & (1 << at) != 0, self.pollers & (1 << at) != 0);
-            process.heard = !process.polls && (self.heard || self.is_ordered());
+            process.heard = !process.polls && self.heard;
         }
         let state = State {
             data: Data::default(),
@@ -988,7 +792,6 @@ impl Model for LineModel {
             forces: self.forces,
             restarts: self.restarts,
             failovers: self.failovers,
-            shares: self.shares,
             overtakes: self.overtakes,
             flushes: self.flushes,
             denials: self.denials,
@@ -1045,47 +848,27 @@ impl Model for LineModel {
                 match request.phase {
                     Phase::InLine if request.ask_in == 0 => steps.push(Step::AskAgain(at)),
                     Phase::Held if request.valid == 0 => steps.push(Step::Lapse(at)),
-                    Phase::Held => {
-                        steps.push(Step::Release(at, false));
-                        if state.shares > 0 {
-                            steps.push(Step::Release(at, true));
-                        }
-                        if request.short {
-                            steps.push(Step::Renew(at));
-                        }
-                    }
+                    Phase::Held => steps.push(Step::Release(at)),
                     _ => {}
                 }
                 if state.drops > 0 && request.phase != Phase::Held {
                     steps.push(Step::Drop(at));
                 }
             }
-            if process.demoted {
-                steps.push(Step::Cut(at, false));
-            }
-            if process.pass_in == Some(0) && (process.heard || !self.is_ordered()) {
-                steps.push(Step::Pass(at));
-            }
-            if state.is_to_listen(self, at) {
-                steps.push(Step::Listen(at));
-            }
-            if state.connects(self, at) {
+            if state.connects(at) {
                 steps.push(Step::Connect(at));
             }
             if state.denials > 0 && !process.polls && process.request.is_some() {
                 steps.push(Step::Deny(at));
             }
             if process.request.is_some() || !process.leaving.is_empty() || process.is_asking() {
-                if state.cuts > 0 && process.heard && !process.demoted {
+                if state.cuts > 0 && process.heard {
                     steps.push(Step::Cut(at, false));
                     if self.half_open {
                         steps.push(Step::Cut(at, true));
                     }
                 }
-                if state.cuts > 0
-                    && !self.is_ordered()
-                    && !(process.commands.is_empty() && process.answers.is_empty())
-                {
+                if state.cuts > 0 && process.is_asking() {
                     steps.push(Step::CutCommands(at));
                 }
                 if state.crashes > 0 {
@@ -1114,26 +897,20 @@ impl Model for LineModel {
             }
             if state.failovers > 0 {
                 let lacks = state.replica != state.data;
-                for behind in [false, true].into_iter().filter(|behind| lacks || !behind) {
-                    steps.push(Step::Failover { behind, stays: None });
-                    let waits =
-                        |at: &usize| self.grants_by_message() && state.processes[*at].request.is_some();
-                    let stays = (0..3).filter(waits).map(|at| Step::Failover { behind, stays: Some(at) });
-                    steps.extend(stays);
+                steps.push(Step::Failover(false));
+                if lacks {
+                    steps.push(Step::Failover(true));
                 }
             }
         }
-        if state.foreign > 0 && held.is_none() && !self.tells {
-            steps.push(Step::Foreign(true));
-        }
         let asks = !matches!(state.other, Other::Asleep(_));
-        if state.foreign > 0 && self.tells && asks && held.is_none_or(|lock| lock.field != FOREIGN) {
+        if state.foreign > 0 && asks && held.is_none_or(|lock| lock.field != FOREIGN) {
             steps.push(Step::OtherAsks);
         }
         if held.is_some_and(|lock| lock.field == FOREIGN) {
-            steps.push(Step::Foreign(false));
+            steps.push(Step::OtherReleases);
         }
-        if state.delays > 0 || (0..3).all(|at| state.is_quiet(self, at)) {
+        if state.delays > 0 || (0..3).all(|at| state.is_quiet(at)) {
             steps.push(Step::Tick);
         }
     }
@@ -1167,21 +944,14 @@ impl Model for LineModel {
                 state.processes[at].answers.push(Reply::Unknown(command));
             }
             Step::AskAgain(at) => state.ask(self, at, true),
-            Step::Pass(at) => state.send_pass(self, at),
-            Step::Listen(at) => state.listen(self, at),
-            Step::Renew(at) => state.renew(self, at),
-            Step::Lapse(at) => state.leave(self, at, false),
-            Step::Release(at, shares) => {
-                state.shares -= u8::from(shares);
-                state.leave(self, at, shares);
-            }
+            Step::Lapse(at) | Step::Release(at) => state.leave(self, at),
             Step::Drop(at) => {
                 state.drops -= 1;
-                state.leave(self, at, false);
+                state.leave(self, at);
             }
             Step::Cut(at, believed) => {
-                state.cuts -= u8::from(!state.processes[at].demoted);
-                state.lose_connection(self, at, believed);
+                state.cuts -= 1;
+                state.lose_connection(at, believed);
             }
             Step::CutCommands(at) => {
                 state.cuts -= 1;
@@ -1191,8 +961,7 @@ impl Model for LineModel {
             Step::Deny(at) => {
                 state.denials -= 1;
                 state.processes[at].polls = true;
-                state.processes[at].generation += 1;
-                state.lose_connection(self, at, false);
+                state.lose_connection(at, false);
             }
             Step::Notice(at) => {
                 let process = &mut state.processes[at];
@@ -1219,9 +988,9 @@ impl Model for LineModel {
                 state.restarts -= 1;
                 state.void(last.data.lock);
                 state.data = Data { token: self.floor(last, 0), ..Data::default() };
-                state.lose_all(self, None);
+                state.lose_all(self);
             }
-            Step::Failover { behind, stays } => {
+            Step::Failover(behind) => {
                 state.failovers -= 1;
                 if behind {
                     state.void(last.data.lock);
@@ -1229,19 +998,16 @@ impl Model for LineModel {
                     state.data.token = self.floor(last, last.replica.token);
                     state.mark_unknown(true);
                 }
-                state.lose_all(self, stays);
+                state.lose_all(self);
             }
-            Step::Foreign(takes) => {
-                state.foreign -= u8::from(takes);
-                state.foreign(self, takes);
-            }
+            Step::OtherReleases => state.other_releases(),
             Step::OtherAsks => state.other_asks(self),
             Step::ClockStep(clock) => {
                 state.steps -= 1;
                 state.clock_steps(clock);
             }
             Step::Tick => {
-                if (0..3).all(|at| last.is_quiet(self, at)) {
+                if (0..3).all(|at| last.is_quiet(at)) {
                     state.idle = if last.idles() { last.idle + 1 } else { 0 };
                 } else {
                     state.delays -= 1;
@@ -1252,10 +1018,7 @@ impl Model for LineModel {
         if state.is_used() {
             state.idle = 0;
         }
-        if self.failovers > 0
-            && state.data != last.data
-            && !matches!(step, Step::Failover { .. } | Step::Tick)
-        {
+        if self.failovers > 0 && state.data != last.data && !matches!(step, Step::Failover(_) | Step::Tick) {
             state.replica = last.data;
         }
         let full = state.processes.iter().any(Process::is_full);
@@ -1275,10 +1038,10 @@ impl Model for LineModel {
             Property::always("other programs' clients have their turns", |_: &LineModel, state: &State| {
                 state.behind <= 1
             }),
-            Property::always("nothing is left in the end", |model: &LineModel, state: &State| {
+            Property::always("nothing is left in the end", |_: &LineModel, state: &State| {
                 let empty =
                     state.data.line.is_empty() && state.data.lock.is_none_or(|lock| lock.field == FOREIGN);
-                empty || state.late_ran || !state.is_over(model)
+                empty || state.late_ran || !state.is_over()
             }),
         ]
     }

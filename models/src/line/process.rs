@@ -1,6 +1,6 @@
 //! A process: its request, its connection, its timers.
 
-use super::{Command, Design, Entering, Few, Field, LineModel, Message, POLLS, Reply, State};
+use super::{Command, Design, Few, Field, LineModel, Message, Place, Reply, State};
 
 /// How far a request has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,8 +25,6 @@ pub struct Request {
     pub phase: Phase,
     /// Ticks since its last command was sent.
     pub age: u8,
-    /// Whether it has asked more than once; set only if that matters.
-    pub twice: bool,
     /// Whether it stands in the line, as far as its process knows; set only if that matters.
     pub stands: bool,
     /// Whether its field is one of a process that polls.
@@ -35,10 +33,6 @@ pub struct Request {
     pub ask_in: u8,
     /// Ticks for which it still holds the lock.
     pub valid: u8,
-    /// Whether the hold's TTL is a short one, and no renewal is under way.
-    pub short: bool,
-    /// Not in the process: the generation of its last ask that has run.
-    pub placed: u8,
     /// Not in the process: whether the server has lost its hold, or a forced release has ended it.
     pub void: bool,
 }
@@ -64,24 +58,16 @@ pub struct Process {
     pub request: Option<Request>,
     /// Fields whose end is not confirmed.
     pub leaving: Few<Field, 4>,
-    /// Ticks until it sends `pass`.
-    pub pass_in: Option<u8>,
-    /// Ticks since it sent a command that hands the lock on.
-    pub sent: u8,
     /// Whether it runs.
     pub life: Life,
     /// Whether it may not subscribe, and knows that.
     pub polls: bool,
     /// Whether it may not publish either, which it knows from the beginning.
     pub mute: bool,
-    /// The generation of its connection for messages.
-    pub generation: u8,
     /// Whether the server sends messages over the connection, and the process knows that.
     pub heard: bool,
     /// Whether the server takes an earlier connection for open.
     pub believed: bool,
-    /// Whether its connection leads to the former master.
-    pub demoted: bool,
     /// Whether it is subscribed to the lock's channel.
     pub listens: bool,
     /// Whether it has to be subscribed to the lock's channel.
@@ -98,11 +84,8 @@ pub struct Process {
 
 impl Process {
     /// Sends a message to it. A second copy of a message changes nothing.
-    pub(super) fn deliver(&mut self, model: &LineModel, message: Message) {
-        let pushed = Reply::Pushed(message);
-        if model.is_ordered() && self.answers.iter().last() != Some(pushed) {
-            self.answers.push(pushed);
-        } else if !model.is_ordered() && !self.messages.contains(&message) {
+    pub(super) fn deliver(&mut self, message: Message) {
+        if !self.messages.contains(&message) {
             self.messages.push(message);
         }
     }
@@ -119,14 +102,11 @@ impl Process {
 }
 
 impl State {
-    /// Sends a command, if there is a connection. Otherwise open commands are sent once there is one.
-    pub(super) fn send(&mut self, model: &LineModel, at: usize, command: Command) {
-        let process = &mut self.processes[at];
-        if process.commands.contains(&command) {
-            return;
-        }
-        if process.heard || !model.is_ordered() || process.polls {
-            process.commands.push(command);
+    /// Sends a command, unless the same one is on its way.
+    pub(super) fn send(&mut self, at: usize, command: Command) {
+        let commands = &mut self.processes[at].commands;
+        if !commands.contains(&command) {
+            commands.push(command);
         }
     }
 
@@ -135,18 +115,15 @@ impl State {
         let process = &mut self.processes[at];
         process.requests -= 1;
         let phase = Phase::Asking { hinted: false };
-        let (age, ask_in, valid, placed) = (0, 0, 0, 0);
+        let (age, ask_in, valid) = (0, 0, 0);
         process.request = Some(Request {
             field,
             phase,
             age,
-            twice: false,
             stands: false,
             polls: process.polls,
             ask_in,
             valid,
-            short: false,
-            placed,
             void: false,
         });
         self.ask(model, at, false);
@@ -161,14 +138,14 @@ impl State {
         }
         let process = &mut self.processes[at];
         let Some(request) = &mut process.request else { return };
-        let generation = match request.polls {
-            true => Some(POLLS),
-            false => (process.heard || process.polls).then_some(process.generation),
+        let place = match process.polls {
+            true if request.polls => Some(Place::Polls),
+            true => Some(Place::Denied),
+            false => process.heard.then_some(Place::Notified),
         };
         (request.phase, request.age, request.void) = (Phase::Asking { hinted: false }, 0, false);
-        request.twice |= again && model.entering == Entering::AskedOnce;
         let field = request.field;
-        self.send(model, at, Command::Ask { field, generation, again });
+        self.send(at, Command::Ask { field, place, again });
     }
 
     /// Ends the field of the request, which goes on with a fresh one. Returns whether it does.
@@ -177,30 +154,31 @@ impl State {
         let process = &mut self.processes[at];
         let (Some(fresh), Some(request)) = (fresh, &mut process.request) else { return false };
         let former = std::mem::replace(&mut request.field, fresh);
-        (request.polls, request.stands, request.placed) = (process.polls, false, 0);
+        (request.polls, request.stands) = (process.polls, false);
         self.order.remove(|field| *field == former);
-        self.end(model, at, former, false);
+        if model.design != Design::FormerStays {
+            self.end(at, former);
+        }
         true
     }
 
     /// Ends the request: it was released or dropped, or its time is up. Its field is ended on the server.
-    pub(super) fn leave(&mut self, model: &LineModel, at: usize, shares: bool) {
+    pub(super) fn leave(&mut self, model: &LineModel, at: usize) {
         let process = &mut self.processes[at];
         let Some(request) = process.request.take() else { return };
         self.order.remove(|field| *field == request.field);
         if request.phase != Phase::Held && model.design == Design::DropLeavesEntry {
             return;
         }
-        self.end(model, at, request.field, shares);
+        self.end(at, request.field);
     }
 
-    fn end(&mut self, model: &LineModel, at: usize, field: Field, shares: bool) {
-        let process = &mut self.processes[at];
-        if !process.leaving.contains(&field) {
-            process.leaving.push(field);
+    fn end(&mut self, at: usize, field: Field) {
+        let leaving = &mut self.processes[at].leaving;
+        if !leaving.contains(&field) {
+            leaving.push(field);
         }
-        process.sent = 0;
-        self.send(model, at, Command::Release { field, shares });
+        self.send(at, Command::Release(field));
     }
 
     /// Handles an answer.
@@ -211,7 +189,7 @@ impl State {
                 let Some(request) = process.request.as_mut().filter(|request| request.field == field) else {
                     // Its end was sent after the ask. If the end ran before the ask, the field still stands.
                     if !process.leaving.contains(&field) {
-                        self.end(model, at, field, false);
+                        self.end(at, field);
                     }
                     return;
                 };
@@ -224,15 +202,12 @@ impl State {
                     self.ask(model, at, true);
                     return;
                 }
-                (request.phase, request.valid, request.short) = (Phase::Held, valid, false);
-                process.pass_in = None;
+                (request.phase, request.valid) = (Phase::Held, valid);
                 // After a forced release or a failover, the next holder may have begun before.
                 self.old_token |= model.fenced && !request.void && token <= self.begun;
                 self.begun = self.begun.max(token);
             }
-            Reply::Busy { field, ttl, alone, polls } => {
-                self.saw(model, at, ttl);
-                let process = &mut self.processes[at];
+            Reply::Busy { field, ttl, polls } => {
                 let Some(request) = process.request.as_mut().filter(|request| request.field == field) else {
                     return;
                 };
@@ -242,44 +217,20 @@ impl State {
                 let behind = polls && model.design != Design::SleepsBehindSilent;
                 let poll = if request.polls || behind { 1 } else { model.poll };
                 request.ask_in = ttl.min(poll).saturating_sub(age);
-                let others = if model.tells { model.hears_releases() } else { alone && model.foreign > 0 };
                 if hinted && model.design != Design::HintForgotten {
                     self.ask(model, at, true);
-                } else if others && !process.polls && model.design != Design::NobodyListens {
-                    self.listen(model, at);
+                } else if model.hears_releases() && !process.polls && model.design != Design::NobodyListens {
+                    self.listen(at);
                 }
             }
-            Reply::Released { field, pass_in } => {
-                process.leaving.remove(|leaving| *leaving == field);
-                if let Some(ticks) = pass_in {
-                    self.pass_later(model, at, ticks);
-                }
-            }
-            Reply::Passed(ttl) => {
-                if 0 < ttl && ttl <= model.short {
-                    self.pass_later(model, at, ttl);
-                } else {
-                    self.saw(model, at, ttl);
-                }
-            }
+            Reply::Released(field) => process.leaving.remove(|leaving| *leaving == field),
             Reply::Listening => self.asks_in(model, at, 1),
-            Reply::Unknown(command) => self.send_by_text(model, at, command),
-            Reply::Pushed(message) => self.message(model, at, message),
-            Reply::Renewed { field, there } => {
-                let Some(request) = process.request.as_mut().filter(|request| request.field == field) else {
-                    return;
-                };
-                if there {
-                    request.valid = request.valid.max(model.lease.saturating_sub(request.age));
-                } else {
-                    request.valid = 0;
-                }
-            }
+            Reply::Unknown(command) => self.send_by_text(at, command),
         }
     }
 
     /// Sends a command again that the server did not know. An acquire is sent again by its request.
-    fn send_by_text(&mut self, model: &LineModel, at: usize, command: Command) {
+    fn send_by_text(&mut self, at: usize, command: Command) {
         let asks = |field| {
             let is_it = |request: Request| request.field == field && request.phase != Phase::InLine;
             self.processes[at].request.is_some_and(is_it)
@@ -289,33 +240,15 @@ impl State {
             _ => true,
         };
         if goes_on {
-            self.send(model, at, command);
+            self.send(at, command);
         }
     }
 
     /// Subscribes to the lock's channel.
-    pub(super) fn listen(&mut self, model: &LineModel, at: usize) {
+    fn listen(&mut self, at: usize) {
         if !self.processes[at].listening {
             self.processes[at].listening = true;
-            self.send(model, at, Command::Listen);
-        }
-    }
-
-    /// Handles a TTL that was reported. If it is longer than a hand-over's, the process that the lock was handed to
-    /// has taken it.
-    fn saw(&mut self, model: &LineModel, at: usize, ttl: u8) {
-        if ttl > model.short {
-            self.processes[at].pass_in = None;
-        }
-    }
-
-    fn pass_later(&mut self, model: &LineModel, at: usize, ticks: u8) {
-        let process = &mut self.processes[at];
-        let sent = if model.design == Design::PassFromAnswer { 0 } else { process.sent };
-        let ticks = ticks.saturating_sub(sent);
-        let held = process.request.is_some_and(|request| request.phase == Phase::Held);
-        if !held && !model.tells && model.design != Design::NoPass {
-            process.pass_in = Some(process.pass_in.map_or(ticks, |earlier| earlier.min(ticks)));
+            self.send(at, Command::Listen);
         }
     }
 
@@ -324,10 +257,6 @@ impl State {
         let process = &mut self.processes[at];
         let field = match message {
             Message::Yours(field) => field,
-            Message::Free if !model.tells => {
-                self.send(model, at, Command::Pass);
-                return;
-            }
             Message::Left if process.request.is_some_and(|request| request.stands) => return,
             Message::Free | Message::Left => return self.hears_release(model, at),
             Message::Later(_, ticks) => return self.asks_in(model, at, ticks),
@@ -340,24 +269,13 @@ impl State {
                 _ => false,
             };
             if !ignores {
-                self.end(model, at, field, false);
+                self.end(at, field);
             }
             return;
         };
         match request.phase {
             Phase::Held => {}
-            Phase::Asking { .. } => request.phase = Phase::Asking { hinted: !model.is_ordered() },
-            Phase::InLine if model.grants_by_message() => {
-                let age = if model.design == Design::DeadlineFromMessage { 0 } else { request.age };
-                let left = model.short.saturating_sub(age);
-                let counts = !request.twice || model.design == Design::AskedTwice;
-                if counts && 2 * left >= model.short && left > 0 {
-                    (request.phase, request.valid, request.short) = (Phase::Held, left, true);
-                    process.pass_in = None;
-                } else {
-                    self.ask(model, at, true);
-                }
-            }
+            Phase::Asking { .. } => request.phase = Phase::Asking { hinted: true },
             Phase::InLine => self.ask(model, at, true),
         }
     }
@@ -383,56 +301,33 @@ impl State {
         }
     }
 
-    /// Sends the first renewal of a hold that began with a message.
-    pub(super) fn renew(&mut self, model: &LineModel, at: usize) {
-        let Some(request) = &mut self.processes[at].request else { return };
-        (request.short, request.age) = (false, 0);
-        let field = request.field;
-        self.send(model, at, Command::Renew { field });
-    }
-
     /// Loses the commands that were sent, or lets them run late, and loses the answers.
     fn lose_commands(&mut self, model: &LineModel, at: usize) {
         let process = &mut self.processes[at];
         process.late = if model.late { process.commands } else { Few::default() };
-        let passes = process.commands.contains(&Command::Pass)
-            || process.answers.contains(&Reply::Unknown(Command::Pass));
-        if passes && model.design != Design::PassLost {
-            process.pass_in = Some(0);
-        }
         (process.commands, process.answers) = (Few::default(), Few::default());
     }
 
     /// Models that the connection is lost and the process notices. `believed`: the server does not.
-    pub(super) fn lose_connection(&mut self, model: &LineModel, at: usize, believed: bool) {
+    pub(super) fn lose_connection(&mut self, at: usize, believed: bool) {
         let process = &self.processes[at];
         let lost = self.data.lock.is_some_and(|lock| {
-            let news = Message::Yours(lock.field);
-            let sent = process.messages.contains(&news) || process.answers.contains(&Reply::Pushed(news));
+            let sent = process.messages.contains(&Message::Yours(lock.field));
             sent && process.request.is_none_or(|request| request.field != lock.field)
         });
         self.mark_unknown(lost);
-        if model.is_ordered() {
-            self.lose_commands(model, at);
-        }
         let process = &mut self.processes[at];
         (process.heard, process.believed, process.listens) = (false, believed, false);
-        process.demoted = false;
         process.messages = Few::default();
     }
 
     /// Models that the process has a connection again.
     pub(super) fn connect(&mut self, model: &LineModel, at: usize) {
         let process = &mut self.processes[at];
-        process.generation += 1;
         process.heard = true;
         if process.listening {
             process.listening = false;
-            self.listen(model, at);
-        }
-        if model.is_ordered() {
-            self.send_again(model, at);
-            return;
+            self.listen(at);
         }
         match self.processes[at].request.map(|request| request.phase) {
             Some(Phase::InLine) if model.design != Design::NotAgain => self.ask(model, at, true),
@@ -454,34 +349,15 @@ impl State {
         let process = &mut self.processes[at];
         if process.listening && !process.listens && process.heard {
             process.listening = false;
-            self.listen(model, at);
+            self.listen(at);
         }
-        self.send_again(model, at);
-    }
-
-    fn send_again(&mut self, model: &LineModel, at: usize) {
         for field in self.processes[at].leaving.iter() {
-            self.send(model, at, Command::Release { field, shares: false });
+            self.send(at, Command::Release(field));
         }
-        let fresh = self.fresh_field(model, at);
-        let process = &mut self.processes[at];
-        let Some(request) = &mut process.request else { return };
-        match request.phase {
-            Phase::Held => {
-                if model.grants_by_message() {
-                    request.short = true;
-                }
-            }
-            Phase::InLine if model.design == Design::NotAgain || !model.is_ordered() => {}
-            _ => {
-                if model.design == Design::AlwaysFresh
-                    && let Some(fresh) = fresh
-                {
-                    request.field = fresh;
-                }
-                let again = !model.tells || !self.takes_fresh_field(model, at);
-                self.ask(model, at, again);
-            }
+        let asking = |request: Request| matches!(request.phase, Phase::Asking { .. });
+        if self.processes[at].request.is_some_and(asking) {
+            let again = !self.takes_fresh_field(model, at);
+            self.ask(model, at, again);
         }
     }
 
@@ -492,18 +368,9 @@ impl State {
         if !model.late {
             late = Few::default();
         }
-        let Process { generation, demoted, polls, mute, .. } = *process;
+        let Process { polls, mute, .. } = *process;
         let heard = believed && process.heard;
         self.order.remove(|field| super::owner(*field) == at);
-        self.processes[at] = Process {
-            life: Life::Crashed,
-            late,
-            generation,
-            heard,
-            demoted,
-            polls,
-            mute,
-            ..Process::default()
-        };
+        self.processes[at] = Process { life: Life::Crashed, late, heard, polls, mute, ..Process::default() };
     }
 }

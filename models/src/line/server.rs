@@ -1,8 +1,7 @@
 //! The server: the lock, its line, and the scripts, each of which is one step.
 
 use super::{
-    Command, Design, FOREIGN, Field, Life, LineModel, Message, Other, POLLS, Phase, Reply, Request, State,
-    owner,
+    Command, Design, FOREIGN, Field, Life, LineModel, Message, Other, Phase, Reply, Request, State, owner,
 };
 
 /// A lock that is held.
@@ -21,11 +20,22 @@ pub struct Held {
     pub polls: bool,
 }
 
+/// How an entry stands in the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    /// Its process gets messages.
+    Notified,
+    /// Its process gets none any more and knows that, but the entry does not show it.
+    Denied,
+    /// Its process polls, and the entry shows that.
+    Polls,
+}
+
 /// An entry of the line on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Entry {
     pub(super) field: Field,
-    pub(super) generation: u8,
+    pub(super) place: Place,
     /// Its number in the line, if other programs' clients wait: only the lowest bits matter.
     pub(super) number: u8,
     /// Whether it has let other programs' clients go first.
@@ -53,57 +63,42 @@ enum Served {
 
 impl State {
     /// Models `PUBLISH` to a connection. Returns whether there is a receiver.
-    fn publish(&mut self, model: &LineModel, to: Entry, message: Message) -> bool {
+    fn publish(&mut self, to: Entry, message: Message) -> bool {
         if self.silent {
             return false;
         }
-        let at = owner(to.field);
-        let process = &mut self.processes[at];
-        let named = !model.generations || to.generation == process.generation;
-        if process.heard && named {
-            if process.demoted {
-                if model.design == Design::Replicated {
-                    process.deliver(model, message);
-                }
-                return false;
-            }
-            if process.life == Life::Crashed {
-                return true;
-            }
-            process.deliver(model, message);
-            return true;
+        let process = &mut self.processes[owner(to.field)];
+        if process.heard && process.life != Life::Crashed {
+            process.deliver(message);
         }
-        process.believed && (!model.generations || to.generation != process.generation)
+        process.heard || process.believed
     }
 
-    /// Publishes to the lock's channel that the lock is free. Returns whether there is a receiver.
-    fn publish_free(&mut self, model: &LineModel, message: Message) -> bool {
-        let mut received = false;
+    /// Publishes to the lock's channel that the lock is free.
+    fn publish_free(&mut self, message: Message) {
         if self.silent {
-            return received;
+            return;
         }
         if matches!(self.other, Other::Asleep(_)) {
             self.other = Other::Woken;
         }
         self.behind = 0;
         for process in self.processes.iter_mut().filter(|process| process.heard && process.listens) {
-            received |= !process.demoted;
-            if process.life != Life::Crashed && !process.demoted {
-                process.deliver(model, message);
+            if process.life != Life::Crashed {
+                process.deliver(message);
             }
         }
-        received
     }
 
     /// Notifies the entry at this place to ask in so many ticks. An entry that can't be notified is removed. If the entry
     /// polls, the next one is notified instead.
-    fn tell(&mut self, model: &LineModel, mut place: usize, ticks: u8) {
-        while let Some(entry) = self.data.line.iter().nth(place).filter(|_| model.tells && !self.silent) {
-            if entry.generation == POLLS {
+    fn tell(&mut self, mut place: usize, ticks: u8) {
+        while let Some(entry) = self.data.line.iter().nth(place).filter(|_| !self.silent) {
+            if entry.place == Place::Polls {
                 place += 1;
                 continue;
             }
-            if self.publish(model, entry, Message::Later(entry.field, ticks)) {
+            if self.publish(entry, Message::Later(entry.field, ticks)) {
                 return;
             }
             self.data.line.remove(|other| *other == entry);
@@ -116,7 +111,7 @@ impl State {
     fn skip(&mut self, entry: Entry) {
         let process = &self.processes[owner(entry.field)];
         let waits = |request: Request| request.field == entry.field && request.phase == Phase::InLine;
-        let knows = process.polls && process.generation == entry.generation && process.life == Life::Alive;
+        let knows = entry.place == Place::Denied && process.life == Life::Alive;
         self.passed_over |= knows && process.request.is_some_and(waits);
         self.order.remove(|field| *field == entry.field);
     }
@@ -125,10 +120,10 @@ impl State {
     fn serve(&mut self, model: &LineModel, asker: Option<Field>) -> Served {
         let served = self.hand_on(model, asker);
         match served {
-            Served::Asker => self.tell(model, 0, model.lease),
+            Served::Asker => self.tell(0, model.lease),
             Served::Other if model.design != Design::SecondNotTold => {
                 let polls = self.data.lock.is_some_and(|lock| lock.polls);
-                self.tell(model, 0, if polls { 0 } else { model.short });
+                self.tell(0, if polls { 0 } else { model.short });
             }
             _ => {}
         }
@@ -139,11 +134,11 @@ impl State {
     fn hand_on(&mut self, model: &LineModel, asker: Option<Field>) -> Served {
         while let Some(first) = self.data.line.take(0) {
             if Some(first.field) == asker {
-                self.grant(model, first.field, model.lease, first.generation == POLLS);
+                self.grant(first.field, model.lease, first.place == Place::Polls);
                 self.data.token += u8::from(model.fenced);
                 return Served::Asker;
             }
-            if first.generation == POLLS && model.design != Design::PollersAreGone {
+            if first.place == Place::Polls && model.design != Design::PollersAreGone {
                 // It polls, so no message is sent.
                 self.hand_over(model, first, model.short);
                 let crashed = self.processes[owner(first.field)].life != Life::Alive;
@@ -152,32 +147,29 @@ impl State {
             }
             if self.silent {
                 self.hand_over(model, first, model.short);
-                let there = self.is_connected(model, first);
+                let there = self.is_connected(first);
                 self.mark_unknown(!there);
                 return Served::Other;
             }
-            if first.generation != POLLS && self.publish(model, first, Message::Yours(first.field))
+            if first.place != Place::Polls && self.publish(first, Message::Yours(first.field))
                 || model.design == Design::ReceiversNotCounted
             {
                 self.hand_over(model, first, model.short);
-                let there = self.is_connected(model, first);
+                let there = self.is_connected(first);
                 let process = &self.processes[owner(first.field)];
                 self.mark_unknown(!there && (process.believed || process.heard));
                 return Served::Other;
             }
-            if first.generation != POLLS {
+            if first.place != Place::Polls {
                 self.skip(first);
             }
-        }
-        if !model.tells {
-            self.publish_free(model, Message::Free);
         }
         Served::Nobody
     }
 
     /// Makes the first of the line the holder for a short time. It has no token before it asks.
     fn hand_over(&mut self, model: &LineModel, first: Entry, ttl: u8) {
-        self.grant(model, first.field, ttl, first.generation == POLLS);
+        self.grant(first.field, ttl, first.place == Place::Polls);
         if let Some(lock) = &mut self.data.lock {
             lock.handed = model.fenced;
         }
@@ -190,17 +182,16 @@ impl State {
     }
 
     /// Returns whether the process runs and reads what is sent to this entry.
-    fn is_connected(&self, model: &LineModel, to: Entry) -> bool {
+    fn is_connected(&self, to: Entry) -> bool {
         let process = &self.processes[owner(to.field)];
-        let named = !model.generations || process.generation == to.generation;
-        process.life == Life::Alive && process.heard && !process.demoted && named
+        process.life == Life::Alive && process.heard
     }
 
     /// Makes a field the holder that was served from the line or has asked again.
-    fn grant(&mut self, model: &LineModel, field: Field, ttl: u8, polls: bool) {
+    fn grant(&mut self, field: Field, ttl: u8, polls: bool) {
         if self.order.contains(&field) && self.waits(field) {
             let earlier = self.order.iter().take_while(|earlier| *earlier != field);
-            self.passed_over |= earlier.into_iter().any(|earlier| self.waits_there(model, earlier));
+            self.passed_over |= earlier.into_iter().any(|earlier| self.waits_there(earlier));
         }
         self.hold(field, ttl, polls);
     }
@@ -220,72 +211,52 @@ impl State {
 
     /// Returns whether the request waits, its process runs, and the server knows its connection. The server does not
     /// know that.
-    fn waits_there(&self, model: &LineModel, field: Field) -> bool {
+    fn waits_there(&self, field: Field) -> bool {
         let process = &self.processes[owner(field)];
-        let placed = |request: Request| !model.generations || request.placed == process.generation;
-        let heard = process.heard && !process.demoted && process.request.is_some_and(placed);
-        process.life == Life::Alive && self.waits(field) && (heard || process.polls)
+        process.life == Life::Alive && self.waits(field) && (process.heard || process.polls)
     }
 
     /// Runs a command. `late`: its process no longer waits for the answer.
-    pub(super) fn run(
-        &mut self,
-        model: &LineModel,
-        at: usize,
-        command: Command,
-        late: bool,
-    ) -> Option<Reply> {
-        self.silent = model.tells && self.processes[at].mute;
+    pub(super) fn run(&mut self, model: &LineModel, at: usize, command: Command, late: bool) -> Reply {
+        self.silent = self.processes[at].mute;
         let reply = self.runs(model, at, command, late);
         self.silent = false;
         reply
     }
 
-    fn runs(&mut self, model: &LineModel, at: usize, command: Command, late: bool) -> Option<Reply> {
+    fn runs(&mut self, model: &LineModel, at: usize, command: Command, late: bool) -> Reply {
         match command {
-            Command::Ask { field, generation, again } => {
-                let reply = self.acquire(model, field, generation, again);
+            Command::Ask { field, place, again } => {
+                let reply = self.acquire(model, field, place, again);
                 self.late_ran |= late;
                 if late || self.processes[at].life != Life::Alive {
                     let own = self.data.lock.is_some_and(|lock| lock.field == field);
                     self.mark_unknown(own);
                 }
-                Some(reply)
+                reply
             }
-            Command::Release { field, shares } => {
-                let pass_in = self.release(model, field, shares);
-                Some(Reply::Released { field, pass_in })
+            Command::Release(field) => {
+                self.release(model, field);
+                Reply::Released(field)
             }
-            Command::Pass => Some(Reply::Passed(self.pass(model))),
             Command::Listen => {
                 self.processes[at].listens = self.processes[at].heard;
-                if model.tells {
-                    return Some(Reply::Listening);
-                }
-                Some(Reply::Passed(self.pass(model)))
-            }
-            Command::Renew { field } => {
-                let there = self.data.lock.as_mut().filter(|lock| lock.field == field);
-                let renewed = there.is_some();
-                if let Some(lock) = there {
-                    lock.ttl = lock.ttl.max(model.lease);
-                }
-                Some(Reply::Renewed { field, there: renewed })
+                Reply::Listening
             }
         }
     }
 
     /// Models `acquire`.
-    fn acquire(&mut self, model: &LineModel, field: Field, generation: Option<u8>, again: bool) -> Reply {
-        let (lease, polls) = (model.lease, generation == Some(POLLS));
+    fn acquire(&mut self, model: &LineModel, field: Field, place: Option<Place>, again: bool) -> Reply {
+        let (lease, polls) = (model.lease, place == Some(Place::Polls));
         match self.data.lock {
             None if again && model.design == Design::AskerTakes => {
-                self.enter(model, field, generation);
+                self.enter(model, field, place);
                 self.data.line.remove(|entry| entry.field == field);
-                self.grant(model, field, lease, polls);
+                self.grant(field, lease, polls);
                 return Reply::Granted(field, self.data.token);
             }
-            None if !again || generation.is_none() => {
+            None if !again || place.is_none() => {
                 // A late command keeps the place that the field has got in the meantime.
                 let entered = self.data.line.iter().any(|entry| entry.field == field);
                 let order = self.order;
@@ -297,7 +268,7 @@ impl State {
                 return Reply::Granted(field, self.data.token);
             }
             None => {
-                self.enter(model, field, generation);
+                self.enter(model, field, place);
                 if self.serve(model, Some(field)) == Served::Asker {
                     return Reply::Granted(field, self.data.token);
                 }
@@ -309,23 +280,20 @@ impl State {
                 self.hold(field, lock.ttl.max(lease), lock.polls);
                 return Reply::Granted(field, self.data.token);
             }
-            Some(_) => self.enter(model, field, generation),
+            Some(_) => self.enter(model, field, place),
         }
         let ttl = self.data.lock.map_or(0, |lock| lock.ttl);
-        let polls = model.tells && self.data.lock.is_some_and(|lock| lock.polls);
-        Reply::Busy { field, ttl, alone: self.data.line.iter().count() == 1, polls }
+        let polls = self.data.lock.is_some_and(|lock| lock.polls);
+        Reply::Busy { field, ttl, polls }
     }
 
-    /// Enters the line, or keeps its place. The generation only grows.
-    fn enter(&mut self, model: &LineModel, field: Field, generation: Option<u8>) {
-        let Some(generation) = generation else { return };
-        let back = model.design == Design::GenerationGoesBack;
+    /// Enters the line, or keeps its number. An ask that runs late does not take back what a later one said.
+    fn enter(&mut self, model: &LineModel, field: Field, place: Option<Place>) {
+        let Some(place) = place else { return };
         if let Some(entry) = self.data.line.iter_mut().find(|entry| entry.field == field) {
-            if back || entry.generation < generation {
-                entry.generation = generation;
-            }
+            entry.place = entry.place.max(place);
         } else {
-            let counts = model.tells && model.foreign > 0;
+            let counts = model.foreign > 0;
             let last = self.data.line.iter().last().map_or(0, |last| last.number);
             let number = if counts { (last + 1) % 4 } else { 0 };
             let passes = match model.design {
@@ -334,20 +302,16 @@ impl State {
                 _ => false,
             };
             let at = if passes { 0 } else { self.data.line.len() };
-            self.data.line.insert(at, Entry { field, generation, number, gave_way: false });
+            self.data.line.insert(at, Entry { field, place, number, gave_way: false });
         }
-        let process = &mut self.processes[owner(field)];
-        if let Some(request) = process.request.as_mut().filter(|request| request.field == field) {
-            request.placed = request.placed.max(generation);
-            if !self.order.contains(&field) {
-                self.order.push(field);
-            }
+        let is_its = |request: Request| request.field == field;
+        if self.processes[owner(field)].request.is_some_and(is_its) && !self.order.contains(&field) {
+            self.order.push(field);
         }
     }
 
-    /// Models `release` and `settle` to 0. Returns in how many ticks the lock may be free, if it was handed on by
-    /// this command or earlier.
-    fn release(&mut self, model: &LineModel, field: Field, shares: bool) -> Option<u8> {
+    /// Models `release` and `settle` to 0.
+    fn release(&mut self, model: &LineModel, field: Field) {
         let entered = self.data.line.iter().any(|entry| entry.field == field);
         if model.design != Design::ReleaseKeepsEntry {
             self.data.line.remove(|entry| entry.field == field);
@@ -357,27 +321,17 @@ impl State {
             Some(_) if ended || model.design == Design::UncheckedRelease => self.data.lock = None,
             Some(lock) => {
                 if entered {
-                    self.tell(model, 0, lock.ttl);
+                    self.tell(0, lock.ttl);
                     // A lock that is handed on has no lease yet.
                     if lock.ttl <= model.short {
                         self.last_has_left(model);
                     }
                 }
-                let handed = lock.ttl <= model.short && model.design != Design::SecondReleaseForgets;
-                return handed.then_some(lock.ttl);
+                return;
             }
-            None if model.design == Design::GoneNotServed => return None,
             None => {}
         }
-        if model.tells {
-            self.hand_on_or_leave(model, ended);
-            return None;
-        }
-        // It leaves the lock to other programs' clients for a moment, if any is subscribed.
-        if shares && self.publish_free(model, Message::Free) {
-            return Some(0);
-        }
-        (self.serve(model, None) == Served::Other).then_some(model.short)
+        self.hand_on_or_leave(model, ended);
     }
 
     /// Serves the line, or leaves the lock to other programs' clients if it is their turn. `ended`: a hold was ended.
@@ -388,14 +342,14 @@ impl State {
         let first = self.data.line.iter_mut().next().filter(|_| waits && !self.silent);
         if let Some(first) = first.filter(|first| !first.gave_way && first.number.is_multiple_of(every)) {
             first.gave_way = true;
-            self.publish_free(model, Message::Left);
-            self.tell(model, 0, 0);
-            self.tell(model, 1, model.short);
+            self.publish_free(Message::Left);
+            self.tell(0, 0);
+            self.tell(1, model.short);
             return;
         }
         if self.serve(model, None) == Served::Nobody {
             if ended {
-                self.publish_free(model, Message::Free);
+                self.publish_free(Message::Free);
             }
         } else if self.other != Other::Away {
             self.behind += u8::from(matches!(self.other, Other::Asleep(_)));
@@ -405,9 +359,9 @@ impl State {
 
     /// Has other programs' clients ask if nobody is left in the line to ask at the end of a hand-over.
     fn last_has_left(&mut self, model: &LineModel) {
-        if model.tells && self.data.line.is_empty() && model.design != Design::OthersNotTold {
+        if self.data.line.is_empty() && model.design != Design::OthersNotTold {
             let behind = self.behind;
-            self.publish_free(model, Message::Left);
+            self.publish_free(Message::Left);
             self.behind = behind;
         }
     }
@@ -416,33 +370,14 @@ impl State {
     pub(super) fn force(&mut self, model: &LineModel) {
         self.data.lock = None;
         self.serve(model, None);
-        if model.tells {
-            // Published even if the lock was handed on.
-            self.publish_free(model, Message::Free);
-        }
+        // Published even if the lock was handed on.
+        self.publish_free(Message::Free);
     }
 
-    /// Models `pass`. Returns the TTL, after a hand-over if the lock was free.
-    fn pass(&mut self, model: &LineModel) -> u8 {
-        if self.data.lock.is_none() {
-            self.serve(model, None);
-        }
-        self.data.lock.map_or(0, |lock| lock.ttl)
-    }
-
-    fn foreign_holds(&mut self, model: &LineModel) {
-        let (field, ttl) = (FOREIGN, model.lease);
-        self.data.lock = Some(Held { field, ttl, unknown: false, handed: false, polls: false });
-    }
-
-    /// Models another program's client, which does not look at the line.
-    pub(super) fn foreign(&mut self, model: &LineModel, takes: bool) {
-        if takes {
-            self.foreign_holds(model);
-        } else {
-            self.data.lock = None;
-            self.publish_free(model, Message::Free);
-        }
+    /// Models that another program's client releases the lock. It does not look at the line.
+    pub(super) fn other_releases(&mut self) {
+        self.data.lock = None;
+        self.publish_free(Message::Free);
     }
 
     /// Models another program's client that takes the lock, or is subscribed and sleeps until a message or the end of the
@@ -453,7 +388,8 @@ impl State {
             None => {
                 self.foreign -= 1;
                 self.behind = 0;
-                self.foreign_holds(model);
+                let (field, ttl) = (FOREIGN, model.lease);
+                self.data.lock = Some(Held { field, ttl, unknown: false, handed: false, polls: false });
                 Other::Away
             }
         };
