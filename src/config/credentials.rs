@@ -2,7 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::config::master::MasterKind;
 use crate::config::server::Server;
 use crate::error::{Result, rejected};
 
-/// The least time between two calls of a provider that only the passing of time causes.
+/// The minimum of the time after which a provider is asked again.
 const SHORTEST: Duration = Duration::from_millis(100);
 
 /// A user and a password, as a provider returns them to [`Builder::credentials`](crate::Builder::credentials).
@@ -88,8 +88,8 @@ impl Provider {
         E: Into<Box<dyn StdError + Send + Sync>>,
     {
         Provider(Arc::new(move || {
-            let mut provided = Box::pin(provide());
-            Box::pin(poll_fn(move |cx| provided.as_mut().poll(cx).map_err(Into::into)))
+            let provided = provide();
+            Box::pin(async move { provided.await.map_err(Into::into) })
         }))
     }
 
@@ -105,8 +105,8 @@ impl fmt::Debug for Provider {
     }
 }
 
-/// Rejects a provider beside fixed credentials, since one of the two would be ignored silently, and a provider that nobody asks.
-/// The credentials of sentinels are their own.
+/// Rejects a provider if the URL of a server has credentials too, since one of the two would be ignored silently, or if there is
+/// no server to use it. The sentinels' own credentials are not checked.
 pub(super) fn check(masters: &[MasterKind]) -> Result<()> {
     let servers = masters.iter().flat_map(|master| match master {
         MasterKind::Server(server) => std::slice::from_ref(server),
@@ -118,7 +118,7 @@ pub(super) fn check(masters: &[MasterKind]) -> Result<()> {
         settings.is_some_and(|settings| settings.username().or(settings.password()).is_some())
     };
     if let Some(server) = servers.into_iter().find(has_login) {
-        let wrong = "credentials was given a provider, and this server's URL has a user or a password: remove them \
+        let wrong = "credentials was given a provider, but this server's URL has a user or a password: remove them \
              from the URL, or the provider";
         return Err(rejected(wrong).at(&server.address()));
     }

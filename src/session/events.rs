@@ -28,7 +28,7 @@ impl Session {
 
     /// Returns whether this is the channel of the hints about one lock; if so, notes whether they arrive from now on.
     fn set_hints_of_lock(&self, channel: &str, on: bool) -> bool {
-        let lock = self.hints.lock_of(channel);
+        let lock = self.hints.releases_of(channel);
         lock.inspect(|lock| self.notify(lock, |entry, at| entry.hints_of_lock(on, at.now))).is_some()
     }
 }
@@ -65,7 +65,7 @@ impl Events for MasterEvents {
         if session.hints.set(channel, true) {
             // Announces, for each lock that this process waits for already, that it knows of lines.
             session.table(|table, _| {
-                table.channels().for_each(|channel| session.subscribe_beside(channel, true));
+                table.channels().for_each(|channel| session.subscribe_companion(channel, true));
             });
             return session.visit_all(|entry, at| entry.hints_begin(at.now));
         }
@@ -76,7 +76,7 @@ impl Events for MasterEvents {
 
     fn message(&self, channel: &str, text: &str) {
         let Some(session) = self.session() else { return };
-        if !session.hints.are_of(channel) {
+        if !session.hints.arrive_on(channel) {
             return session.notify(channel, |entry, at| match text {
                 LEFT_TO_OTHERS => entry.left_to_others(self.master, at.now),
                 _ => entry.message(self.master, at.now),

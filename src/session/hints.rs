@@ -19,21 +19,23 @@ pub(crate) struct Hints {
     /// The channel for all locks.
     channel: Arc<str>,
     /// The prefix of the fields of all holds of this session.
-    session: Box<str>,
+    uuid: Box<str>,
     /// The prefix of the channels of all processes.
     wakes: String,
+    /// Whether the process has asked for a subscription.
     wanted: AtomicBool,
+    /// Whether messages arrive on the channel for all locks.
     on: AtomicBool,
-    /// Whether the last attempt to subscribe was refused, or failed.
-    refused: AtomicBool,
+    /// Whether the last attempt to subscribe was refused or failed.
+    failed: AtomicBool,
 }
 
 impl Hints {
     pub(super) fn new(prefix: &str, uuid: &str, line: Option<Line>) -> Hints {
         let wakes = keys::wakes(prefix);
         let channel = [&wakes, uuid].concat().into();
-        let [wanted, on, refused] = [false; 3].map(AtomicBool::new);
-        Hints { line, channel, session: uuid.into(), wakes, wanted, on, refused }
+        let [wanted, on, failed] = [false; 3].map(AtomicBool::new);
+        Hints { line, channel, uuid: uuid.into(), wakes, wanted, on, failed }
     }
 
     fn are_sharded(&self) -> bool {
@@ -51,29 +53,30 @@ impl Hints {
         let is_this = *self.channel == *channel;
         if is_this {
             self.on.store(on, SeqCst);
-            self.refused.store(!on, SeqCst);
+            self.failed.store(!on, SeqCst);
         }
         is_this
     }
 
     /// Returns the channel of the lock's releases if this channel carries the hints of a single lock.
-    pub(super) fn lock_of(&self, channel: &str) -> Option<String> {
+    pub(super) fn releases_of(&self, channel: &str) -> Option<String> {
         let sharded = self.are_sharded();
-        sharded.then(|| keys::channel_of_hints(channel, &self.wakes, &self.session)).flatten()
+        sharded.then(|| keys::channel_of_hints(channel, &self.wakes, &self.uuid)).flatten()
     }
 
-    /// Returns the second channel to subscribe to, or to leave, with this channel of a lock's releases: by it scripts see that this
-    /// process knows of lines. `None` if no hints arrive, for example since the user lacks the right, which both channels need.
-    pub(super) fn beside(&self, channel: &str, on: bool) -> Option<String> {
+    /// Returns the second channel to subscribe to if `on`, else to leave, together with this channel of a lock's releases. It shows
+    /// scripts that this process knows of lines. `None` if no hints arrive, for example since the user lacks the right, which both
+    /// channels need.
+    pub(super) fn companion(&self, channel: &str, on: bool) -> Option<String> {
         let arrive = self.line.is_some_and(|line| !line.sharded) && (!on || self.on.load(SeqCst));
         arrive.then(|| [&self.wakes, channel].concat())
     }
 
     /// Returns that second channel for a lock on a Cluster, and the channel of its hints. Both are refused to a user that lacks the
     /// right.
-    pub(super) fn of_lock(&self, keys: &Keys) -> Option<[String; 2]> {
+    pub(super) fn channels_of(&self, keys: &Keys) -> Option<[String; 2]> {
         let line = self.are_sharded().then(|| keys.sharded_line()).flatten()?;
-        Some([&self.session, &**keys.channel()].map(|rest| [&*line.wakes, rest].concat()))
+        Some([&self.uuid, &**keys.channel()].map(|rest| [&*line.wakes, rest].concat()))
     }
 
     pub(super) fn lost(&self) {
@@ -81,19 +84,19 @@ impl Hints {
     }
 
     /// Returns what a request passes to the script to enter the line of this lock, or `None` if it is not known yet whether hints
-    /// will reach this process. If they don't, it polls in the line; but messages of releases alone make it one of those who know no
-    /// line, which have turns of their own.
+    /// will reach this process. If they fail, it polls in the line. But if it is subscribed to the lock's releases, the result is
+    /// `None`: scripts take it for a client that does not know the line, and such clients have turns of their own.
     pub(crate) fn line(&self, entry: &LockEntry) -> Option<Line> {
         let line = self.line?;
-        let (on, refused) = match line.sharded {
+        let (on, failed) = match line.sharded {
             true => (entry.gets_hints(), false),
-            false => (self.on.load(SeqCst), self.refused.load(SeqCst)),
+            false => (self.on.load(SeqCst), self.failed.load(SeqCst)),
         };
-        (on || refused && !entry.is_subscribed()).then_some(Line { polls: !on, ..line })
+        (on || failed && !entry.is_subscribed()).then_some(Line { polls: !on, ..line })
     }
 
     /// Returns whether hints arrive on this channel.
-    pub(super) fn are_of(&self, channel: &str) -> bool {
-        *self.channel == *channel || self.lock_of(channel).is_some()
+    pub(super) fn arrive_on(&self, channel: &str) -> bool {
+        *self.channel == *channel || self.releases_of(channel).is_some()
     }
 }

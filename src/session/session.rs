@@ -182,12 +182,12 @@ impl Session {
                 self.quorum.subscribe(hints, true);
             }
             if on {
-                self.subscribe_beside(keys.channel(), on);
+                self.subscribe_companion(keys.channel(), on);
                 self.hints_of_lock(keys, on);
             }
             self.quorum.subscribe(keys.channel(), on);
             if !on {
-                self.subscribe_beside(keys.channel(), on);
+                self.subscribe_companion(keys.channel(), on);
                 self.hints_of_lock(keys, on);
             }
         }
@@ -251,15 +251,15 @@ impl Session {
 
     /// Subscribes to the channel by which scripts see that this process knows of lines, or leaves it. Called while the table is
     /// locked.
-    pub(super) fn subscribe_beside(&self, channel: &str, on: bool) {
-        if let Some(beside) = self.hints.beside(channel, on) {
-            self.quorum.subscribe(&beside, on);
+    pub(super) fn subscribe_companion(&self, channel: &str, on: bool) {
+        if let Some(companion) = self.hints.companion(channel, on) {
+            self.quorum.subscribe(&companion, on);
         }
     }
 
     /// Subscribes to the channels on a Cluster that a lock with a line has, or leaves them. Called while the table is locked.
     fn hints_of_lock(&self, keys: &Keys, on: bool) {
-        self.hints.of_lock(keys).iter().flatten().for_each(|channel| self.quorum.subscribe(channel, on));
+        self.hints.channels_of(keys).iter().flatten().for_each(|channel| self.quorum.subscribe(channel, on));
     }
 
     /// Gives access to the table, for looks that change no entry.

@@ -23,7 +23,7 @@ impl Topology {
     /// Parses ranges, each with its master and then its replicas. `asked` is the address that the command was sent to. It stands for a
     /// node that does not know its own name, or is configured not to report it. `map` replaces reported addresses by those to connect to.
     pub(super) fn read(answer: &Value, asked: &NodeAddress, map: &AddressMap) -> Option<Topology> {
-        let node_address = |node| Some(node_address(node, asked)?.mapped(map));
+        let parse_node = |node| Some(node_address(node, asked)?.mapped(map));
         let (mut slots, mut replicas, mut ids) = (Slots::default(), Vec::new(), Ids::default());
         let mut lowest = None;
         for range in list(answer)? {
@@ -37,10 +37,10 @@ impl Topology {
                 ids.set_first(id);
                 lowest = Some(first);
             }
-            if let Some(master) = node_address(master) {
+            if let Some(master) = parse_node(master) {
                 slots.assign(range, &master);
             }
-            replicas.extend(others.iter().filter_map(node_address));
+            replicas.extend(others.iter().filter_map(parse_node));
         }
         Some(Topology { slots, replicas, ids })
     }
@@ -74,23 +74,21 @@ pub(super) fn parse_answer(
 }
 
 fn refused(error: RedisError, address: &Arc<str>) -> Error {
-    let (kind, message) = if error.detail().is_some_and(|text| text.contains("cluster support disabled")) {
-        (
+    let refused = if error.detail().is_some_and(|text| text.contains("cluster support disabled")) {
+        Error::new(
             ErrorKind::Config,
-            "the server is no node of a cluster; give it to `Locks::builder` as it is, without `Master::cluster`".to_owned(),
+            "this server is not a node of a cluster; pass it to `Locks::builder` directly, without `Master::cluster`",
         )
     } else if redis_error::is_denied(&error) {
         let text = redis_error::answer(&error).unwrap_or_default();
-        (
-            ErrorKind::Denied,
-            format!(
-                "the node denies this user the query for its topology: {text}; grant it by ACL SETUSER … +cluster|slots"
-            ),
-        )
+        let message = format!(
+            "the node denies this user the query for its topology: {text}; grant it by ACL SETUSER … +cluster|slots"
+        );
+        Error::new(ErrorKind::Denied, message)
     } else {
         return redis_error::unreachable(error, address);
     };
-    Error::new(kind, message).at(address).because(error)
+    refused.at(address).because(error)
 }
 
 fn list(value: &Value) -> Option<&[Value]> {
@@ -108,8 +106,8 @@ fn id(node: &Value) -> Option<&str> {
 fn node_address(node: &Value, asked: &NodeAddress) -> Option<NodeAddress> {
     let [endpoint, Value::Int(port), more @ ..] = list(node)? else { return None };
     let host = match text(endpoint) {
-        // The node is configured to report its name, but that is not set. Its IP address is in the metadata.
-        Some("?") => more.get(1).and_then(address),
+        // The node is configured to report its hostname, but has none. Its IP address is in the metadata.
+        Some("?") => more.get(1).and_then(ip_in),
         host => host,
     };
     let host = host.filter(|host| !host.is_empty()).map_or_else(|| asked.host.clone(), Into::into);
@@ -117,7 +115,7 @@ fn node_address(node: &Value, asked: &NodeAddress) -> Option<NodeAddress> {
 }
 
 /// Returns the value of `ip` in the metadata of a node, which is a list of pairs, or in RESP3 a map.
-fn address(metadata: &Value) -> Option<&str> {
+fn ip_in(metadata: &Value) -> Option<&str> {
     metadata.as_map_iter()?.find(|(name, _)| text(name) == Some("ip")).and_then(|(_, ip)| text(ip))
 }
 
