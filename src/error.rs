@@ -73,8 +73,9 @@ pub enum ErrorKind {
     /// An option, a name or an address can't work. No lock was touched.
     Config,
     /// The program uses the crate in a way that can't work: a future that is polled after it was ready, no tokio runtime, a
-    /// `Locks` from before a fork in the child, a fenced re-entry under a hold without a token, or a [`Hold`](crate::Hold) that is used
-    /// after its run. No lock was touched.
+    /// `Locks` from before a fork in the child, a fenced re-entry under a hold without a token, a [`Hold`](crate::Hold) that is used
+    /// after its run, a claim of another lock, or [`into_claim`](crate::Guard::into_claim) of a nested hold. No lock was changed, except
+    /// that a failed `into_claim` releases its guard.
     Misuse,
     /// The `Locks` was closed, or the runtime that it was connected on has ended.
     Closed,

@@ -217,7 +217,7 @@ pub(crate) struct ServerOptions {
     #[arg(long, value_name = "DURATION", global = true, default_value = "30s", value_parser = positive)]
     pub(crate) lease: Duration,
     /// How long a server of a quorum has no vote after its start: the longest lease of any client. Default: the lease
-    #[arg(long, value_name = "DURATION", global = true, value_parser = positive)]
+    #[arg(long, value_name = "DURATION", global = true, value_parser = parse)]
     pub(crate) restart_delay: Option<Duration>,
     /// How long to wait for the answer of a server
     #[arg(long, value_name = "DURATION", global = true, default_value = "500ms", value_parser = positive)]

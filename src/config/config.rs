@@ -25,6 +25,10 @@ const UNAVAILABLE_AFTER: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 const RETRY_DELAY: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_millis(250);
 const LOCAL_HANDOFF: Duration = Duration::from_millis(10);
+/// The shortest time for which the server keeps a lock for the process that it has handed it to.
+const SHORTEST_TERM: Duration = Duration::from_secs(1);
+/// The longest time that a line stays on the server although nobody asks.
+const LONGEST_STAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The options of a `Locks`.
 ///
@@ -45,7 +49,7 @@ const LOCAL_HANDOFF: Duration = Duration::from_millis(10);
 ///     .node_timeout(Duration::from_millis(500))
 ///     .unavailable_after(Duration::from_secs(10))
 ///     .poll_interval(Duration::from_secs(5))
-///     .fair(false)
+///     .fair(true)
 ///     .drift(0.01, Duration::from_millis(2))
 ///     .retry_delay(Duration::from_millis(50)..=Duration::from_millis(250))
 ///     .restart_delay(Duration::ZERO) // by default the lease, with several masters
@@ -259,7 +263,8 @@ impl Builder {
 
     /// Sets the prefix of the names of all keys and channels. Default: none.
     ///
-    /// Processes share a lock only if prefix and name together are equal.
+    /// Processes share a lock only if both their prefixes and their names are equal. With `app:` and `stock` on one side, and no prefix
+    /// and `app:stock` on the other, they exclude each other, but they neither notify each other nor take tokens from one counter.
     ///
     /// Rejected: a prefix that begins with `}`, which would break the hash tag of the channel, and one of more than 1024
     /// bytes.
@@ -275,7 +280,7 @@ impl Builder {
     /// two. [The guide](crate::guide::leases#when-the-server-does-not-answer) lists how long each call waits for a server that does not
     /// answer.
     ///
-    /// [`Duration::MAX`] means for ever. An attempt to connect may take as long, or a second if that is longer.
+    /// [`Duration::MAX`] means for ever. An attempt to connect may take as long, or a second if that is longer; over TLS four seconds.
     ///
     /// Rejected: zero.
     pub fn node_timeout(mut self, timeout: Duration) -> Self {
@@ -635,8 +640,9 @@ impl Config {
             [MasterKind::Cluster(_)] if self.sharded_channels => true,
             _ => return None,
         };
-        let term = self.node_timeout.saturating_mul(2).max(Duration::from_secs(1));
-        let stays = self.poll_interval.saturating_mul(3).saturating_add(term);
+        // A process that crashes before it asks for the lock that was handed to it costs no more than one that crashes as its holder.
+        let term = self.node_timeout.saturating_mul(2).min(self.lease.duration()).max(SHORTEST_TERM);
+        let stays = self.poll_interval.saturating_mul(3).min(LONGEST_STAY).saturating_add(term);
         (self.fair && self.replicas.is_none()).then(|| Line {
             term: Lease::rest(term),
             stays: Lease::rest(stays),

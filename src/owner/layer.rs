@@ -14,6 +14,10 @@ use crate::owner::scope::Scope;
 /// re-enter what an earlier one on the same connection still holds. If this layer is the outermost one, no request is taken for
 /// another one. Calls nested in a request still re-enter, and a guard that outlives the response still belongs to its request.
 ///
+/// A body that the handler returns is polled after the request, and its calls are the connection's task again. To lock there what
+/// the handler holds, poll it in [`Guard::scope`](crate::Guard::scope), or in [`Owner::scope`] with the owner that was
+/// [current](Owner::current) in the handler.
+///
 /// It needs the feature `tower`. [`guide::owners`](crate::guide::owners#servers) has samples with axum and with tonic. With any service:
 ///
 /// ```

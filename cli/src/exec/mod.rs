@@ -196,10 +196,13 @@ fn kill_after(options: &ExecOptions, lease: Duration) -> Result<Duration, Failur
 /// Returns the name under which others see the holder, such as `backup.sh@web-7`.
 fn holder_name(options: &ExecOptions) -> String {
     let command = match &options.shell {
-        // The first part usually tells what it is.
+        // The first part usually tells what it is. But it may set a variable, such as a password, which others must not see. Its
+        // value may be quoted, so the words that follow are not shown either.
         Some(text) => {
             let ends = |char: char| char.is_whitespace() || ";|&()<>".contains(char);
-            text.to_string_lossy().split(ends).find(|word| !word.is_empty()).unwrap_or_default().into()
+            let text = text.to_string_lossy();
+            let first = text.split(ends).find(|word| !word.is_empty()).unwrap_or_default();
+            if first.contains(['=', '"', '\'', '$', '`']) { "sh".into() } else { first.into() }
         }
         None => options.command.first().cloned().unwrap_or_default(),
     };
@@ -232,5 +235,8 @@ mod tests {
         assert!(name.starts_with("a_b_c_-a-very-long-name-@"), "{name}");
         assert!(name.len() <= 64 && !name.contains(':'), "{name}");
         assert!(name_of(&["-c", "(/usr/bin/pg_dump;date) | gzip"]).starts_with("pg_dump@"));
+        for text in ["PGPASSWORD=hunter2 pg_dump shop", "A='b hunter2' pg_dump shop", "\"$HOME/hunter2\""] {
+            assert!(name_of(&["-c", text]).starts_with("sh@"), "{text}");
+        }
     }
 }

@@ -302,6 +302,18 @@ fn only_a_cluster_has_sharded_channels() {
 }
 
 #[test]
+fn the_lock_is_kept_for_a_waiter_no_longer_than_for_a_holder() {
+    let (second, forever) = (Duration::from_secs(1), Duration::MAX);
+    let term = |builder: Builder| builder.check().unwrap().line().unwrap().term.duration();
+    assert_eq!(term(good()), second);
+    assert_eq!(term(good().node_timeout(3 * second)), 6 * second);
+    assert_eq!(term(good().node_timeout(forever)), 30 * second);
+    assert_eq!(term(good().node_timeout(forever).lease(second / 4)), second);
+    let stays = good().poll_interval(forever).check().unwrap().line().unwrap().stays.duration();
+    assert_eq!(stays, LONGEST_STAY + second);
+}
+
+#[test]
 fn what_may_last_for_ever_may() {
     let forever = Duration::MAX;
     good().node_timeout(forever).unavailable_after(forever).poll_interval(forever).check().unwrap();
