@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -65,8 +65,8 @@ pub(super) struct Identity {
     state: Mutex<State>,
     /// The longest lease that was requested, in milliseconds.
     longest: AtomicU64,
-    /// If set, no more locks are granted, for this reason.
-    blocked: OnceLock<Error>,
+    /// While set, no locks are granted, for this reason.
+    blocked: Mutex<Option<Error>>,
 }
 
 #[derive(Default)]
@@ -153,9 +153,9 @@ impl Identity {
         }
     }
 
-    /// Stops granting locks: it is ambiguous which of two clusters is meant.
-    pub(super) fn block_grants(&self, error: Error) {
-        let _ = self.blocked.set(error);
+    /// Stops granting locks if there is an error, since it is ambiguous which of two clusters is meant; grants them again if not.
+    pub(super) fn block_grants(&self, error: Option<Error>) {
+        *lock(&self.blocked) = error;
     }
 
     /// Fails if the call must not be sent. Holds are renewed and released in any case.
@@ -163,7 +163,7 @@ impl Identity {
         if let Some(lease) = call.action.lease() {
             self.longest.fetch_max(lease.millis(), Ordering::Relaxed);
         }
-        match self.blocked.get() {
+        match &*lock(&self.blocked) {
             Some(error) if call.action.begins() => Err(Failure::not_run(error.again())),
             _ => Ok(()),
         }

@@ -1,7 +1,6 @@
 //! Checks that all seeds are nodes of one cluster. With seeds of two clusters, two clients could each find another one, and both
 //! hold a lock.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
@@ -38,7 +37,7 @@ impl Nodes {
     }
 
     /// Checks the seeds that could not be reached at first. 1. This client finds its cluster by one seed. 2. Another client
-    /// reaches only a late seed, and finds another cluster by it. 3. Both hold a lock. So no more locks are granted unless most
+    /// reaches only a late seed, and finds another cluster by it. 3. Both hold a lock. So no more locks are granted until most
     /// seeds are nodes of this cluster, by its topology or their answers.
     pub(super) async fn query_late_seeds(&self) {
         let unanswered_seeds = self.identity.unanswered_seeds();
@@ -50,16 +49,17 @@ impl Nodes {
             }
         }
         let most = self.identity.has_most_seeds(self.seed_addresses().len());
-        for stranger in strangers {
-            telemetry::seed_of_another(&stranger);
-            if !most {
-                self.identity.block_grants(two_clusters(&self.seeds.to_string().into(), &stranger));
-            }
+        strangers.iter().for_each(|stranger| telemetry::seed_of_another(stranger));
+        if most {
+            // One of another cluster may have answered before most of these seeds did.
+            self.identity.block_grants(None);
+        } else if let Some(stranger) = strangers.first() {
+            self.identity.block_grants(Some(two_clusters(&self.seeds.to_string(), stranger)));
         }
     }
 }
 
-fn two_clusters(one: &Arc<str>, other: &Arc<str>) -> Error {
+fn two_clusters(one: &str, other: &str) -> Error {
     let message = format!(
         "seeds of different clusters were given to `Master::cluster`: {one} and {other} have no node in common; give nodes of \
          one cluster only"

@@ -81,7 +81,7 @@ fn where_two_clusters_may_be_meant_only_what_is_held_goes_on() {
     let permitted = |action| identity.permit(&Call::of("k", "f", action));
     let acquire = |count| Action::Acquire { count, lease };
     permitted(acquire(1)).unwrap();
-    identity.block_grants(Error::new(ErrorKind::Config, "of two clusters"));
+    identity.block_grants(Some(Error::new(ErrorKind::Config, "of two clusters")));
     for begins in [acquire(1), Action::Move { lease }] {
         let failure = permitted(begins).unwrap_err();
         assert_eq!((failure.outcome, failure.error.kind()), (Outcome::NotRun, ErrorKind::Config));

@@ -66,3 +66,20 @@ async fn a_late_seed_of_another_cluster_stops_grants_unless_most_seeds_are_of_th
         nodes.close();
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn grants_go_on_once_most_seeds_are_of_this_cluster_though_one_of_another_answered_before() {
+    let _a = node("a", slots("a b", ""));
+    let [alias, late] = ["alias", "late"].map(hangs);
+    let (nodes, _events) = nodes(&["a", "alias", "late"]);
+    nodes.install(&nodes.first_topology().await.unwrap());
+    late.answers(reports(slots("x", "")));
+    nodes.query_late_seeds().await;
+    assert!(!grants(&nodes));
+    nodes.query_late_seeds().await;
+    assert!(!grants(&nodes), "nothing has changed");
+    alias.answers(reports(slots("a b", "")));
+    nodes.query_late_seeds().await;
+    assert!(grants(&nodes));
+    nodes.close();
+}
