@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use redis::Value;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::backend::connection::{ConnectionSlot, Link, info_replication, redis_error};
 use crate::backend::resp::{TOO_LATE, unsent};
@@ -21,6 +21,9 @@ const MAX_BATCH: usize = 500;
 
 /// The longest timeout of a `WAIT`, in milliseconds: the server refuses larger numbers.
 const MAX_WAIT: u64 = u32::MAX as u64;
+
+/// Why an acquire has no answer although the task keeps the limits of each.
+const NOT_TAKEN: &str = "too many acquires wait for replicas, or the runtime that `connect` was awaited on is not driven: keep it running";
 
 /// A separate connection for acquires, since `WAIT` blocks all commands sent after it, and the task that sends over it.
 pub(super) struct ReplicaAcks {
@@ -68,23 +71,24 @@ impl ReplicaAcks {
 
     /// Queues an acquire, and waits for its answer. If the future is dropped before the acquire was sent, it is never sent.
     pub(super) async fn ask(&self, call: Call, asking: bool, deadline: Instant) -> Result<Reply, Failure> {
-        let Shared { slot, queue, queued, .. } = &*self.shared;
+        let Shared { slot, replicas, queue, queued, .. } = &*self.shared;
         // The future may be polled late, after another call of the same request, when its hold was given up.
         if Instant::now() >= deadline {
             return Err(redis_error::failed(unsent(TOO_LATE), &call, &slot.address));
         }
         let (caller, answer) = oneshot::channel();
-        let unanswered = redis_error::unanswered(&call, slot.node_timeout, None, &slot.address);
+        let unanswered = redis_error::unanswered(&call, slot.node_timeout, Some(NOT_TAKEN), &slot.address);
+        // Twice `Config::attempt_limit`. The task keeps all limits itself, unless it does not run.
+        let limit = slot.node_timeout.saturating_mul(2).saturating_add(replicas.wait).saturating_mul(3);
         {
-            let acquire = QueuedAcquire { call, asking, caller };
             let mut queue = lock(queue);
-            if !queue.closed {
-                queue.waiting.push(acquire);
-            }
+            let is_open = !queue.closed;
+            queue.waiting.extend(is_open.then_some(QueuedAcquire { call, asking, caller }));
         }
         queued.notify_one();
         // The task ends on close, or with its runtime, and drops all senders.
-        answer.await.unwrap_or_else(|_| Err(slot.explain(unanswered)))
+        let answer = timeout(limit, answer).await.ok().and_then(Result::ok);
+        answer.unwrap_or_else(|| Err(slot.explain(unanswered)))
     }
 
     /// Waits until no acquire of these holds can run any more, for the node timeout at most, and removes those that were not sent.
@@ -114,6 +118,8 @@ impl ReplicaAcks {
 
     pub(super) fn close(&self) {
         self.shared.slot.close();
+        // The task does so too when it is dropped, but not before its runtime is driven.
+        self.shared.close();
         self.task.abort();
     }
 }
@@ -133,11 +139,10 @@ impl Shared {
     }
 
     fn close(&self) {
-        let waiting = {
-            let mut queue = lock(&self.queue);
-            queue.closed = true;
-            std::mem::take(&mut queue.waiting)
-        };
+        let mut queue = lock(&self.queue);
+        queue.closed = true;
+        let waiting = std::mem::take(&mut queue.waiting);
+        drop(queue);
         drop(waiting);
         self.clear_in_flight();
     }

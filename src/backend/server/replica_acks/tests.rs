@@ -2,7 +2,6 @@ use std::pin::pin;
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
-use tokio::time::timeout;
 
 use super::*;
 use crate::backend::Backend;
@@ -110,6 +109,49 @@ fn queued_acquires_fail_when_the_runtime_of_the_connection_ends() {
         for waiting in [one, two, tokio::spawn(backend.clone().run(acquire("three")))] {
             timeout(LONG, waiting).await.expect("it waits for ever").unwrap().unwrap_err();
         }
+    });
+}
+
+/// Returns what sends acquires on a runtime that is not driven, and that runtime.
+fn undriven() -> (ReplicaAcks, Runtime) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let slot = ConnectionSlot::new("host:1".into(), Duration::from_secs(1), true, None);
+    let replicas = Replicas { count: 1, wait: Duration::from_secs(1) };
+    let entered = runtime.enter();
+    let acks = ReplicaAcks::start(slot, replicas, false);
+    drop(entered);
+    (acks, runtime)
+}
+
+/// The runtime of `connect` may be one that only `block_on` drives.
+#[test]
+fn an_acquire_does_not_wait_for_ever_for_a_runtime_that_is_not_driven() {
+    let ((acks, _runtime), call) = (undriven(), acquire("one"));
+    let ours =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    ours.block_on(async {
+        let asked = acks.ask(call, false, Instant::now() + LONG);
+        let failure = timeout(LONG, asked).await.expect("it waits for ever").unwrap_err();
+        assert_eq!(failure.outcome, Outcome::Unknown);
+        assert!(failure.error.to_string().contains("is not driven"), "{}", failure.error);
+        assert!(acks.is_unused(), "it is never sent");
+    });
+}
+
+#[test]
+fn a_close_ends_acquires_on_a_runtime_that_is_not_driven() {
+    let (acks, _runtime) = undriven();
+    let ours =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    ours.block_on(async {
+        let begun = Instant::now();
+        let mut before = pin!(acks.ask(acquire("one"), false, begun + LONG));
+        assert!(timeout(Duration::ZERO, before.as_mut()).await.is_err());
+        acks.close();
+        for asked in [before.await, acks.ask(acquire("two"), false, begun + LONG).await] {
+            assert_eq!(asked.unwrap_err().error.kind(), ErrorKind::Closed);
+        }
+        assert!(begun.elapsed() < Duration::from_millis(10), "{:?}", begun.elapsed());
     });
 }
 
