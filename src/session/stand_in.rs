@@ -29,8 +29,8 @@ const REPORTED: Duration = Duration::from_secs(1);
 /// The thread that stands in for the runtimes of this process.
 struct Thread {
     process: u32,
-    /// `None` if it can't be started.
-    sessions: Option<UnboundedSender<Weak<Session>>>,
+    /// Closed if the thread has ended, because it could not make its runtime.
+    sessions: UnboundedSender<Weak<Session>>,
 }
 
 static THREAD: std::sync::Mutex<Option<Thread>> = std::sync::Mutex::new(None);
@@ -56,16 +56,15 @@ impl Session {
 
     fn attend(&self, mut thread: MutexGuard<'_, Option<Thread>>) -> io::Result<()> {
         let process = std::process::id();
-        let mut begun = Ok(());
-        if thread.as_ref().is_none_or(|thread| thread.process != process) {
-            let sessions = start().map_err(|error| begun = Err(error)).ok();
+        if thread.as_ref().is_none_or(|thread| thread.process != process || thread.sessions.is_closed()) {
+            let sessions = start()?;
             // Not dropped: in the child of a `fork` that would wake the parent's thread.
             mem::forget(thread.replace(Thread { process, sessions }));
         }
-        if let Some(Thread { sessions: Some(sessions), .. }) = &*thread {
+        if let Some(Thread { sessions, .. }) = &*thread {
             let _ = sessions.send(self.me.clone());
         }
-        begun
+        Ok(())
     }
 
     /// Notes here a renewal that the thread has made.

@@ -49,6 +49,19 @@ fn what_nobody_unlocks_is_not_waited_for_for_ever() {
     });
 }
 
+/// The thread ends if it can't make its runtime. What it needs may be there when the next session begins.
+#[tokio::test]
+async fn a_thread_that_has_ended_is_started_again_for_the_next_session() {
+    let watched = Watched::begin();
+    let (sessions, _) = unbounded_channel();
+    let threads = Mutex::new(Some(Thread { process: std::process::id(), sessions }));
+    watched.session.attend(threads.lock().unwrap()).unwrap();
+    let is_closed = || threads.lock().unwrap().as_ref().unwrap().sessions.is_closed();
+    assert!(!is_closed());
+    watched.session.attend(threads.lock().unwrap()).unwrap();
+    assert!(!is_closed());
+}
+
 /// A master whose unread answers a test sets.
 #[derive(Debug, Default)]
 struct Master {
