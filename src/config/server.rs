@@ -7,13 +7,13 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 use crate::config::destination::{Destination, over_tls};
 use crate::config::tls::Tls;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Result, rejected};
 
 /// The address of a Redis server, and the credentials for it.
 ///
 /// It is made from a URL or from a host and a port, wherever a server is expected:
 ///
-/// - `redis://[user[:password]@]host[:port][/database]`; the port is 6379 unless given, and `valkey://` means the same
+/// - `redis://[[user]:password@]host[:port][/database]`; the port is 6379 unless given, and `valkey://` means the same
 /// - `rediss://…`, the same over TLS, with the feature `tls-rustls` or `tls-native-tls`; with `#insecure` at its end the server's
 ///   certificate is not verified
 /// - `unix:///path/to/redis.sock[?db=…&user=…&pass=…]`
@@ -22,7 +22,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// In user and password, percent-encode a character that has a meaning in URLs (`%40` for `@`). An address that can't be used is
 /// kept, and reported by `connect` as an error of kind [`ErrorKind::Config`]. Neither `Debug` nor any error shows credentials.
 ///
-/// A query or a fragment that has no meaning here is an error too, since it may be a setting that is meant to protect something.
+/// A query or a fragment that has no meaning here is an error too, since it may be a setting that is meant to protect something. So is a
+/// user without a password: the connection would be that of the default user.
 ///
 /// With the feature `redis-1`, a `Client` or a `ConnectionInfo` of the redis crate, version 1, is accepted too. Its linger time is
 /// not used. The redis crate does not return certificates that it was given: a client that was built with `TlsCertificates` is
@@ -81,12 +82,14 @@ impl Server {
     pub(crate) fn destination(&self) -> Result<Destination> {
         match &*self.0 {
             Location::Usable { address, destination } => {
-                if let Some(tls) = destination.tls() {
-                    tls.check().map_err(|error| error.at(address))?;
+                let login = destination.redis_settings();
+                if login.password().is_none() && login.username().is_some_and(|user| user != "default") {
+                    return Err(rejected(NO_PASSWORD).at(address));
                 }
+                destination.tls().map_or(Ok(()), |tls| tls.check()).map_err(|error| error.at(address))?;
                 Ok((**destination).clone())
             }
-            Location::Unusable(wrong) => Err(Error::new(ErrorKind::Config, wrong.as_str())),
+            Location::Unusable(wrong) => Err(rejected(wrong.as_str())),
         }
     }
 
@@ -100,10 +103,7 @@ impl Server {
 
     /// Returns where it leads, if it can be used.
     pub(crate) fn usable(&self) -> Option<&Destination> {
-        match &*self.0 {
-            Location::Usable { destination, .. } => Some(destination),
-            Location::Unusable(_) => None,
-        }
+        if let Location::Usable { destination, .. } = &*self.0 { Some(destination) } else { None }
     }
 
     /// Returns a server at another address, with the same credentials and settings. A socket has no other address.
@@ -182,6 +182,9 @@ impl Server {
 
 const NO_TLS: &str = "this server's address asks for TLS, but nestlock was built without it: \
      enable its feature `tls-rustls` or `tls-native-tls`";
+
+const NO_PASSWORD: &str = "its URL has a user and no password, so its connections would be those of the default user: write both, \
+     redis://user:password@host:port, where any password will do for a user who needs none, or remove the user, as beside `credentials`";
 
 const CERTIFICATES: &str = "the redis crate does not return the certificates, or the choice to accept any host name, that this client \
      was built with: make the server of its URL, and give them to `Server::tls` in a `Tls`";

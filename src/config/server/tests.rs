@@ -1,4 +1,5 @@
 use super::*;
+use crate::error::ErrorKind;
 
 mod fuzz;
 
@@ -49,6 +50,20 @@ fn an_address_that_cannot_be_used_is_reported_without_any_part_of_it() {
         let message = wrong(url);
         assert!(!message.contains("secret") && !message.contains("cret@"), "{url}: {message}");
         assert!(message.contains("redis://user:password@host"), "{url}: {message}");
+    }
+}
+
+/// Otherwise the connection is that of the default user, who may have more rights, or none.
+#[test]
+fn a_user_without_a_password_is_refused() {
+    for url in ["redis://bob@host", "redis://bob@host:7/2", "redis://bob:@host", "unix:///run/s?user=bob"] {
+        let message = wrong(url);
+        assert!(message.contains("redis://user:password@host") && !message.contains("bob"), "{message}");
+    }
+    for url in
+        ["redis://bob:pw@host", "redis://:pw@host", "redis://default@host", "unix:///run/s?user=bob&pass=pw"]
+    {
+        Server::from(url).destination().unwrap();
     }
 }
 
