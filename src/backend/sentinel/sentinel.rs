@@ -124,9 +124,13 @@ impl Sentinels {
         for sentinel in &self.sentinels {
             listeners.spawn(sentinel.clone().listen(self.name.clone(), hint.clone(), self.limit));
         }
+        let mut backoff = Backoff::default();
         loop {
-            // Query in either case.
+            let since = Instant::now();
+            // Query in either case, and of a burst of messages the first one at once.
             let _ = timeout(POLL, hint.notified()).await;
+            backoff.lost(since);
+            sleep(backoff.pause()).await;
             let change = self.decide(false, |history, named| history.is_change(&named).then_some(named));
             if let Ok(Some(named)) = change.await {
                 telemetry::master_moved(&self.name, &named.address(), named.being_replaced);
