@@ -31,8 +31,7 @@ impl Nodes {
             answered.push(other.node_address);
         }
         let is_unanswered = |seed: &NodeAddress| !answered.contains(seed) && !topology.has(seed);
-        let unanswered_seeds = seeds.into_iter().filter(is_unanswered).collect();
-        self.identity.set_unanswered_seeds(unanswered_seeds);
+        self.identity.set_unanswered_seeds(seeds.into_iter().filter(is_unanswered).collect());
         Ok(topology)
     }
 
@@ -40,8 +39,7 @@ impl Nodes {
     /// reaches only a late seed, and finds another cluster by it. 3. Both hold a lock. So no more locks are granted until most
     /// seeds are nodes of this cluster, by its topology or their answers.
     pub(super) async fn query_late_seeds(&self) {
-        let unanswered_seeds = self.identity.unanswered_seeds();
-        let mut query = self.query_at(&unanswered_seeds);
+        let mut query = self.query_at(&self.identity.unanswered_seeds());
         let mut strangers = Vec::new();
         while let Some(report) = query.next().await {
             if !self.identity.seed_answered(&report.node_address, &report.topology.ids) {

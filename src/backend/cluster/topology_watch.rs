@@ -13,8 +13,9 @@ use crate::base::telemetry;
 /// How often the topology is queried without a request while the cluster is used. The time is shortened by up to a third at random.
 const POLL: Duration = Duration::from_secs(5);
 
-/// How often seeds that have not answered yet are queried.
-const SEED_POLL: Duration = Duration::from_secs(2);
+/// The pause before seeds that have not answered yet are queried again: at first, and the longest. It doubles, since a seed may be gone for
+/// good, and is shortened like [`POLL`].
+const SEED_POLL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 
 /// Keeps the topology up to date, and queries late seeds beside that: one that hangs must not delay that a failover is noticed.
 pub(super) async fn watch_topology(nodes: Arc<Nodes>) {
@@ -25,9 +26,11 @@ pub(super) async fn watch_topology(nodes: Arc<Nodes>) {
 async fn watch_late_seeds(nodes: &Nodes) {
     // They are known once there is a topology.
     let _ = nodes.changes.subscribe().wait_for(|_| nodes.is_seen()).await;
+    let mut pause = SEED_POLL.0;
     while !nodes.identity.unanswered_seeds().is_empty() {
         nodes.query_late_seeds().await;
-        sleep(SEED_POLL).await;
+        sleep(shortened(pause)).await;
+        pause = SEED_POLL.1.min(pause * 2);
     }
 }
 
@@ -76,19 +79,23 @@ async fn query_topologies(nodes: &Nodes) {
                 }
             }
             Err(error) => {
-                if !std::mem::replace(&mut reported, true) {
-                    match nodes.is_seen() {
-                        true => telemetry::cluster_unseen(&error),
-                        false => telemetry::absent(&error),
-                    }
+                match nodes.is_seen() {
+                    _ if std::mem::replace(&mut reported, true) => {}
+                    true => telemetry::cluster_unseen(&error),
+                    false => telemetry::absent(&error),
                 }
                 nodes.is_unseen(error);
                 nodes.request_topology();
             }
         }
         queried = Instant::now();
-        next_poll = queried + POLL.mul_f64(1.0 - rand::random::<f64>() / 3.0);
+        next_poll = queried + shortened(POLL);
     }
+}
+
+/// Returns a pause that is shorter by up to a third at random.
+fn shortened(pause: Duration) -> Duration {
+    pause.mul_f64(1.0 - rand::random::<f64>() / 3.0)
 }
 
 #[cfg(test)]

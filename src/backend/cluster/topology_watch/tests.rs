@@ -78,6 +78,31 @@ async fn an_outage_of_the_cluster_is_logged_once() {
     nodes.close();
 }
 
+/// A seed may be gone for good.
+#[tokio::test(start_paused = true)]
+async fn a_late_seed_that_hangs_is_queried_less_and_less_often_until_it_answers() {
+    let _a = node("a", slots("a", ""));
+    let late =
+        FakeServer::start("late", |words| if words == ["CLUSTER", "SLOTS"] { None } else { usual(words) });
+    let (nodes, _events) = nodes(&["a", "late"]);
+    nodes.install(&nodes.query_topology().await.unwrap());
+    assert!(nodes.wait_connected().await.unwrap().is_none());
+    let watches = tokio::spawn(watch_topology(nodes.clone()));
+    let asked = async |time| {
+        let before = late.count("CLUSTER SLOTS");
+        sleep(time).await;
+        late.count("CLUSTER SLOTS") - before
+    };
+    let (minute, hour) = (asked(12 * POLL).await, asked(12 * 60 * POLL).await);
+    assert!((4..8).contains(&minute) && (57..95).contains(&hour), "{minute} {hour}");
+    late.answers(reports(slots("a", "")));
+    late.hang_up();
+    sleep(15 * POLL).await;
+    assert_eq!((nodes.identity.unanswered_seeds(), asked(12 * POLL).await), (Vec::new(), 0));
+    watches.abort();
+    nodes.close();
+}
+
 /// A seed that hangs may do so for years.
 #[tokio::test(start_paused = true)]
 async fn a_late_seed_that_hangs_delays_no_query_of_the_topology() {
