@@ -169,9 +169,7 @@ impl Shared {
                     Ok(link) => shared.run_batch(&link, batch, deadline).await,
                     Err(failure) => {
                         shared.clear_in_flight();
-                        for QueuedAcquire { caller, .. } in batch {
-                            let _ = caller.send(Err(failure.again()));
-                        }
+                        batch.into_iter().for_each(|queued| drop(queued.caller.send(Err(failure.again()))));
                     }
                 }
             }
