@@ -1,6 +1,7 @@
 use redis::Value;
 
 use super::*;
+use crate::backend::connection::State;
 use crate::backend::testing::fakes::{FakeServer, usual};
 use crate::backend::testing::{ALONE, Event, EventRecorder, TestServer, until};
 use crate::base::{Drift, Lease, Outcome};
@@ -62,17 +63,38 @@ async fn a_call_is_answered_after_a_script_flush() {
 async fn an_end_that_is_written_at_once_or_last_leaves_out_a_line_that_was_denied_before() {
     let server = TestServer::start(&[]).await;
     server.command("ACL SETUSER locker reset on >secret ~stock &* +@all").await;
-    let events = EventRecorder::new();
-    let backend = connect(&server.url("locker:secret@").into(), LONG, events.sender()).await.unwrap();
-    let end = in_line(Call::of("stock", "me:1", Action::END));
-    assert_eq!(backend.clone().run(end.clone()).await.unwrap(), Reply::Gone);
-    server.command("ACL LOG RESET").await;
-    assert_eq!(backend.clone().run(acquire("stock")).await.unwrap(), Reply::Done);
-    assert_eq!(backend.clone().begin(&end).unwrap().await.unwrap(), Reply::Ended(0));
-    assert_eq!(server.command("ACL LOG").await, Value::Array(Vec::new()));
-    assert_eq!(backend.clone().run(acquire("stock")).await.unwrap(), Reply::Done);
-    backend.run_last(vec![end]);
-    until(async || server.command("EXISTS stock").await == Value::Int(0)).await;
+    let (events, url) = (EventRecorder::new(), server.url("locker:secret@"));
+    for replicas in [None, Some(Replicas { count: 0, wait: Duration::from_millis(1) })] {
+        let role = Role { replicas, ..ALONE };
+        let backend = RedisServer::connect(&(&url).into(), role, LONG, events.sender()).await.unwrap().0;
+        let end = in_line(Call::of("stock", "me:1", Action::END));
+        assert_eq!(backend.clone().run(end.clone()).await.unwrap(), Reply::Gone);
+        server.command("ACL LOG RESET").await;
+        assert_eq!(backend.clone().run(acquire("stock")).await.unwrap(), Reply::Done);
+        assert_eq!(backend.clone().begin(&end).unwrap().await.unwrap(), Reply::Ended(0));
+        assert_eq!(server.command("ACL LOG").await, Value::Array(Vec::new()));
+        assert_eq!(backend.clone().run(acquire("stock")).await.unwrap(), Reply::Done);
+        if let Some(slot) = backend.acquire_slot() {
+            // By chance both connections have the same number.
+            let link = slot.link_now().unwrap();
+            slot.state.send_replace(State::Up(Link { id: link.id + 1, ..link }));
+        }
+        backend.run_last(vec![end]);
+        until(async || server.command("EXISTS stock").await == Value::Int(0)).await;
+    }
+}
+
+/// Otherwise the end of a hold fails once after each new connection, and the lock is freed only when it is tried again.
+#[tokio::test(start_paused = true)]
+async fn an_end_that_is_written_at_once_and_denied_for_its_line_is_sent_once_more_without_it() {
+    let server = denying(|| Some(":-2\r\n".to_owned()));
+    let backend = connect(&("a", 1).into(), LONG, EventRecorder::new().sender()).await.unwrap();
+    let (stock, end) = (Keys::new("", "stock"), in_line(Call::of("stock", "me:1", Action::END)));
+    for sent in [2, 3, 4] {
+        assert!(backend.is_unused(&stock));
+        assert_eq!(backend.clone().begin(&end).unwrap().await.unwrap(), Reply::Gone);
+        assert_eq!(server.count("EVAL"), sent, "what was denied for its line is not sent with it again");
+    }
 }
 
 /// Returns a server that denies each call with a line, and what answers the others.
@@ -96,7 +118,11 @@ async fn what_was_denied_for_its_line_is_not_sent_again_after_its_deadline() {
     let server = denying(|| Some(":1\r\n".to_owned()));
     let backend = connect(&("a", 1).into(), SHORT, EventRecorder::new().sender()).await.unwrap();
     let calls = || vec![in_line(acquire("stock"))];
-    let asked: [BoxFuture<bool>; 2] = [
+    let asked: [BoxFuture<bool>; 3] = [
+        Box::pin({
+            let (backend, call) = (backend.clone(), calls().remove(0));
+            async move { backend.begin(&call).unwrap().await.is_err() }
+        }),
         Box::pin({
             let one = backend.clone().run(calls().remove(0));
             async move { one.await.is_err() }
