@@ -178,6 +178,9 @@ impl LockEntry {
             // a lock that nobody holds would be refused for as long as the head is not polled.
             self.end_overdue(at);
             self.pass_over_late(now);
+            if self.holds.iter().any(Hold::is_over) {
+                self.sweep(now);
+            }
         }
         let Some(request) = self.queue.get(id) else { return Admission::Refused(None) };
         // A loss that was noted comes first: 1. A nested request waits. 2. The hold is lost. 3. The task that awaits its loss drops
@@ -283,6 +286,12 @@ impl LockEntry {
         if let Some(until) = request.pauses_until(now).filter(|_| front == Some(id) && !ask.single_attempt) {
             return Admission::Refused(Some(until));
         }
+        // Not even the end of a hold of this process concerns the others: only the head is woken by its answer. 1. A request is told to
+        // wait for that end. 2. Its time is over during the next one. 3. It would report that the server does not answer.
+        if front != Some(id) && !ask.single_attempt {
+            self.no_longer_asleep(id);
+            return Admission::Refused(None);
+        }
         // A release of this process goes first, or a request would meet its own past. It does so once: a release that the server
         // does not answer must not keep a request from asking itself.
         if self.holds.iter().any(|hold| hold.ends() && hold.failures == 0) {
@@ -296,7 +305,7 @@ impl LockEntry {
         if front != Some(id) {
             let head = front.and_then(|front| self.queue.get(front));
             let moves = head.is_some_and(|head| head.phase == WaiterState::Asking || head.is_woken());
-            if !ask.single_attempt || moves {
+            if moves {
                 self.no_longer_asleep(id);
                 return Admission::Refused(None);
             }

@@ -143,7 +143,10 @@ impl LockEntry {
             _ => 1,
         };
         if first {
-            hold.offer.begin(at.now);
+            // Not for a nested level that finds no other left: it would let the hold pass on for as long again, without end.
+            if pending.call.action.begins() {
+                hold.offer.begin(at.now);
+            }
             if let Some(token) = new.token {
                 hold.set_token(token);
             }

@@ -660,7 +660,9 @@ impl Hold {
             self.maybe_until = self.maybe_until.max(Some(after(now, lease.duration()).into()));
         }
         self.release_tried |= command.action.is_end();
-        self.in_line = false;
+        if self.in_line || self.enters && matches!(command.action, Action::Acquire { .. }) {
+            self.stays_in_line(now);
+        }
         self.unsettle();
         self.failed(now);
         Some(command)

@@ -202,10 +202,15 @@ impl LockEntry {
 }
 
 impl Hold {
-    /// Sends the end of a hold in the line.
+    /// Makes the end of a hold in the line due.
     fn end_in_line(&mut self, now: Instant) {
-        (self.in_line, self.failures, self.retry_at) = (false, 0, now);
-        // Its field may stay in the line for longer than the lease of the last acquire.
+        (self.failures, self.retry_at) = (0, now);
+        self.stays_in_line(now);
+    }
+
+    /// Notes that it waits here no longer, though its field may stay in the line, for longer than the lease of the last acquire.
+    pub(super) fn stays_in_line(&mut self, now: Instant) {
+        self.in_line = false;
         let stays = self.timing.line.map_or(Duration::ZERO, |line| line.stays.duration());
         self.gone_by = self.gone_by.max(after(now, stays));
     }

@@ -296,7 +296,11 @@ impl Queue {
 
     /// Registers a waker with [`command_waiters`](Queue::command_waiters).
     pub(super) fn wake_when_idle(&mut self, waker: Waker) {
-        self.0.get_or_insert_default().command_waiters.push(waker);
+        let waiters = &mut self.0.get_or_insert_default().command_waiters;
+        // A future that is polled again and again beside another one waits once.
+        if waiters.last().is_none_or(|last| !last.will_wake(&waker)) {
+            waiters.push(waker);
+        }
     }
 
     /// Called when no command of the hold is under way any more. Returns the wakers of those who wait for that, each once. Mostly

@@ -73,6 +73,25 @@ fn a_head_behind_a_hold_of_its_own_process_asks_nobody() {
     assert!(world.askers[world.asker(head)].asking.is_some());
 }
 
+/// Only the head is woken by the answer to that end. The others would find their time over during some later end, and report that the server
+/// does not answer; and a request for several names would keep the others.
+#[test]
+fn only_the_head_waits_for_the_end_of_a_hold_of_its_process() {
+    let mut world = World::new(1);
+    let (granted, level) = world.take();
+    let [head, other] = [(); 2].map(|()| world.asks(&Owner::new(), true));
+    let command_id = world.number();
+    let step = world.entry.leave(granted.hold, level, Some(command_id), world.at());
+    assert!(matches!(step, Continue(_)));
+    let lease = world.timing.lease;
+    let mut turn = |id| {
+        let ask = AcquireParams::plain(world.number(), lease);
+        world.entry.admit(id, ask, world.at())
+    };
+    assert!(matches!(turn(other), Admission::Refused(None)));
+    assert!(matches!(turn(head), Admission::Wait(_)));
+}
+
 /// First, another process holds the lock. 1. A head does not come, and the next one asks instead. The masters' votes are split, so it pauses.
 /// 2. The first one comes, and is the front again. 3. The pause of the second one is over, for nothing. 4. The first one goes.
 #[test]

@@ -79,6 +79,26 @@ impl World {
     }
 }
 
+/// The lock would be handed to a field that nobody here knows any more, and be idle for a term.
+#[test]
+fn what_may_have_entered_the_line_is_ended_for_as_long_as_it_may_stand_there() {
+    let mut world = World::fair();
+    let stays = Lease::new("stays", 2 * LEASE, DRIFT).unwrap();
+    world.timing.line = world.timing.line.map(|line| Line { stays, ..line });
+    world.entry.timing = Arc::new(world.timing);
+    let id = world.asks(&Owner::new(), true);
+    let pending = world.askers.remove(world.asker(id)).asking.expect("it asks");
+    world.entry.conclude(&pending, Err(Outcome::Unknown), Spread::default(), world.at());
+    let _gone = world.entry.leave_queue(id, world.now);
+    for failed in 0..60 {
+        for end in world.background() {
+            world.entry.conclude(&end, Err(Outcome::Unknown), Spread::default(), world.at());
+        }
+        assert_eq!(world.entry.holds.len() + world.entry.orphans.ids().count(), 1, "{failed}");
+        world.now += Duration::from_secs(1);
+    }
+}
+
 #[test]
 fn what_stands_in_the_line_is_asked_for_again_by_its_field() {
     let mut world = World::fair();

@@ -301,6 +301,22 @@ fn what_may_not_be_as_it_was_granted_does_not_pass_on() {
     assert!(!world.offers(true), "no grant");
 }
 
+/// It would pass on for as long again each time that one nests as its guard is dropped, and other processes would wait without end.
+#[test]
+fn a_nested_grant_that_finds_no_other_level_left_begins_no_new_time() {
+    let (mut world, owner) = (World::new(1), Owner::new());
+    world.faults = false;
+    world.passes_on_for(LONGEST);
+    let first = world.asks(&owner, true);
+    world.answers(first);
+    world.now += LONGEST - MOMENT;
+    let nested = world.asks(&owner.child(), true);
+    world.release_by(0, true);
+    world.answers(nested);
+    assert_eq!(world.guards.len(), 1);
+    assert!(!world.entry.holds[0].offer.is_in_time(LONGEST, world.now + MOMENT));
+}
+
 /// A fixed lease is not renewed, and is ended by its client: neither is passed on, nor may it be given to one.
 #[test]
 fn a_hold_with_a_fixed_lease_or_for_one_does_not_pass_on() {
