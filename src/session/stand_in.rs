@@ -153,11 +153,12 @@ impl Watch {
         match self.beats {
             Some((before, since)) if before == beats || stuck => {
                 let left = if before == beats { lease * 2 / 3 } else { lease / 2 };
-                self.beats = Some((beats, since));
                 let silent = now.saturating_duration_since(since);
                 // Twice as long as until the next look: 1. A machine is so busy that connecting takes longer than a look. 2. An attempt
                 // that ends with its look begins again each time, and nothing is ever renewed.
-                self.stand_in(&session, left, silent, after(now, 2 * pause)).await
+                let is_late = self.stand_in(&session, left, silent, after(now, 2 * pause)).await;
+                // If only answers are unread, it is silent for as long as its renewals are late: a busy client always has some.
+                self.beats = Some((beats, if before == beats || is_late { since } else { now }));
             }
             _ => {
                 (self.beats, self.logged) = (Some((beats, now)), None);
@@ -178,11 +179,17 @@ impl Watch {
         Some(pause.saturating_sub(now.elapsed()))
     }
 
-    /// Renews the holds that are good for no longer than `left`. Called when the watchdog has not looked for the time `silent`,
-    /// though it was asked to.
-    async fn stand_in(&mut self, session: &Arc<Session>, left: Duration, silent: Duration, until: Instant) {
+    /// Renews the holds that are good for no longer than `left`, and returns whether there were any. Called when the watchdog has not
+    /// looked for the time `silent`, though it was asked to.
+    async fn stand_in(
+        &mut self,
+        session: &Arc<Session>,
+        left: Duration,
+        silent: Duration,
+        until: Instant,
+    ) -> bool {
         if session.pulse.paused.load(Relaxed) {
-            return;
+            return true;
         }
         if silent >= session.config.blocked_for {
             let held = lock(&session.table).held();
@@ -190,19 +197,21 @@ impl Watch {
                 self.logged = Some(Logged::GivenUp);
                 telemetry::blocked_for_too_long(silent, held);
             }
-            return self.links.clear();
+            self.links.clear();
+            return true;
         }
         let at = session.moment();
         let longest = until.saturating_duration_since(Instant::now());
         let due = lock(&session.table).stand_in(left, longest, at.now);
         if due.is_empty() {
-            return;
+            return false;
         }
         let (due, renewed) = (due.len(), self.renew(session, due.into(), until).await);
         if self.logged.is_none() && silent >= REPORTED {
             self.logged = Some(Logged::Begun);
             telemetry::blocked(silent, due, renewed);
         }
+        true
     }
 
     /// Renews these holds. Returns how many were renewed.

@@ -108,14 +108,14 @@ struct Watched {
 
 impl Watched {
     fn begin() -> Watched {
-        Watched::with(Lease::DEFAULT)
+        Watched::with(Lease::DEFAULT, 10 * Lease::DEFAULT.duration())
     }
 
-    fn with(lease: Lease) -> Watched {
+    fn with(lease: Lease, blocked_for: Duration) -> Watched {
         let master = Arc::<Master>::default();
         let quorum = Quorum::new(vec![master.clone() as Arc<dyn Backend>], None);
         let (mut config, clock) = (Config::over(&Memory::new()), Clock::with(|| 0));
-        config.lease = lease;
+        (config.lease, config.blocked_for) = (lease, blocked_for);
         let session = Session::new(config, quorum, "me".to_owned(), clock, Vec::new());
         let lease = session.timing.lease;
         // Not `visit`, which starts the watchdog.
@@ -167,6 +167,19 @@ async fn unread_answers_are_no_reason_to_stand_in_until_a_renewal_is_late_too() 
     assert!(watched.look(true, true).await, "the renewal is late");
 }
 
+/// A busy client has unread answers at every look. They are no silence while its renewals are in time.
+#[tokio::test(start_paused = true)]
+async fn unread_answers_do_not_use_up_the_time_for_which_a_runtime_may_be_blocked() {
+    let lease = Lease::DEFAULT.duration();
+    let mut watched = Watched::with(Lease::DEFAULT, lease / 3);
+    for _ in 0..3 {
+        assert!(!watched.look(true, true).await);
+        advance(lease / 6).await;
+    }
+    assert!(watched.look(false, true).await, "now it is blocked");
+    assert!(watched.watch.logged != Some(Logged::GivenUp));
+}
+
 /// The watchdog was not asked for a sign of life before the first look.
 #[tokio::test(start_paused = true)]
 async fn the_thread_stands_in_after_a_second_look_without_a_sign_of_life_and_stops_at_the_next_sign() {
@@ -184,7 +197,7 @@ async fn the_thread_stands_in_after_a_second_look_without_a_sign_of_life_and_sto
 async fn a_runtime_that_is_silent_for_a_moment_is_stood_in_for_but_not_reported() {
     let lease = Duration::from_secs(3);
     let drift = Drift { factor: 0.0, slack: Duration::ZERO };
-    let mut watched = Watched::with(Lease::new("lease", lease, drift).unwrap());
+    let mut watched = Watched::with(Lease::new("lease", lease, drift).unwrap(), 10 * lease);
     advance(lease * 2 / 5).await;
     assert!(!watched.look(true, false).await);
     advance(lease / 6).await;
