@@ -2,7 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,8 +88,8 @@ impl Provider {
         E: Into<Box<dyn StdError + Send + Sync>>,
     {
         Provider(Arc::new(move || {
-            let provided = provide();
-            Box::pin(async move { provided.await.map_err(Into::into) })
+            let mut provided = Box::pin(provide());
+            Box::pin(poll_fn(move |cx| provided.as_mut().poll(cx).map_err(Into::into)))
         }))
     }
 
