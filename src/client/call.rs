@@ -48,14 +48,9 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Checks `max_hold`, and `at_least`: a hold that ended earlier would free its lock then, or leave it to the lease.
+    /// Checks `at_least`. A hold that ended earlier would free its lock then, or leave it to the lease.
     pub(super) fn check(self, config: &Config) -> Result<()> {
         let Times { fixed_lease, max_hold, at_least } = self;
-        if max_hold.is_some_and(|longest| longest.is_zero()) {
-            return Err(rejected(
-                "max_hold is zero, so the hold would be over at once; set a longer time, or none",
-            ));
-        }
         let Some(asked) = at_least.filter(|asked| !asked.is_zero()) else { return Ok(()) };
         config.lease("at_least", asked)?;
         for (what, end) in [("fixed_lease", fixed_lease), ("max_hold", max_hold)] {

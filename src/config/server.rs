@@ -71,9 +71,7 @@ impl Server {
     pub fn tls(self, tls: Tls) -> Server {
         let Location::Usable { destination, .. } = &*self.0 else { return self };
         if matches!(destination.addr(), ConnectionAddr::Unix(_)) {
-            return Server::unusable(
-                "a server that is given by its socket is not reached over TLS; leave out `tls`",
-            );
+            return Server::unusable("a server on a Unix socket does not use TLS; leave out `tls`");
         }
         Server::to((**destination).clone().with_tls(tls))
     }
@@ -106,7 +104,8 @@ impl Server {
         if let Location::Usable { destination, .. } = &*self.0 { Some(destination) } else { None }
     }
 
-    /// Returns a server at another address, with the same credentials and settings. A socket has no other address.
+    /// Returns a server at another address, with the same credentials and settings; or the same server, if it is on a Unix
+    /// socket.
     pub(super) fn at(&self, host: &str, port: u16) -> Server {
         self.usable().map_or_else(|| self.clone(), |destination| Server::to(destination.at(host, port)))
     }
@@ -129,7 +128,7 @@ impl Server {
         };
         url.set_fragment(None);
         if is_tls && url.set_scheme("redis").is_err() {
-            return Server::unusable(UNKNOWN_FRAGMENT);
+            return Server::unusable(MALFORMED);
         }
         match url.into_connection_info() {
             Ok(info) => {
@@ -187,20 +186,20 @@ const NO_PASSWORD: &str = "its URL has a user and no password, so its connection
      redis://user:password@host:port, where any password will do for a user who needs none, or remove the user, as beside `credentials`";
 
 const CERTIFICATES: &str = "the redis crate does not return the certificates, or the choice to accept any host name, that this client \
-     was built with: make the server of its URL, and give them to `Server::tls` in a `Tls`";
+     was built with: make the `Server` from its URL, and pass the certificates to `Server::tls`";
 
 const UNKNOWN_SCHEME: &str = "the server's address can't be used: it does not begin with redis://, rediss:// (TLS) or unix://; write \
      redis://user:password@host:port/database. Sentinels are given by `Master::sentinel`, the nodes of a cluster by `Master::cluster`";
 
 const MALFORMED: &str = "the server's address can't be used: it is not a URL, or its port is not a number up to 65535; write \
-     redis://user:password@host:port/database, with what is special in URLs percent-encoded, such as `%2F` for a `/` in the password";
+     redis://user:password@host:port/database, and percent-encode special characters, such as a `/` in the password as `%2F`";
 
 const UNKNOWN_QUERY: &str = "the server's address can't be used: its URL has a query parameter that is not known; write \
-     redis://user:password@host:port/database, or unix:///path?db=database&user=user&pass=password, with what is special in URLs \
-     percent-encoded";
+     redis://user:password@host:port/database, or unix:///path?db=database&user=user&pass=password, and percent-encode special \
+     characters";
 
-const UNKNOWN_FRAGMENT: &str = "the server's address can't be used: after `#` a URL may have `insecure` alone, and rediss:// alone; \
-     write redis://user:password@host:port/database, with what is special in URLs percent-encoded";
+const UNKNOWN_FRAGMENT: &str = "the server's address can't be used: after `#` only `insecure` may follow, and only in a \
+     rediss:// URL; write redis://user:password@host:port/database, and percent-encode special characters";
 
 const fn has_tls() -> bool {
     cfg!(any(feature = "tls-rustls", feature = "tls-native-tls"))
@@ -220,7 +219,7 @@ fn unreadable(error: &redis::RedisError) -> String {
         description.split(" - ").next().filter(|_| error.kind() == redis::ErrorKind::InvalidClientConfig);
     format!(
         "the server's address can't be used: {}; write redis://user:password@host:port/database, \
-         with what is special in URLs percent-encoded",
+         and percent-encode special characters",
         why.unwrap_or("it is not well formed")
     )
 }
@@ -228,15 +227,11 @@ fn unreadable(error: &redis::RedisError) -> String {
 /// Shows an address. Host names are in lower case, so that they compare without case, and IPv6 addresses are in brackets before a
 /// port.
 fn address_of(addr: &ConnectionAddr) -> String {
-    match addr {
-        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } if host.contains(':') => {
-            format!("[{}]:{port}", host.to_lowercase())
-        }
-        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-            format!("{}:{port}", host.to_lowercase())
-        }
-        other => other.to_string(),
-    }
+    let (ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. }) = addr else {
+        return addr.to_string();
+    };
+    let host = host.to_lowercase();
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 impl fmt::Debug for Server {

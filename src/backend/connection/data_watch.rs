@@ -14,15 +14,15 @@ use crate::base::lock;
 const SENT_WITHIN: Duration = Duration::from_millis(50);
 const ANSWERED_WITHIN: Duration = Duration::from_millis(100);
 
-/// What is known about a server's data over one connection, so that not every grant has to be followed by an `INFO`: a pair
-/// over three masters then takes 131,000 instructions of the client in place of 71,000.
+/// What is known about a server's data over one connection. Without it, each grant would have to be followed by an `INFO`, and a pair
+/// over three masters would take 131,000 instructions of the client instead of 71,000.
 ///
 /// A master that becomes a replica discards its data before it loads the data that it receives. Redis sends an invalidation to each
 /// connection that has tracking on when it discards its data, before the answers to all commands that ran on the new data. So an
 /// answer counts if there was no invalidation when it was received. With `OPTIN`, and nothing opted in, there are no other
 /// invalidations. See "Server-assisted client side caching" in the documentation of Redis.
 ///
-/// If a master's data is the beginning of the other server's, nothing is discarded, and so nothing is reported:
+/// If the master's data is a prefix of the other server's, nothing is discarded, and so nothing is reported:
 ///
 /// 1. A replica takes M's place. M follows it, and has all of its data.
 /// 2. The replica grants the lock, and fails before M has received that.
@@ -32,41 +32,41 @@ const ANSWERED_WITHIN: Duration = Duration::from_millis(100);
 /// lead to the replica and back, and all of this has to happen within [`ANSWERED_WITHIN`].
 #[derive(Debug, Default)]
 pub(crate) struct DataWatch {
-    /// When the last `INFO` that showed the same data was sent. `None` unless the server would have reported over this connection that
-    /// its data was replaced, and has not.
-    looked: Mutex<Option<Instant>>,
+    /// When the data was last known to be the same: when the watch began, or when the last `INFO` that showed it was sent. `None` if
+    /// the server does not report over this connection, or has reported that its data was replaced.
+    known_at: Mutex<Option<Instant>>,
 }
 
 impl DataWatch {
     /// Returns whether an acquire may be sent without an `INFO` after it.
-    pub(super) fn spares_look(&self, now: Instant) -> bool {
+    pub(super) fn needs_no_info(&self, now: Instant) -> bool {
         self.is_known(now, SENT_WITHIN)
     }
 
     /// Returns whether a grant received now counts without an `INFO` after it.
-    pub(super) fn is_same(&self, now: Instant) -> bool {
+    pub(super) fn grant_counts(&self, now: Instant) -> bool {
         self.is_known(now, ANSWERED_WITHIN)
     }
 
     fn is_known(&self, now: Instant, within: Duration) -> bool {
-        lock(&self.looked).is_some_and(|looked| now.saturating_duration_since(looked) < within)
+        lock(&self.known_at).is_some_and(|known_at| now.saturating_duration_since(known_at) < within)
     }
 
     /// Records that an `INFO` sent at this time showed the same data.
     pub(crate) fn confirm(&self, sent: Instant) {
-        if let Some(looked) = &mut *lock(&self.looked) {
-            *looked = sent.max(*looked);
+        if let Some(known_at) = &mut *lock(&self.known_at) {
+            *known_at = sent.max(*known_at);
         }
     }
 
     /// Begins to watch. Called before [`command`] and `INFO` are sent, so that no report is missed.
     pub(super) fn start(&self) {
-        *lock(&self.looked) = Some(Instant::now());
+        *lock(&self.known_at) = Some(Instant::now());
     }
 
     /// Stops for good: the connection may have missed a report by now, or gets none.
     pub(super) fn stop(&self) {
-        *lock(&self.looked) = None;
+        *lock(&self.known_at) = None;
     }
 
     /// Handles a push. The connection's task calls it in the order in which the server has written.

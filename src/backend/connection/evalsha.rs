@@ -63,7 +63,7 @@ pub(crate) async fn ask_about_data(
     deadline: Instant,
 ) -> RedisResult<(Value, Option<Value>)> {
     let connection = &link.connection;
-    if asking || !link.status.data.spares_look(Instant::now()) {
+    if asking || !link.status.data.needs_no_info(Instant::now()) {
         let (calls, parts, mut answers) = (slice::from_ref(call), iter::once(0..1).collect(), [None]);
         let sent = send_parts(connection, calls, parts, |_| asking, true, &mut answers, deadline);
         let (_, info) = sent.await;
@@ -72,7 +72,7 @@ pub(crate) async fn ask_about_data(
     }
     let answer = finish(connection, call, begin(connection, call, deadline), deadline).await?;
     // Checked after the answer: a report that was sent before the answer was received before it.
-    if link.status.data.is_same(Instant::now()) {
+    if link.status.data.grant_counts(Instant::now()) {
         return Ok((answer, None));
     }
     let info = connection.send(&info_replication(), None).await;

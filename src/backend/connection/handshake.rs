@@ -56,7 +56,7 @@ impl Purpose {
             // With zero replicas, so that it returns at once.
             self.sends_wait.then(|| redis::cmd("WAIT").arg(0).arg(1).take()),
         ];
-        // In one write: over a slow network, one round trip for each would take longer than a connection may take.
+        // In one write: over a slow network, a round trip for each of them would take longer than an attempt to connect may take.
         let all: Vec<Cmd> = questions.iter().flatten().cloned().collect();
         if self.needs_age {
             data.start();
@@ -81,7 +81,8 @@ impl Purpose {
             if !info.update(&age, now) {
                 telemetry::age_unknown(&slot.address);
             }
-            // A failover is ordinary for a master that sentinels name, and its second id stays: each new client would wait.
+            // Not for a master that sentinels name: after any failover its second id stays set, and each new client would distrust
+            // it for a `restart_delay`.
             if self.one_of_several && !self.checks_role && was_replica(&age) {
                 info.distrust_uptime();
             }
@@ -141,9 +142,8 @@ fn check_wait(answer: Value, address: &Arc<str>) -> Result<()> {
 fn read_policy(memory: Value, slot: &ConnectionSlot) {
     slot.server_info.set_eviction_policy_read();
     let info: String = redis::from_redis_value(memory).unwrap_or_default();
-    match field(&info, "maxmemory_policy") {
-        Some(policy) if policy != "noeviction" => telemetry::evicts(&slot.address, policy),
-        _ => {}
+    if let Some(policy) = field(&info, "maxmemory_policy").filter(|policy| *policy != "noeviction") {
+        telemetry::evicts(&slot.address, policy);
     }
 }
 

@@ -12,18 +12,18 @@ use crate::error::{Error, ErrorKind, Result};
 /// 2. It grants a lock twice, which is a majority.
 /// 3. It loses its data or becomes unreachable, and so does the majority: another client is granted the lock, or nobody is.
 ///
-/// So, of two masters that lead to the same server, only the first has a connection. The other has no vote until it leads elsewhere.
+/// So, of two masters that lead to the same server, only the first has a connection. The other has no vote until it leads to another server.
 #[derive(Clone, Debug)]
 pub(crate) struct OneVote {
     master: usize,
     slots: Arc<Mutex<Slots>>,
 }
 
-/// The slots of all masters, with each master's number. Those of a cluster's nodes all count as one master's.
+/// The slots of all masters, each with the number of its master. All nodes of a cluster have the same number.
 type Slots = Vec<(usize, Weak<ConnectionSlot>)>;
 
 impl OneVote {
-    /// Returns one for each of this many masters.
+    /// Returns a `OneVote` for each of so many masters, all over the same list.
     pub(crate) fn each(masters: usize) -> impl Iterator<Item = OneVote> {
         let slots: Arc<Mutex<Slots>> = Arc::default();
         (0..masters).map(move |master| OneVote { master, slots: slots.clone() })

@@ -8,7 +8,7 @@ async fn what_info_has_shown_counts_for_a_moment_until_an_invalidation() {
     use tokio::time::advance;
 
     let (watch, tick) = (DataWatch::default(), Duration::from_millis(1));
-    let known = || [watch.spares_look(Instant::now()), watch.is_same(Instant::now())];
+    let known = || [watch.needs_no_info(Instant::now()), watch.grant_counts(Instant::now())];
     assert_eq!(known(), [false, false]);
     watch.start();
     assert_eq!(known(), [true, true]);
