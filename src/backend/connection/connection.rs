@@ -232,7 +232,7 @@ impl ConnectionSlot {
         &self,
         link: &Link,
         calls: &[Call],
-        asking: impl Fn(usize) -> bool,
+        asking: &[bool],
         renews_together: bool,
         deadline: Instant,
     ) -> (Vec<Result<Reply, Failure>>, bool) {

@@ -27,7 +27,8 @@ pub(crate) const CHUNK: usize = 500;
 /// Begins a call: does what is possible without waiting. [`finish`] does the rest. Sends nothing from the deadline on: if no script ran by
 /// then, the call fails with an [unsent](crate::backend::resp::why_unsent) error.
 pub(crate) fn begin(connection: &Commands, call: &Call, deadline: Instant) -> RedisResult<Answer> {
-    connection.call(Some(deadline), 1, |bytes| encode(connection, slice::from_ref(call), false, bytes), None)
+    let encode = |bytes: &mut Vec<u8>| encode(connection, slice::from_ref(call), false, bytes);
+    connection.call(Some(deadline), 1, &encode, None)
 }
 
 /// Waits for the answer to what was [begun](begin). One retry is enough if the server does not know the hash of the script: with the text
@@ -65,8 +66,7 @@ pub(crate) async fn ask_about_data(
     let connection = &link.connection;
     if asking || !link.status.data.needs_no_info(Instant::now()) {
         let (calls, parts, mut answers) = (slice::from_ref(call), iter::once(0..1).collect(), [None]);
-        let sent = send_parts(connection, calls, parts, |_| asking, true, &mut answers, deadline);
-        let (_, info) = sent.await;
+        let (_, info) = send_parts(connection, calls, parts, &[asking], true, &mut answers, deadline).await;
         let [answer] = answers;
         return Ok((answer.unwrap_or(Ok(Value::Nil))?, info));
     }
@@ -91,13 +91,13 @@ pub(crate) fn info_replication() -> Cmd {
 }
 
 /// Runs many calls, which are all sent before the first answer is waited for. Those whose script the server does not know are
-/// sent once more, and so are those that have to be [sent alone](send_parts). `asking` returns which calls are sent after an `ASKING`. If
+/// sent once more, and so are those that have to be [sent alone](send_parts). `asking`: which calls are sent after an `ASKING`; none beyond its end. If
 /// `renews_together`, all locks are on one node, and one run of a script makes several renewals. The answers are written to `answers`, so
 /// that those that have arrived are kept if the future is dropped.
 pub(crate) async fn ask_all(
     connection: &Commands,
     calls: &[Call],
-    asking: impl Fn(usize) -> bool,
+    asking: &[bool],
     renews_together: bool,
     answers: &mut [Option<RedisResult<Value>>],
     deadline: Instant,
@@ -106,7 +106,7 @@ pub(crate) async fn ask_all(
         true => Renewals::divide(calls),
         false => (0..calls.len()).map(|at| at..at + 1).collect(),
     };
-    let (alone, _) = send_parts(connection, calls, parts, &asking, false, answers, deadline).await;
+    let (alone, _) = send_parts(connection, calls, parts, asking, false, answers, deadline).await;
     send_parts(connection, calls, alone, asking, false, answers, deadline).await;
 }
 
@@ -118,17 +118,18 @@ async fn send_parts(
     connection: &Commands,
     calls: &[Call],
     mut parts: Vec<Range<usize>>,
-    asking: impl Fn(usize) -> bool,
+    asking: &[bool],
     info: bool,
     answers: &mut [Option<RedisResult<Value>>],
     deadline: Instant,
 ) -> (Vec<Range<usize>>, Option<Value>) {
     let (mut alone, mut about_data, mut by_text) = (Vec::new(), None, false);
+    let asking = |part: &Range<usize>| asking.get(part.start) == Some(&true);
     while !parts.is_empty() {
-        let askings = parts.iter().filter(|part| asking(part.start)).count();
+        let askings = parts.iter().filter(|part| asking(part)).count();
         let write = |bytes: &mut Vec<u8>| {
             for part in &parts {
-                if asking(part.start) {
+                if asking(part) {
                     redis::cmd("ASKING").write_packed_command(bytes);
                 }
                 encode(connection, &calls[part.clone()], by_text, bytes);
@@ -147,7 +148,7 @@ async fn send_parts(
         };
         let mut unknown = Vec::new();
         for part in parts {
-            let before = if asking(part.start) { values.next() } else { None };
+            let before = if asking(&part) { values.next() } else { None };
             let value = after_asking(before, values.next());
             if is_unknown_script(&value) && !by_text {
                 unknown.push(part);

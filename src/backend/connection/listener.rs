@@ -57,7 +57,7 @@ impl Requester {
         let mut request = cmd(command);
         request.arg(channel);
         let encode = |bytes: &mut Vec<u8>| request.write_packed_command(bytes);
-        let answer = self.connection.call(None, 1, encode, Some((confirmation, channel)))?;
+        let answer = self.connection.call(None, 1, &encode, Some((confirmation, channel)))?;
         match answer.one().await?.extract_error()? {
             Value::Push { .. } => Ok(()),
             _ => Err((ErrorKind::Parse, "a subscription was answered with something else").into()),

@@ -59,10 +59,10 @@ impl Commands {
         halves: (Reader, Writer),
         on_push: OnPush,
         answers: usize,
-        encode: impl FnOnce(&mut Vec<u8>),
+        encode: impl Fn(&mut Vec<u8>),
     ) -> RedisResult<(Commands, Vec<Value>, RedisResult<()>)> {
         let (pipe, task) = Commands::new(halves, on_push, std::process::id());
-        let first = pipe.call(None, answers, encode, None)?;
+        let first = pipe.call(None, answers, &encode, None)?;
         drop(tokio::spawn(gated(task.run())));
         let all = poll_fn(|cx| first.poll(cx, |_| ())).await;
         let answers = std::mem::take(lock(&pipe.0.0.calls).answers(first.at));
@@ -105,7 +105,7 @@ impl Commands {
     pub(crate) async fn run(
         &self,
         deadline: Option<Instant>,
-        encode: impl FnOnce(&mut Vec<u8>),
+        encode: impl Fn(&mut Vec<u8>),
     ) -> RedisResult<Value> {
         Ok(self.run_all(deadline, 1, encode).await?.pop().unwrap_or(Value::Nil))
     }
@@ -116,7 +116,7 @@ impl Commands {
         &self,
         deadline: Option<Instant>,
         answers: usize,
-        encode: impl FnOnce(&mut Vec<u8>),
+        encode: impl Fn(&mut Vec<u8>),
     ) -> RedisResult<Vec<Value>> {
         if self.0.0.is_copied() {
             return Err(unsent(COPIED));
@@ -124,7 +124,7 @@ impl Commands {
         if answers == 0 {
             return Ok(Vec::new());
         }
-        self.call(deadline, answers, encode, None)?.all().await
+        self.call(deadline, answers, &encode, None)?.all().await
     }
 
     /// Returns whether no call is under way, so that the next [call](Commands::call) is written to the socket at once.
@@ -187,7 +187,7 @@ impl Commands {
         &self,
         deadline: Option<Instant>,
         answers: usize,
-        encode: impl FnOnce(&mut Vec<u8>),
+        encode: &dyn Fn(&mut Vec<u8>),
         push: Option<(PushKind, &str)>,
     ) -> RedisResult<Answer> {
         if deadline.is_some_and(|deadline| deadline <= Instant::now()) {

@@ -210,7 +210,7 @@ impl Shared {
         let asking: Vec<bool> = batch.iter().map(|queued| queued.asking).collect();
         let (calls, callers): (Vec<_>, Vec<_>) =
             batch.into_iter().map(|queued| (queued.call, queued.caller)).unzip();
-        let (replies, _) = slot.replies(link, &calls, |at| asking[at], false, deadline).await;
+        let (replies, _) = slot.replies(link, &calls, &asking, false, deadline).await;
         self.clear_in_flight();
         // If it is not, all answers are those of an old master, not only the grants: one of them may be READONLY. The callers count as
         // unanswered, and a request that may wait asks the new master after a pause, in the time that it has.

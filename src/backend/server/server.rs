@@ -267,7 +267,7 @@ impl RedisServer {
             return Box::pin(self.acquire_checked(link, call, asking, deadline)).await;
         }
         if asking {
-            let asked = self.slot.replies(&link, std::slice::from_ref(call), |_| true, false, deadline);
+            let asked = self.slot.replies(&link, std::slice::from_ref(call), &[true], false, deadline);
             return Box::pin(asked).await.0.remove(0);
         }
         let before = link.connection.answers();
@@ -320,7 +320,7 @@ impl RedisServer {
                     break;
                 }
             };
-            let ask = |calls| slot.replies(&link, calls, |_| false, self.renews_together, deadline);
+            let ask = |calls| slot.replies(&link, calls, &[], self.renews_together, deadline);
             let (mut replies, mut in_time) = ask(chunk).await;
             let denied = |at: &usize| NameRight::may_lack_lines(&chunk[*at], &replies[*at]);
             let denied: Vec<usize> = (0..chunk.len()).filter(denied).collect();

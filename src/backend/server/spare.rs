@@ -154,8 +154,7 @@ impl Spare {
         let mut renewed = Vec::with_capacity(calls.len());
         for calls in calls.chunks(CHUNK) {
             let mut answers: Vec<Option<RedisResult<Value>>> = calls.iter().map(|_| None).collect();
-            let asked =
-                ask_all(&link.connection, calls, |_| false, self.renews_together, &mut answers, deadline);
+            let asked = ask_all(&link.connection, calls, &[], self.renews_together, &mut answers, deadline);
             asked.await;
             renewed.extend(calls.iter().zip(answers).map(|(call, answer)| {
                 let answer = answer.unwrap_or_else(|| Err(not_renewed()))?.extract_error()?;

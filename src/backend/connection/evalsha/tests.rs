@@ -41,7 +41,7 @@ async fn ask(connection: &Commands, call: &Call, asking: bool, deadline: Instant
         return finish(connection, call, begin(connection, call, deadline), deadline).await;
     }
     let mut answers = [None];
-    ask_all(connection, slice::from_ref(call), |_| true, false, &mut answers, deadline).await;
+    ask_all(connection, slice::from_ref(call), &[true], false, &mut answers, deadline).await;
     let [answer] = answers;
     answer.unwrap()
 }
@@ -110,7 +110,7 @@ async fn the_first_run_of_a_script_over_a_connection_takes_one_round_trip() {
             if many {
                 let mut answers = [const { None }; 3];
                 let renewals = renewals(&at.to_string());
-                ask_all(&link.connection, &renewals, |_| false, true, &mut answers, deadline).await;
+                ask_all(&link.connection, &renewals, &[], true, &mut answers, deadline).await;
             } else {
                 ask(&link.connection, &acquire(&format!("stock:{at}")), asking, deadline).await.unwrap();
             }
@@ -132,7 +132,7 @@ async fn of_many_those_whose_scripts_are_unknown_after_the_deadline_are_not_sent
     let (seen, deadline) = (link.clone(), after(Instant::now(), SHORT));
     let calls = [look, acquire("stock")];
     let mut answers = [None, None];
-    let mut asked = Box::pin(ask_all(&link.connection, &calls, |_| false, false, &mut answers, deadline));
+    let mut asked = Box::pin(ask_all(&link.connection, &calls, &[], false, &mut answers, deadline));
     assert!(polled(asked.as_mut()).is_pending());
     answered(&seen).await;
     sleep_until(deadline).await;
@@ -151,7 +151,7 @@ async fn what_was_sent_again_by_its_text_has_no_answer_until_that_is_answered() 
     let link = backend.slot().link_now().unwrap();
     let (seen, deadline) = (link.clone(), after(Instant::now(), LONG));
     let (calls, mut answers) = ([acquire("stock")], [None]);
-    let mut asked = Box::pin(ask_all(&link.connection, &calls, |_| false, false, &mut answers, deadline));
+    let mut asked = Box::pin(ask_all(&link.connection, &calls, &[], false, &mut answers, deadline));
     assert!(polled(asked.as_mut()).is_pending());
     answered(&seen).await;
     assert!(polled(asked.as_mut()).is_pending());

@@ -26,8 +26,8 @@ fn silent(halves: (Reader, Writer)) -> Commands {
     Commands::silent(halves, Box::new(drop), std::process::id())
 }
 
-fn command(text: &str) -> impl FnOnce(&mut Vec<u8>) {
-    |bytes| bytes.extend_from_slice(text.as_bytes())
+fn command(text: &str) -> impl Fn(&mut Vec<u8>) {
+    move |bytes| bytes.extend_from_slice(text.as_bytes())
 }
 
 async fn begun<F: Future>(mut future: Pin<&mut F>) {
@@ -218,7 +218,7 @@ fn the_connection_is_closed_with_its_last_handle_though_its_task_is_not_polled()
 fn a_runtime_that_ends_waits_for_the_answers_to_what_was_sent() {
     for added_before in [false, true] {
         let (runtime, pipe, mut server) = pipe_over_tcp();
-        let asked = pipe.call(None, 1, command("one "), None);
+        let asked = pipe.call(None, 1, &command("one "), None);
         server.read_exact(&mut [0; 4]).unwrap();
         server.write_all(b":1\r\n").unwrap();
         while !pipe.is_unread() {

@@ -46,7 +46,7 @@ async fn pipe(room: usize) -> (Commands, Server) {
     (Commands::silent(sealed(stream), Box::new(drop), std::process::id()), server)
 }
 
-fn command(length: usize) -> impl FnOnce(&mut Vec<u8>) {
+fn command(length: usize) -> impl Fn(&mut Vec<u8>) {
     move |bytes| bytes.extend(std::iter::repeat_n(b'x', length))
 }
 
