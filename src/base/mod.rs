@@ -1,5 +1,8 @@
 //! The base that all other folders use: time, sets of masters, failures, events, logging and metrics.
 
+use std::future::Future;
+use std::pin::Pin;
+
 mod events;
 mod failure;
 mod join;
@@ -24,8 +27,11 @@ pub(crate) use testing::simulation::gated;
 pub(crate) use time::{Drift, FAR, Lease, Moment, Stamp, after, earlier, limit};
 pub(crate) use users_code::unless_it_panics;
 
+/// A task of the background. Boxed, since a program has a copy of the code of tokio's tasks, some 10 kB, for each type that is spawned.
+pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// Wraps a task that the crate is about to spawn. A simulation puts it behind a gate, which polls it late or not at all.
 #[cfg(not(test))]
-pub(crate) fn gated<T>(task: T) -> T {
+pub(crate) fn gated(task: Task) -> Task {
     task
 }

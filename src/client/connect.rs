@@ -62,13 +62,13 @@ pub(super) fn connect_all_lazily(
     warn_of_even(&masters);
     if masters.iter().filter(|master| !master.is_portable()).count() > 1 {
         let (masters, config) = (masters.clone(), config.clone());
-        tokio::spawn(gated(async move {
+        tokio::spawn(gated(Box::pin(async move {
             // Each attempt ends at the latest when the session closes its masters.
             for master in &masters {
                 master.clone().first_attempt().await;
             }
             compare_clocks(&config, &masters);
-        }));
+        })));
     }
     Ok(masters)
 }

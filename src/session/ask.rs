@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use tokio::runtime;
 
-use crate::backend::BoxFuture;
 use crate::base::atomic::Ordering::SeqCst;
-use crate::base::{Failure, Moment, Outcome, Spread, gated};
+use crate::base::{Failure, Moment, Outcome, Spread, Task, gated};
 use crate::quorum::{Reported, Stragglers, Verdict};
 use crate::session::session::Session;
 use crate::table::{LateAnswer, LockEntry, Meaning};
@@ -18,7 +17,7 @@ use crate::wire::{Pending, Reply, Token};
 /// straggler's earlier answer would be overwritten by the verdict, which counts the straggler among those still to answer.
 #[must_use = "the stragglers are polled as soon as this is dropped"]
 #[derive(Default)]
-pub(crate) struct StragglerTasks(Vec<BoxFuture<()>>);
+pub(crate) struct StragglerTasks(Vec<Task>);
 
 impl Drop for StragglerTasks {
     fn drop(&mut self) {
@@ -149,10 +148,10 @@ impl Session {
                 me.forcing.fetch_sub(1, SeqCst);
                 me.nudge.notify_waiters();
             });
-            drop(runtime.spawn(gated(async move {
+            drop(runtime.spawn(gated(Box::pin(async move {
                 stragglers.poll_all(|_, _| {}).await;
                 drop(over);
-            })));
+            }))));
         }
         reply
     }

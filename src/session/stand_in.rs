@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use crate::backend::{Link, Spare};
-use crate::base::{Moment, after, lock, telemetry};
+use crate::base::{Moment, Task, after, lock, telemetry};
 use crate::session::session::{Session, Stage};
 use crate::table::StandIn;
 
@@ -109,12 +109,12 @@ fn start() -> io::Result<UnboundedSender<Weak<Session>>> {
 /// else.
 async fn run(mut sessions: UnboundedReceiver<Weak<Session>>) {
     while let Some(session) = sessions.recv().await {
-        drop(tokio::spawn(async move {
+        drop(tokio::spawn(Box::pin(async move {
             let mut watch = Watch::default();
             while let Some(pause) = watch.look(&session).await {
                 tokio::time::sleep(pause).await;
             }
-        }));
+        }) as Task));
     }
 }
 

@@ -40,7 +40,7 @@ impl Session {
             for name in keys {
                 self.visit_once(self.moment(), &name, |entry, at| entry.give_up_background(at.now));
             }
-            drop(runtime.spawn(gated(watch(me, number))));
+            drop(runtime.spawn(gated(Box::pin(watch(me, number)))));
         }
     }
 
@@ -70,7 +70,7 @@ impl Session {
         });
         if let (Continue(pending), Some(runtime), Some(me)) = (step, at_once, self.me.upgrade()) {
             let begun = self.quorum.begin(&pending);
-            drop(runtime.spawn(gated(send(me, vec![pending], Some(begun)))));
+            drop(runtime.spawn(gated(Box::pin(send(me, vec![pending], Some(begun))))));
         }
     }
 
@@ -159,7 +159,7 @@ async fn attend(session: &Arc<Session>, number: u64) -> bool {
             let (orphans, batch): (Batch, Batch) =
                 batch.into_iter().partition(|pending| pending.rule() == Rule::Remains);
             for batch in [batch, orphans].into_iter().filter(|batch| !batch.is_empty()) {
-                sent.spawn(gated(send(session.clone(), batch, None)));
+                sent.spawn(gated(Box::pin(send(session.clone(), batch, None))));
             }
             continue;
         }

@@ -14,8 +14,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep};
 
+use crate::base::Task;
 use crate::base::lock;
-use crate::base::testing::simulation::Task;
 use crate::sim::dice::Key;
 
 /// Far more polls than any run needs: the limit ends a run that polls in a circle.

@@ -18,7 +18,7 @@ use crate::backend::cluster::topology_watch::watch_topology;
 use crate::backend::connection::{ChannelKind, Subscriber};
 use crate::backend::server::{Role, Spare};
 use crate::backend::{Backend, BoxFuture, runtime};
-use crate::base::{Events, Failure};
+use crate::base::{Events, Failure, Task};
 use crate::config::Seeds;
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::keys::Keys;
@@ -57,11 +57,12 @@ impl Cluster {
             _reports: reports,
             channels: HashMap::new(),
         };
-        let tasks = [
-            tokio::spawn(watch_topology(nodes.clone())).abort_handle(),
-            tokio::spawn(choose_pubsub_node(nodes.clone(), target, failures)).abort_handle(),
-            tokio::spawn(subscriptions.run(notes)).abort_handle(),
+        let tasks: [Task; 3] = [
+            Box::pin(watch_topology(nodes.clone())),
+            Box::pin(choose_pubsub_node(nodes.clone(), target, failures)),
+            Box::pin(subscriptions.run(notes)),
         ];
+        let tasks = tasks.map(|task| tokio::spawn(task).abort_handle());
         Ok(Arc::new(Cluster { nodes, inbox, tasks }))
     }
 

@@ -50,7 +50,8 @@ impl Subscriber {
         let (failed, failures) = watch::channel(0);
         let channels = Channels::default();
         let task = Task { kind, target, address, events, limit, interests, channels, failures: failed };
-        Subscriber { interests: sender, task: tokio::spawn(gated(task.run())).abort_handle(), failures }
+        let task = tokio::spawn(gated(Box::pin(task.run()))).abort_handle();
+        Subscriber { interests: sender, task, failures }
     }
 
     /// Returns how many connections were lost or could not be made, for the task that chooses the target.

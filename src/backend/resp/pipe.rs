@@ -63,7 +63,7 @@ impl Commands {
     ) -> RedisResult<(Commands, Vec<Value>, RedisResult<()>)> {
         let (pipe, task) = Commands::new(halves, on_push, std::process::id());
         let first = pipe.call(None, answers, &encode, None)?;
-        drop(tokio::spawn(gated(task.run())));
+        drop(tokio::spawn(gated(Box::pin(task.run()))));
         let all = poll_fn(|cx| first.poll(cx, |_| ())).await;
         let answers = std::mem::take(lock(&pipe.0.0.calls).answers(first.at));
         drop(first);
@@ -74,7 +74,7 @@ impl Commands {
     #[cfg(test)]
     pub(super) fn silent(halves: (Reader, Writer), on_push: OnPush, process: u32) -> Commands {
         let (pipe, task) = Commands::new(halves, on_push, process);
-        drop(tokio::spawn(gated(task.run())));
+        drop(tokio::spawn(gated(Box::pin(task.run()))));
         pipe
     }
 

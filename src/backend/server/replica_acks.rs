@@ -65,7 +65,7 @@ impl ReplicaAcks {
     pub(super) fn start(slot: Arc<ConnectionSlot>, replicas: Replicas, checks_data: bool) -> ReplicaAcks {
         let (queue, queued, answered) = Default::default();
         let shared = Arc::new(Shared { slot, replicas, checks_data, queue, queued, answered });
-        let task = tokio::spawn(gated(shared.clone().run())).abort_handle();
+        let task = tokio::spawn(gated(Box::pin(shared.clone().run()))).abort_handle();
         ReplicaAcks { shared, task }
     }
 

@@ -71,9 +71,9 @@ impl Unconnected {
 
     fn start(self, lazily: bool) -> Arc<RedisServer> {
         if let Some(paired) = self.paired {
-            tokio::spawn(gated(paired.run(false)));
+            tokio::spawn(gated(Box::pin(paired.run(false))));
         }
-        tokio::spawn(gated(self.reconnector.run(lazily)));
+        tokio::spawn(gated(Box::pin(self.reconnector.run(lazily))));
         self.server
     }
 }

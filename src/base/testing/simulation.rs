@@ -1,10 +1,7 @@
 //! `Simulation`: replaces the runtime's scheduling, the time of day, and chance.
 
+use crate::base::Task;
 use std::cell::Cell;
-use std::future::Future;
-use std::pin::Pin;
-
-pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The replacements for all tasks of the crate that are polled on this thread.
 #[derive(Clone, Copy)]
@@ -24,8 +21,7 @@ pub(crate) fn simulate(simulation: Option<Simulation>) {
     CURRENT.set(simulation);
 }
 
-pub(crate) fn gated(task: impl Future<Output = ()> + Send + 'static) -> Task {
-    let task: Task = Box::pin(task);
+pub(crate) fn gated(task: Task) -> Task {
     match CURRENT.get() {
         Some(simulation) => (simulation.gate)(task),
         None => task,

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::base::testing::simulation::{Simulation, Task, simulate};
+use crate::base::Task;
+use crate::base::testing::simulation::{Simulation, simulate};
 use crate::{Locks, Memory};
 
 thread_local! {
