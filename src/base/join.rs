@@ -1,9 +1,15 @@
 //! Awaits several futures at once.
 
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::mem;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Poll;
+
+use tokio::task::JoinSet;
+
+use crate::base::{Mutex, Task, lock};
 
 /// Awaits all futures. Returns their outputs in the same order.
 ///
@@ -26,4 +32,35 @@ pub(crate) fn join_all<F: Future>(work: impl IntoIterator<Item = F>) -> impl Fut
         }
         Poll::Ready(mem::take(&mut done).into_iter().flatten().collect())
     })
+}
+
+/// Like a [`JoinSet`], whose code a program has once more for each type of output.
+pub(crate) struct Tasks<T> {
+    tasks: JoinSet<()>,
+    /// One for each task that has returned and was not joined.
+    outputs: Arc<Mutex<VecDeque<T>>>,
+}
+
+impl<T: Send + 'static> Tasks<T> {
+    pub(crate) fn new() -> Tasks<T> {
+        Tasks { tasks: JoinSet::new(), outputs: Arc::default() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    pub(crate) fn spawn(&mut self, task: impl Future<Output = T> + Send + 'static) {
+        let outputs = self.outputs.clone();
+        self.tasks.spawn(Box::pin(async move {
+            let output = task.await;
+            lock(&outputs).push_back(output);
+        }) as Task);
+    }
+
+    /// Returns `None` if there are no more, and `Some(None)` for one that has panicked.
+    pub(crate) async fn join_next(&mut self) -> Option<Option<T>> {
+        let joined = self.tasks.join_next().await?;
+        Some(joined.ok().and_then(|()| lock(&self.outputs).pop_front()))
+    }
 }

@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use tokio::runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use crate::backend::{Link, Spare};
-use crate::base::{Moment, Task, after, lock, telemetry};
+use crate::base::{Moment, Task, Tasks, after, lock, telemetry};
 use crate::session::session::{Session, Stage};
 use crate::table::StandIn;
 
@@ -226,7 +225,7 @@ impl Watch {
             }
         }
         let mut links = mem::take(&mut self.links);
-        let mut asked = JoinSet::new();
+        let mut asked = Tasks::new();
         for (_, spare, part) in parts {
             let known = links.iter().position(|(known, _)| known.is_same(&spare));
             let link = known.map(|at| links.swap_remove(at).1);
@@ -236,7 +235,7 @@ impl Watch {
         let mut votes: Vec<(usize, Option<Moment>)> = vec![(0, None); due.len()];
         let majority = session.quorum.size() / 2 + 1;
         while let Some(answered) = asked.join_next().await {
-            let Ok(Some(Answered { spare, link, sent, renewed })) = answered else { continue };
+            let Some(Some(Answered { spare, link, sent, renewed })) = answered else { continue };
             // A connection that has ended is made again, if it is still needed.
             let is_good = !renewed.is_empty();
             // By now the master may be connected to another server; then only that one counts.

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::backend::cluster::identity::Ids;
@@ -12,7 +11,7 @@ use crate::backend::cluster::nodes::Nodes;
 use crate::backend::cluster::slots::NodeAddress;
 use crate::backend::cluster::topology::{Topology, parse_answer, slots_command};
 use crate::backend::connection::{Commands, ConnectionSlot, Endpoint};
-use crate::base::telemetry;
+use crate::base::{Tasks, telemetry};
 use crate::config::AddressMap;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -136,7 +135,7 @@ impl Nodes {
     /// Queries these nodes, each `stagger` after the one before it if none has answered.
     fn query(&self, candidates: Vec<Candidate>, stagger: Duration) -> TopologyQuery<'_> {
         let candidates = candidates.into_iter();
-        TopologyQuery { nodes: self, candidates, stagger, asking: JoinSet::new(), failed: None }
+        TopologyQuery { nodes: self, candidates, stagger, asking: Tasks::new(), failed: None }
     }
 
     /// Returns the addresses of the seeds, each once.
@@ -151,7 +150,7 @@ pub(super) struct TopologyQuery<'a> {
     nodes: &'a Nodes,
     candidates: std::vec::IntoIter<Candidate>,
     stagger: Duration,
-    asking: JoinSet<Result<NodeReport>>,
+    asking: Tasks<Result<NodeReport>>,
     failed: Option<Error>,
 }
 
@@ -166,9 +165,9 @@ impl TopologyQuery<'_> {
             let more = self.candidates.len() > 0;
             tokio::select! {
                 report = self.asking.join_next() => match report {
-                    Some(Ok(Ok(report))) => return Some(report),
-                    Some(Ok(Err(error))) => self.failed = Some(more_useful(self.failed.take(), error)),
-                    Some(Err(_)) => {}
+                    Some(Some(Ok(report))) => return Some(report),
+                    Some(Some(Err(error))) => self.failed = Some(more_useful(self.failed.take(), error)),
+                    Some(None) => {}
                     None if !more => return None,
                     None => {}
                 },

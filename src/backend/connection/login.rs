@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use redis::{RedisError, Value};
 use tokio::sync::{Mutex, watch};
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::backend::connection::redis_error;
 use crate::backend::resp::Commands;
-use crate::base::{after, telemetry};
+use crate::base::{Tasks, after, telemetry};
 use crate::config::{Credentials, Provider};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -88,12 +87,12 @@ impl Login {
     async fn ask(&self, last: &mut LastRequest) -> Result<Arc<Issued>> {
         let asked = Instant::now();
         // Runs as a task of its own, which ends with this future: a panic of the provider ends no task of this crate.
-        let (mut task, provider) = (JoinSet::new(), self.0.provider.clone());
+        let (mut task, provider) = (Tasks::new(), self.0.provider.clone());
         task.spawn(async move { provider.provide().await });
         let provided = match timeout(LIMIT, task.join_next()).await {
-            Ok(Some(Ok(Ok(credentials)))) => Ok(credentials),
-            Ok(Some(Ok(Err(cause)))) => Err(self.provider_error(cause)),
-            Ok(Some(Err(_)) | None) => Err(failure("panicked; correct it")),
+            Ok(Some(Some(Ok(credentials)))) => Ok(credentials),
+            Ok(Some(Some(Err(cause)))) => Err(self.provider_error(cause)),
+            Ok(Some(None) | None) => Err(failure("panicked; correct it")),
             Err(_) => Err(failure(&format!("did not return within {LIMIT:?}; check what it waits for"))),
         };
         let outcome = provided.map(|credentials| {

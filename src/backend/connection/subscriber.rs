@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::backend::connection::backoff::Backoff;
@@ -15,7 +15,7 @@ use crate::backend::connection::dial::too_long;
 use crate::backend::connection::listener::{self, ChannelKind, Listener, Received, Requester};
 use crate::backend::connection::login::LoggedIn;
 use crate::backend::connection::{Target, moved, redis_error};
-use crate::base::{Events, gated, telemetry};
+use crate::base::{Events, Tasks, gated, telemetry};
 
 /// A connection that is not needed for this long is closed.
 const IDLE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
@@ -178,7 +178,7 @@ impl Task {
                 None => pending().await,
             }
         });
-        let mut requests = JoinSet::new();
+        let mut requests = Tasks::new();
         let mut received = Instant::now();
         let mut needed = received;
         self.channels.connected();
@@ -199,7 +199,7 @@ impl Task {
                 error = &mut logins => return End::Lost(error.to_string()),
                 Some(done) = requests.join_next() => {
                     // The task of the request panicked or was cancelled.
-                    let Ok(done) = done else { return End::Lost("a request was cancelled".into()) };
+                    let Some(done) = done else { return End::Lost("a request was cancelled".into()) };
                     received = Instant::now();
                     if let Some(why) = self.settle(done, received) {
                         return End::Lost(why);

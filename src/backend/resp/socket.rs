@@ -12,10 +12,10 @@ use tokio::io::AsyncRead;
 #[cfg(test)]
 use tokio::io::AsyncWrite;
 use tokio::net::{TcpStream, lookup_host, tcp};
-use tokio::task::JoinSet;
 
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 use crate::backend::resp::tls::{self, Sealed};
+use crate::base::Tasks;
 use crate::config::Destination;
 
 /// The receiving half, for the one task that reads.
@@ -166,16 +166,16 @@ async fn connect_to_any(addresses: Vec<SocketAddr>) -> RedisResult<TcpStream> {
         [address] => return Ok(TcpStream::connect(address).await?),
         _ => {}
     }
-    let mut attempts = JoinSet::new();
+    let mut attempts = Tasks::new();
     for address in addresses {
         attempts.spawn(TcpStream::connect(address));
     }
     let mut why = io::Error::from(io::ErrorKind::NotConnected);
     while let Some(attempt) = attempts.join_next().await {
         match attempt {
-            Ok(Ok(stream)) => return Ok(stream),
-            Ok(Err(error)) => why = error,
-            Err(_) => {}
+            Some(Ok(stream)) => return Ok(stream),
+            Some(Err(error)) => why = error,
+            None => {}
         }
     }
     Err(why.into())

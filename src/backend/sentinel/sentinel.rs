@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use redis::{RedisConnectionInfo, RedisResult, Value};
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::backend::connection::dial::too_long;
@@ -15,7 +14,7 @@ use crate::backend::connection::{
     connect_limit, listen, redis_error, tuned,
 };
 use crate::backend::sentinel::reports::{Report, ReportHistory, ReportedMaster, decide_master};
-use crate::base::{lock, telemetry};
+use crate::base::{Tasks, lock, telemetry};
 use crate::config::{AddressMap, Destination, SentinelMaster, Server};
 use crate::error::{Error, ErrorKind, Result, shown};
 
@@ -106,7 +105,7 @@ impl Sentinels {
         then: impl FnOnce(&mut ReportHistory, ReportedMaster) -> T,
     ) -> Result<T> {
         let asked = Instant::now();
-        let mut queries = JoinSet::new();
+        let mut queries = Tasks::new();
         for (index, sentinel) in self.sentinels.iter().enumerate() {
             let report = sentinel.clone().report(self.name.clone(), self.limit);
             queries.spawn(async move { (index, report.await) });
@@ -120,7 +119,7 @@ impl Sentinels {
     /// Calls `moved` whenever the sentinels name another master than that of the last connection.
     pub(crate) async fn watch(&self, moved: impl Fn()) {
         let hint = Arc::new(Notify::new());
-        let mut listeners = JoinSet::new();
+        let mut listeners = Tasks::new();
         for sentinel in &self.sentinels {
             listeners.spawn(sentinel.clone().listen(self.name.clone(), hint.clone(), self.limit));
         }
@@ -142,7 +141,7 @@ impl Sentinels {
 
 /// Collects reports until one of them decides, or [`GRACE`] after the first one that names a master.
 async fn gather(
-    mut queries: JoinSet<(usize, Report)>,
+    mut queries: Tasks<(usize, Report)>,
     decides: impl Fn(&ReportedMaster) -> bool,
 ) -> Vec<(usize, Report)> {
     let (mut reports, mut until) = (Vec::new(), None);

@@ -11,7 +11,7 @@ fn named(epoch: u64, being_replaced: bool) -> Report {
 
 #[tokio::test(start_paused = true)]
 async fn a_report_that_decides_does_not_wait_for_a_sentinel_that_hangs() {
-    let mut queries = JoinSet::new();
+    let mut queries = Tasks::new();
     queries.spawn(async { (0, named(2, false)) });
     queries.spawn(pending());
     queries.spawn(async {
@@ -26,7 +26,7 @@ async fn a_report_that_decides_does_not_wait_for_a_sentinel_that_hangs() {
 
 #[tokio::test(start_paused = true)]
 async fn a_sentinel_that_hangs_is_waited_for_as_long_as_the_grace() {
-    let mut queries = JoinSet::new();
+    let mut queries = Tasks::new();
     queries.spawn(async { (0, named(2, false)) });
     queries.spawn(pending());
     let since = Instant::now();
