@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::backend::connection::redis_error;
 use crate::backend::{Backend, BoxFuture};
-use crate::base::{Events, Failure, Task, after, join_all};
+use crate::base::{Events, Failure, after, boxed, join_all};
 use crate::error::{Error, ErrorKind};
 use crate::memory::{Memory, PendingReply};
 use crate::wire::{Call, Reply};
@@ -86,14 +86,14 @@ impl InMemory {
         // Without a runtime, or with one that ends first, the next command delivers them; until then waiters poll.
         let Ok(runtime) = Handle::try_current() else { return };
         let memory = self.memory.clone();
-        drop(runtime.spawn(Box::pin(async move {
+        drop(runtime.spawn(boxed(async move {
             while let Some(until) = memory.visit(|store| {
                 store.run_backlog(Instant::now());
                 store.stalled_until
             }) {
                 tokio::time::sleep_until(until).await;
             }
-        }) as Task));
+        })));
     }
 }
 

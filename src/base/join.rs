@@ -9,7 +9,7 @@ use std::task::Poll;
 
 use tokio::task::JoinSet;
 
-use crate::base::{Mutex, Task, lock};
+use crate::base::{Mutex, boxed, lock};
 
 /// Awaits all futures. Returns their outputs in the same order.
 ///
@@ -50,12 +50,13 @@ impl<T: Send + 'static> Tasks<T> {
         self.tasks.is_empty()
     }
 
+    #[inline(never)]
     pub(crate) fn spawn(&mut self, task: impl Future<Output = T> + Send + 'static) {
         let outputs = self.outputs.clone();
-        self.tasks.spawn(Box::pin(async move {
+        self.tasks.spawn(boxed(async move {
             let output = task.await;
             lock(&outputs).push_back(output);
-        }) as Task);
+        }));
     }
 
     /// Returns `None` if there are no more, and `Some(None)` for one that has panicked.

@@ -27,8 +27,17 @@ pub(crate) use testing::simulation::gated;
 pub(crate) use time::{Drift, FAR, Lease, Moment, Stamp, after, earlier, limit};
 pub(crate) use users_code::unless_it_panics;
 
-/// A task of the background. Boxed, since a program has a copy of the code of tokio's tasks, some 10 kB, for each type that is spawned.
+/// A task of the background. A program has a copy of the code of tokio's tasks, some 10 kB, for each type that is spawned.
 pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Boxes a future that is rare or large. Those that await it are as small as if it were none, and a program has its code only once: the code
+/// of a future whose type is known, and that of its drop, is copied to each module that uses it.
+#[inline(never)]
+pub(crate) fn boxed<'a, T>(
+    future: impl Future<Output = T> + Send + 'a,
+) -> Pin<Box<dyn Future<Output = T> + Send + 'a>> {
+    Box::pin(future)
+}
 
 /// Wraps a task that the crate is about to spawn. A simulation puts it behind a gate, which polls it late or not at all.
 #[cfg(not(test))]

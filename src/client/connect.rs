@@ -8,7 +8,7 @@ use crate::backend::cluster::Cluster;
 use crate::backend::memory::InMemory;
 use crate::backend::server::{OneVote, RedisServer, Role};
 use crate::backend::{Backend, Login};
-use crate::base::{Events, gated, telemetry};
+use crate::base::{Events, boxed, gated, telemetry};
 use crate::config::{Config, MasterKind};
 use crate::error::{Error, Result};
 
@@ -20,7 +20,7 @@ pub(crate) async fn connect_all(
 ) -> Result<Vec<Arc<dyn Backend>>> {
     let joining = config.masters.iter().zip(roles(config)).zip(events);
     let joining = joining
-        .map(|((master, role), events)| Some(Box::pin(join(master, role, config, Arc::downgrade(events)))));
+        .map(|((master, role), events)| Some(boxed(join(master, role, config, Arc::downgrade(events)))));
     let mut joining: Vec<_> = joining.collect();
     let mut joined: Vec<_> = joining.iter().map(|_| None).collect();
     // Polled together here and not spawned, so that a dropped future leaves nothing to clean up.

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::backend::{Backend, BoxFuture, Spare};
-use crate::base::{Failure, MasterSet, Outcome};
+use crate::base::{Failure, MasterSet, Outcome, boxed};
 use crate::error::{Error, ErrorKind};
 use crate::quorum::tally::{Tally, Verdict};
 use crate::wire::keys::Keys;
@@ -208,7 +208,7 @@ impl Quorum {
                 (self.of_one(rule, call, answer), Stragglers(Vec::new()))
             }
             // Boxed: otherwise the future of each call would be as large as the one for several masters.
-            _ => Box::pin(self.put_to_all(rule, masters, call, None)).await,
+            _ => boxed(self.put_to_all(rule, masters, call, None)).await,
         }
     }
 

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::base::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
 use crate::base::meter::{self, Sample};
-use crate::base::{Events, Moment, Mutex, after, lock, telemetry, unless_it_panics};
+use crate::base::{Events, Moment, Mutex, after, boxed, lock, telemetry, unless_it_panics};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
 use crate::owner::{Owner, OwnerEnds};
@@ -373,7 +373,7 @@ impl Session {
     /// them, though all can be reached; and a command that is sent must not wait for a connection, for the reason given in `Role`.
     pub(crate) fn opening(&self, limit: Option<Instant>) -> Option<impl Future<Output = ()> + Send> {
         // Boxed, since it is rare and would otherwise take room in each task that has a lock.
-        self.quorum.is_opening().then(|| Box::pin(self.opened(limit)))
+        self.quorum.is_opening().then(|| boxed(self.opened(limit)))
     }
 
     async fn opened(&self, limit: Option<Instant>) {

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, timeout_at};
 
 use crate::backend::{Link, Spare};
-use crate::base::{Moment, Task, Tasks, after, lock, telemetry};
+use crate::base::{Moment, Tasks, after, boxed, lock, telemetry};
 use crate::session::session::{Session, Stage};
 use crate::table::StandIn;
 
@@ -97,7 +97,7 @@ fn lock_for_a_moment<T>(mutex: &std::sync::Mutex<T>) -> Option<MutexGuard<'_, T>
 fn start() -> io::Result<UnboundedSender<Weak<Session>>> {
     let (sessions, begun) = unbounded_channel();
     let runs = move || match runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(run(begun)),
+        Ok(runtime) => runtime.block_on(boxed(run(begun))),
         Err(error) => telemetry::no_stand_in(&error),
     };
     std::thread::Builder::new().name("nestlock".to_owned()).spawn(runs)?;
@@ -108,12 +108,12 @@ fn start() -> io::Result<UnboundedSender<Weak<Session>>> {
 /// else.
 async fn run(mut sessions: UnboundedReceiver<Weak<Session>>) {
     while let Some(session) = sessions.recv().await {
-        drop(tokio::spawn(Box::pin(async move {
+        drop(tokio::spawn(boxed(async move {
             let mut watch = Watch::default();
             while let Some(pause) = watch.look(&session).await {
                 tokio::time::sleep(pause).await;
             }
-        }) as Task));
+        })));
     }
 }
 

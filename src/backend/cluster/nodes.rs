@@ -15,7 +15,7 @@ use crate::backend::cluster::slots::{NodeAddress, Slots, slot};
 use crate::backend::cluster::topology::Topology;
 use crate::backend::connection::{CLOSED, ConnectionSlot, Endpoint, State, connect_limit, tuned};
 use crate::backend::server::{RedisServer, Role};
-use crate::base::{Events, Failure, Task, after, lock, telemetry};
+use crate::base::{Events, Failure, after, boxed, lock, telemetry};
 use crate::config::{AddressMap, Seeds, Server};
 use crate::error::{Error, ErrorKind, Result, rejected};
 use crate::wire::keys::Keys;
@@ -154,7 +154,7 @@ impl Nodes {
         };
         let server = RedisServer::begin(endpoint, &self.role, timeout, events, reports, &self.runtime);
         for slot in server.slots() {
-            self.runtime.spawn(Box::pin(request_topology_on_loss(slot.clone(), self.me.clone())) as Task);
+            self.runtime.spawn(boxed(request_topology_on_loss(slot.clone(), self.me.clone())));
         }
         let node = Node { node_address: node_address.clone(), server };
         state.nodes.insert(node_address, node.clone());

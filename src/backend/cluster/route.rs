@@ -10,7 +10,7 @@ use crate::backend::cluster::slots::{NodeAddress, slot};
 use crate::backend::cluster::split_calls::needs_split;
 use crate::backend::connection::CHUNK;
 use crate::backend::connection::redis_error::{self, Redirect};
-use crate::base::{Failure, Outcome, Task, after, join_all};
+use crate::base::{Failure, Outcome, after, boxed, join_all};
 use crate::error::{Error, ErrorKind, shown};
 use crate::wire::{Call, Reply};
 
@@ -238,9 +238,9 @@ impl Nodes {
         let mut publish = redis::cmd("SPUBLISH");
         publish.arg(&**call.keys.channel()).arg("0");
         let limit = self.limit();
-        self.runtime.spawn(Box::pin(async move {
+        self.runtime.spawn(boxed(async move {
             let _ = timeout_at(limit.answer_by, link.connection.send(&publish, Some(limit.send_by))).await;
-        }) as Task);
+        }));
     }
 
     /// Returns how a call is sent again, or `None` if it is not: it may have run, or would fail again.

@@ -16,7 +16,7 @@ use crate::backend::connection::server_info::ServerInfo;
 use crate::backend::connection::{ask_all, redis_error};
 use crate::backend::late::{changed_clock, why_late};
 use crate::backend::resp::Commands;
-use crate::base::{Failure, telemetry};
+use crate::base::{Failure, boxed, telemetry};
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Call, Reply};
 
@@ -109,7 +109,7 @@ impl ConnectionSlot {
     pub(crate) async fn link_for_call(&self, deadline: Instant) -> Result<Link, Failure> {
         match self.link_now() {
             // The rare case is boxed: otherwise the future of each call would be as large as both cases together.
-            Err(_) if self.waits_for_connection => Box::pin(self.link(deadline)).await,
+            Err(_) if self.waits_for_connection => boxed(self.link(deadline)).await,
             link => link,
         }
     }

@@ -7,6 +7,7 @@ use redis::{ErrorKind, RedisError, RedisResult};
 use crate::backend::connection::redis_error;
 use crate::backend::late::changed_clock;
 use crate::backend::resp::{self, Commands, OnPush};
+use crate::base::boxed;
 use crate::config::Destination;
 
 impl Commands {
@@ -20,8 +21,8 @@ impl Commands {
             }
             return resp::open_simulated(stream?, to.redis_settings(), on_push).await;
         }
-        // Boxed, since a handshake over TLS has a large future.
-        Box::pin(resp::open(to, on_push)).await.map_err(|error| without_credentials(error, to))
+        // A handshake over TLS has a large future.
+        boxed(resp::open(to, on_push)).await.map_err(|error| without_credentials(error, to))
     }
 }
 

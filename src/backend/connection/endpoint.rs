@@ -13,6 +13,7 @@ use crate::backend::connection::dial::too_long;
 use crate::backend::connection::login::{LoggedIn, Login};
 use crate::backend::connection::redis_error;
 use crate::backend::resp::Commands;
+use crate::base::boxed;
 use crate::config::Destination;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -39,7 +40,7 @@ impl Endpoint {
     /// provider as long as that takes.
     pub(crate) async fn destination(&self) -> Result<(Destination, Option<LoggedIn>)> {
         let Some(login) = &self.login else { return Ok((self.to.clone(), None)) };
-        let logged_in = login.begin().await.map_err(|error| error.at(&self.address))?;
+        let logged_in = boxed(login.begin()).await.map_err(|error| error.at(&self.address))?;
         Ok((self.with_credentials(logged_in.user(), logged_in.password()), Some(logged_in)))
     }
 

@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 use crate::backend::connection::connection::Link;
 use crate::backend::resp::{Answer, Commands, why_unsent};
+use crate::base::boxed;
 use crate::wire::{Call, Renewals};
 
 /// The size of a pipeline: large enough to save round trips, small enough that another caller's command does not wait long.
@@ -44,7 +45,7 @@ pub(crate) async fn finish(
         return Ok(answer);
     }
     // The rare case is boxed: otherwise the future of each call would be as large as both cases together.
-    Box::pin(connection.run(Some(deadline), |bytes| call.encode(true, bytes))).await
+    boxed(connection.run(Some(deadline), |bytes| call.encode(true, bytes))).await
 }
 
 /// Sends calls whose answers nobody gets, if the runtime of the connection ends or has ended.

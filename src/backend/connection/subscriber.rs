@@ -15,7 +15,7 @@ use crate::backend::connection::dial::too_long;
 use crate::backend::connection::listener::{self, ChannelKind, Listener, Received, Requester};
 use crate::backend::connection::login::LoggedIn;
 use crate::backend::connection::{Target, moved, redis_error};
-use crate::base::{Events, Tasks, gated, telemetry};
+use crate::base::{Events, Tasks, boxed, gated, telemetry};
 
 /// A connection that is not needed for this long is closed.
 const IDLE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
@@ -174,7 +174,7 @@ impl Task {
         let (connection, address) = (requester.connection.clone(), self.address.clone());
         let mut logins = pin!(async move {
             match logged_in {
-                Some(logged_in) => logged_in.keep(&connection, &address).await,
+                Some(logged_in) => boxed(logged_in.keep(&connection, &address)).await,
                 None => pending().await,
             }
         });

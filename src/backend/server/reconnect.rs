@@ -15,7 +15,7 @@ use crate::backend::connection::{
 use crate::backend::resp::OnPush;
 use crate::backend::server::one_vote::OneVote;
 use crate::backend::server::source::Source;
-use crate::base::{Events, meter, telemetry};
+use crate::base::{Events, boxed, meter, telemetry};
 use crate::error::{Error, ErrorKind, Result};
 
 const OTHER_SERVER: &str = "its address resolves to another server than a moment ago";
@@ -82,7 +82,7 @@ impl Reconnector {
     /// Makes one attempt to connect. Fails only with an error that does not go away by itself; a server that can't be reached is
     /// returned as `Some`.
     pub(super) async fn connect(&self) -> Result<Option<Error>> {
-        let opened = self.open(1, true, false).await;
+        let opened = boxed(self.open(1, true, false)).await;
         let Err(error) = opened.and_then(|(link, endpoint)| self.install(link, endpoint, true)) else {
             return Ok(None);
         };
@@ -149,7 +149,7 @@ impl Reconnector {
                         master_changed.mark_changed();
                         Err(redis_error::not_sent(MASTER_CHANGED, &self.slot.address).error)
                     }
-                    opened = self.open(attempt, !connected, accepted) => opened,
+                    opened = boxed(self.open(attempt, !connected, accepted)) => opened,
                 };
                 let (made, is_second_vote) = match opened {
                     Ok((link, endpoint)) => (self.install(link, endpoint, !connected), true),
@@ -216,7 +216,7 @@ impl Reconnector {
             drop(connection);
             return pending().await;
         };
-        logged_in.keep(&connection, &self.slot.address).await;
+        boxed(logged_in.keep(&connection, &self.slot.address)).await;
         self.slot.discard(id, LOST_AT_LOGIN);
     }
 

@@ -17,7 +17,7 @@ use crate::backend::server::role::Role;
 use crate::backend::server::source::Source;
 use crate::backend::server::spare::Spare;
 use crate::backend::{Backend, BoxFuture, runtime};
-use crate::base::{Events, Failure, after, gated};
+use crate::base::{Events, Failure, after, boxed, gated};
 use crate::config::{SentinelMaster, Server};
 use crate::error::{Error, Result};
 use crate::wire::keys::Keys;
@@ -222,7 +222,7 @@ impl RedisServer {
             let deadline = deadline.unwrap_or_else(|| after(Instant::now(), self.slot.node_timeout));
             let mut answer = self.answer(&call, asking, deadline).await;
             if NameRight::may_lack_lines(&call, &answer) {
-                answer = Box::pin(self.without_line(&call, asking, deadline)).await;
+                answer = boxed(self.without_line(&call, asking, deadline)).await;
             }
             self.name_right.learn(&answer);
             answer
@@ -247,11 +247,11 @@ impl RedisServer {
         // Rare cases are boxed: otherwise the future of each call would be as large as all cases together.
         match &self.acks {
             Some(acks) if replica_acks::needs_acks(call) => {
-                return Box::pin(acks.ask(call.clone(), asking, deadline)).await;
+                return boxed(acks.ask(call.clone(), asking, deadline)).await;
             }
             Some(acks) => {
                 let before = Instant::now();
-                Box::pin(acks.wait_for_acquires(std::slice::from_ref(call))).await;
+                boxed(acks.wait_for_acquires(std::slice::from_ref(call))).await;
                 // The wait for acquires does not count. It takes a node timeout at most. If more has passed, this future was not
                 // polled, and the call may have been given up.
                 deadline += before.elapsed().min(self.slot.node_timeout);
@@ -264,11 +264,11 @@ impl RedisServer {
             Ok(link) => link,
         };
         if self.checks_data && call.action.grants() {
-            return Box::pin(self.acquire_checked(link, call, asking, deadline)).await;
+            return boxed(self.acquire_checked(link, call, asking, deadline)).await;
         }
         if asking {
             let asked = self.slot.replies(&link, std::slice::from_ref(call), &[true], false, deadline);
-            return Box::pin(asked).await.0.remove(0);
+            return boxed(asked).await.0.remove(0);
         }
         let before = link.connection.answers();
         let begun = begin(&link.connection, call, deadline);
@@ -376,7 +376,7 @@ impl Backend for RedisServer {
             let answer = timeout_at(deadline, finish(&link.connection, &call, begun, deadline)).await;
             let answer = self.slot.reply(&link, &call, (before, deadline), answer);
             if NameRight::may_lack_lines(&call, &answer) {
-                return Box::pin(self.without_line(&call, false, deadline)).await;
+                return boxed(self.without_line(&call, false, deadline)).await;
             }
             self.name_right.learn(&answer);
             answer
