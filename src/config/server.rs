@@ -101,7 +101,10 @@ impl Server {
 
     /// Returns where it leads, if it can be used.
     pub(crate) fn usable(&self) -> Option<&Destination> {
-        if let Location::Usable { destination, .. } = &*self.0 { Some(destination) } else { None }
+        match &*self.0 {
+            Location::Usable { destination, .. } => Some(destination),
+            Location::Unusable(_) => None,
+        }
     }
 
     /// Returns a server at another address, with the same credentials and settings; or the same server, if it is on a Unix

@@ -79,10 +79,11 @@ async fn query_topologies(nodes: &Nodes) {
                 }
             }
             Err(error) => {
-                match nodes.is_seen() {
-                    _ if std::mem::replace(&mut reported, true) => {}
-                    true => telemetry::cluster_unseen(&error),
-                    false => telemetry::absent(&error),
+                if !std::mem::replace(&mut reported, true) {
+                    match nodes.is_seen() {
+                        true => telemetry::cluster_unseen(&error),
+                        false => telemetry::absent(&error),
+                    }
                 }
                 nodes.is_unseen(error);
                 nodes.request_topology();

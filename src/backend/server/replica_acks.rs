@@ -82,8 +82,9 @@ impl ReplicaAcks {
         let limit = slot.node_timeout.saturating_mul(2).saturating_add(replicas.wait).saturating_mul(3);
         {
             let mut queue = lock(queue);
-            let is_open = !queue.closed;
-            queue.waiting.extend(is_open.then_some(QueuedAcquire { call, asking, caller }));
+            if !queue.closed {
+                queue.waiting.push(QueuedAcquire { call, asking, caller });
+            }
         }
         queued.notify_one();
         // The task ends on close, or with its runtime, and drops all senders.
@@ -169,7 +170,9 @@ impl Shared {
                     Ok(link) => shared.run_batch(&link, batch, deadline).await,
                     Err(failure) => {
                         shared.clear_in_flight();
-                        batch.into_iter().for_each(|queued| drop(queued.caller.send(Err(failure.again()))));
+                        for QueuedAcquire { caller, .. } in batch {
+                            let _ = caller.send(Err(failure.again()));
+                        }
                     }
                 }
             }
