@@ -10,7 +10,7 @@ mod evalsha;
 mod handshake;
 mod listener;
 mod login;
-mod name_right;
+mod optional_rights;
 pub(crate) mod redis_error;
 mod server_info;
 mod settings;
@@ -26,7 +26,7 @@ pub(crate) use evalsha::{CHUNK, ask_about_data, ask_all, begin, finish, info_rep
 pub(crate) use handshake::Purpose;
 pub(crate) use listener::{ChannelKind, Listener, Received, Requester, open as listen};
 pub(crate) use login::Login;
-pub(crate) use name_right::NameRight;
+pub(crate) use optional_rights::OptionalRights;
 pub(crate) use server_info::ServerClock;
 pub(crate) use settings::tuned;
 pub(crate) use subscriber::Subscriber;

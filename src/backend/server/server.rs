@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use crate::backend::connection::{
-    CHUNK, ChannelKind, ConnectionSlot, Endpoint, Link, NameRight, Purpose, ServerClock, Subscriber, Target,
-    ask_about_data, begin, connect_limit, finish, redis_error, run_last, tuned,
+    CHUNK, ChannelKind, ConnectionSlot, Endpoint, Link, OptionalRights, Purpose, ServerClock, Subscriber,
+    Target, ask_about_data, begin, connect_limit, finish, redis_error, run_last, tuned,
 };
 use crate::backend::sentinel::Sentinels;
 use crate::backend::server::reconnect::{RUNTIME_ENDED, Reconnector};
@@ -37,7 +37,7 @@ pub(crate) struct RedisServer {
     subscriber: Option<Subscriber>,
     /// Receives what a node's subscriber reports, which only references it weakly.
     _reports: Option<Arc<dyn Events>>,
-    name_right: NameRight,
+    rights: OptionalRights,
     /// Whether a grant counts only if the server was not a replica in the meantime.
     checks_data: bool,
     /// Whether one script may have the keys of several locks: not on a node of a cluster, where they are in several slots.
@@ -180,7 +180,7 @@ impl RedisServer {
                 subscriber: receiver.map(subscribe),
                 target,
                 _reports: reports,
-                name_right: NameRight::default(),
+                rights: OptionalRights::default(),
                 checks_data: role.needs_age,
                 renews_together: !is_node,
             }
@@ -216,15 +216,15 @@ impl RedisServer {
         asking: bool,
         deadline: Option<Instant>,
     ) -> impl Future<Output = Result<Reply, Failure>> + Send {
-        self.name_right.apply(&mut call, || self.slot.id());
+        self.rights.apply(&mut call, || self.slot.id());
         // A block, since an `async fn` would copy the call once more.
         async move {
             let deadline = deadline.unwrap_or_else(|| after(Instant::now(), self.slot.node_timeout));
             let mut answer = self.answer(&call, asking, deadline).await;
-            if NameRight::may_lack_lines(&call, &answer) {
+            if OptionalRights::may_lack_lines(&call, &answer) {
                 answer = boxed(self.without_line(&call, asking, deadline)).await;
             }
-            self.name_right.learn(&answer);
+            self.rights.learn(&answer);
             answer
         }
     }
@@ -233,7 +233,7 @@ impl RedisServer {
     async fn without_line(&self, call: &Call, asking: bool, deadline: Instant) -> Result<Reply, Failure> {
         let call = Call { line: None, ..call.clone() };
         let answer = self.answer(&call, asking, deadline).await;
-        self.name_right.learn_of_lines(&answer, self.slot.id(), &self.slot.address);
+        self.rights.learn_of_lines(&answer, self.slot.id(), &self.slot.address);
         answer
     }
 
@@ -306,7 +306,7 @@ impl RedisServer {
 
     /// Runs many calls, a chunk of them in one write, and leaves out the parts that this user was denied.
     pub(crate) async fn answer_all_as_allowed(&self, mut calls: Vec<Call>) -> Vec<Result<Reply, Failure>> {
-        calls.iter_mut().for_each(|call| self.name_right.apply(call, || self.slot.id()));
+        calls.iter_mut().for_each(|call| self.rights.apply(call, || self.slot.id()));
         if let Some(acks) = &self.acks {
             acks.wait_for_acquires(&calls).await;
         }
@@ -322,7 +322,7 @@ impl RedisServer {
             };
             let ask = |calls| slot.replies(&link, calls, &[], self.renews_together, deadline);
             let (mut replies, mut in_time) = ask(chunk).await;
-            let denied = |at: &usize| NameRight::may_lack_lines(&chunk[*at], &replies[*at]);
+            let denied = |at: &usize| OptionalRights::may_lack_lines(&chunk[*at], &replies[*at]);
             let denied: Vec<usize> = (0..chunk.len()).filter(denied).collect();
             let again: Vec<Call> =
                 denied.iter().map(|at| Call { line: None, ..chunk[*at].clone() }).collect();
@@ -331,7 +331,7 @@ impl RedisServer {
                 let (answered, by_then) = ask(&again).await;
                 in_time &= by_then;
                 for (at, answer) in denied.into_iter().zip(answered) {
-                    self.name_right.learn_of_lines(&answer, Some(link.id), &slot.address);
+                    self.rights.learn_of_lines(&answer, Some(link.id), &slot.address);
                     replies[at] = answer;
                 }
             }
@@ -347,7 +347,7 @@ impl RedisServer {
             Some(failure) => Err(failure.again()),
             None => Err(redis_error::not_sent(why, &slot.address)),
         });
-        answers.iter().for_each(|answer| self.name_right.learn(answer));
+        answers.iter().for_each(|answer| self.rights.learn(answer));
         answers
     }
 }
@@ -369,16 +369,16 @@ impl Backend for RedisServer {
     fn begin(self: Arc<Self>, call: &Call) -> Option<BoxFuture<Result<Reply, Failure>>> {
         let mut call = call.clone();
         let link = self.slot.link_now().ok()?;
-        self.name_right.apply(&mut call, || Some(link.id));
+        self.rights.apply(&mut call, || Some(link.id));
         let (deadline, before) = (after(Instant::now(), self.slot.node_timeout), link.connection.answers());
         let begun = begin(&link.connection, &call, deadline);
         Some(Box::pin(async move {
             let answer = timeout_at(deadline, finish(&link.connection, &call, begun, deadline)).await;
             let answer = self.slot.reply(&link, &call, (before, deadline), answer);
-            if NameRight::may_lack_lines(&call, &answer) {
+            if OptionalRights::may_lack_lines(&call, &answer) {
                 return boxed(self.without_line(&call, false, deadline)).await;
             }
-            self.name_right.learn(&answer);
+            self.rights.learn(&answer);
             answer
         }))
     }
@@ -397,7 +397,7 @@ impl Backend for RedisServer {
         if let Some(link) = self.acquire_slot().unwrap_or(&self.slot).last_link() {
             // What a user may not do is noted for the main connection, which a connection for acquires is paired with.
             let id = link.paired_with.unwrap_or(link.id);
-            calls.iter_mut().for_each(|call| self.name_right.apply(call, || Some(id)));
+            calls.iter_mut().for_each(|call| self.rights.apply(call, || Some(id)));
             run_last(&link.connection, &calls);
         }
     }

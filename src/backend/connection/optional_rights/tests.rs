@@ -6,7 +6,7 @@ use crate::wire::Action;
 
 #[test]
 fn a_name_that_is_denied_is_not_asked_for_until_one_is_read() {
-    let (right, call) = (NameRight::default(), Call::of("stock", "", Action::Look));
+    let (right, call) = (OptionalRights::default(), Call::of("stock", "", Action::Look));
     let second = Duration::from_secs(1);
     let asks = |answer: Result<Reply, Failure>| {
         right.learn(&answer);
@@ -30,7 +30,7 @@ fn what_lines_need_is_tried_again_with_the_next_connection() {
     let time = crate::base::Lease::new("time", Duration::from_secs(1), drift).unwrap();
     let line =
         Some(crate::wire::Line { term: time, stays: time, again: false, polls: false, sharded: false });
-    let right = NameRight::default();
+    let right = OptionalRights::default();
     let says = |connection| {
         let mut call = Call { line, ..Call::of("stock", "f:1", Action::END) };
         right.apply(&mut call, || connection);

@@ -1,4 +1,4 @@
-//! Tracks whether the user may read who holds a lock, and use its line.
+//! Tracks which optional rights the user has: to read who holds a lock, and to use its line.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -6,23 +6,24 @@ use crate::base::{Failure, Outcome, telemetry};
 use crate::error::ErrorKind;
 use crate::wire::{Call, Reply};
 
-/// Whether acquires ask who holds a busy lock, as far as answers have shown. If the user lacks the right, it is asked for only once, and
-/// not with each acquire, since a server counts and logs what it denies.
+/// Which optional rights the server has denied, so that calls leave out what needs them. Not each call tries them again, since a server
+/// counts and logs what it denies.
 #[derive(Debug, Default)]
-pub(crate) struct NameRight {
-    lacks: AtomicBool,
+pub(crate) struct OptionalRights {
+    /// Whether the right to read who holds a lock was denied.
+    name_denied: AtomicBool,
     /// The number of the last connection on which the commands of lines were denied, and with them the whole call. The next
     /// connection tries again, since the right may have been granted in between. Zero means that none was denied.
-    lacks_lines: AtomicU64,
+    line_denied_on: AtomicU64,
 }
 
-impl NameRight {
+impl OptionalRights {
     /// Leaves out the parts of a call that the user may not use. Called before it is sent. `connection` is the number of the connection
     /// that it is sent over, as far as is known.
     pub(crate) fn apply(&self, call: &mut Call, connection: impl FnOnce() -> Option<u64>) {
-        call.report_holder &= !self.lacks.load(Relaxed);
-        let lacking = self.lacks_lines.load(Relaxed);
-        if lacking != 0 && connection() == Some(lacking) {
+        call.report_holder &= !self.name_denied.load(Relaxed);
+        let denied_on = self.line_denied_on.load(Relaxed);
+        if denied_on != 0 && connection() == Some(denied_on) {
             call.line = None;
         }
     }
@@ -40,7 +41,7 @@ impl NameRight {
         server: &str,
     ) {
         let Some(connection) = connection.filter(|_| answer.is_ok()) else { return };
-        if self.lacks_lines.swap(connection, Relaxed) == 0 {
+        if self.line_denied_on.swap(connection, Relaxed) == 0 {
             telemetry::lines_denied(server);
         }
     }
@@ -48,8 +49,8 @@ impl NameRight {
     /// Handles the answer to each call. The answer to a query for the name alone may show that the right was granted since.
     pub(crate) fn learn(&self, answer: &Result<Reply, Failure>) {
         match answer {
-            Ok(Reply::Nameless(_)) => self.lacks.store(true, Relaxed),
-            Ok(Reply::Busy(_, Some(_)) | Reply::InLine(..)) => self.lacks.store(false, Relaxed),
+            Ok(Reply::Nameless(_)) => self.name_denied.store(true, Relaxed),
+            Ok(Reply::Busy(_, Some(_)) | Reply::InLine(..)) => self.name_denied.store(false, Relaxed),
             _ => {}
         }
     }
