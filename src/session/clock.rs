@@ -17,7 +17,7 @@ pub(crate) struct Clock {
     gap: Gap,
     /// The gap at the start, in nanoseconds like all gaps here: each look computes with them.
     first: u64,
-    /// By how much the gap has grown at most.
+    /// The largest gap so far.
     most: AtomicU64,
 }
 
@@ -36,31 +36,40 @@ impl Clock {
         // The largest of a few gaps, since a pause between the two readings makes a gap look smaller: from the next look on, the
         // difference would count as sleep, and be taken off the deadlines of all earlier holds.
         let first = (0..FIRST_LOOKS).map(|_| gap()).max().unwrap_or_default();
-        Clock { gap, first, most: AtomicU64::new(0) }
+        Clock { gap, first, most: AtomicU64::new(first) }
     }
 
     pub(super) fn moment(&self) -> Moment {
         let slept = self.slept();
-        Moment { now: now() + slept, slept }
+        moment_of(now(), slept)
     }
 
     /// Returns the moment of this `now` of tokio's. It doesn't check whether the machine has slept since the last
     /// [`moment`](Clock::moment).
     pub(super) fn glance(&self, now: Instant) -> Moment {
-        let slept = Duration::from_nanos(self.most.load(Relaxed));
-        Moment { now: now + slept, slept }
+        moment_of(now, self.most.load(Relaxed) - self.first)
     }
 
-    /// Returns how long the machine has slept since this clock was made. It never goes back, since it is compared with the value
-    /// that was noted when a lease was confirmed.
-    fn slept(&self) -> Duration {
-        let known = self.most.load(Relaxed);
-        let seen = (self.gap)().saturating_sub(self.first);
-        Duration::from_nanos(match seen < known.saturating_add(NOISE) {
+    /// Returns how long the machine has slept since this clock was made, in nanoseconds. It never goes back, since it is compared with
+    /// the value that was noted when a lease was confirmed.
+    fn slept(&self) -> u64 {
+        let (seen, known) = ((self.gap)(), self.most.load(Relaxed));
+        let most = match seen < known + NOISE {
             true => known,
             false => self.most.fetch_max(seen, Relaxed).max(seen),
-        })
+        };
+        most - self.first
     }
+}
+
+/// Returns the moment of this `now` of tokio's, if the machine has slept for so many nanoseconds.
+fn moment_of(now: Instant, slept: u64) -> Moment {
+    // Most machines never sleep.
+    if slept == 0 {
+        return Moment { now, slept: Duration::ZERO };
+    }
+    let slept = Duration::from_nanos(slept);
+    Moment { now: now + slept, slept }
 }
 
 /// The longest time that [`sleep_until`] sleeps without a look at the clock.
@@ -122,14 +131,11 @@ fn now() -> Instant {
 #[cfg(target_os = "linux")]
 fn gap() -> u64 {
     use rustix::time::{ClockId, clock_gettime};
-    // 64 bits have room for 584 years.
-    let read = |id| {
-        let time = clock_gettime(id);
-        time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
-    };
     // Read in this order, since a pause between the two readings then makes the gap look smaller, never larger.
-    let boot = read(ClockId::Boottime);
-    boot.saturating_sub(read(ClockId::Monotonic))
+    let (boot, other) = (clock_gettime(ClockId::Boottime), clock_gettime(ClockId::Monotonic));
+    // 63 bits have room for 292 years.
+    let gap = (boot.tv_sec - other.tv_sec) * 1_000_000_000 + (boot.tv_nsec - other.tv_nsec);
+    u64::try_from(gap).unwrap_or_default()
 }
 
 /// Returns no gap: other systems have no such pair of clocks to compare.
@@ -152,7 +158,7 @@ impl Moment {
 
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Clock").field("slept", &self.slept()).finish()
+        f.debug_struct("Clock").field("slept", &Duration::from_nanos(self.slept())).finish()
     }
 }
 
