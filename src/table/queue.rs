@@ -348,14 +348,9 @@ impl Queue {
 
     /// Returns whether a level of this owner's tree that comes or goes may change anything here: one of its requests waits, or
     /// branches are proven, which is forgotten with the last level of their owner.
+    #[inline]
     pub(super) fn concerns(&self, owner: &Owner) -> bool {
-        let Some(waiters) = &self.0 else { return false };
-        let tree = owner.tree();
-        let waits = match waiters.per_tree.is_empty() {
-            true => waiters.requests.iter().any(|request| request.owner.tree() == tree),
-            false => waiters.per_tree.contains_key(&tree),
-        };
-        waits || !waiters.known_branches.is_empty()
+        self.0.as_ref().is_some_and(|waiters| waiters.concern(owner))
     }
 
     /// Marks the bare requests of this owner as branches.
@@ -487,6 +482,15 @@ impl Default for Waiters {
 }
 
 impl Waiters {
+    fn concern(&self, owner: &Owner) -> bool {
+        let tree = owner.tree();
+        let waits = match self.per_tree.is_empty() {
+            true => self.requests.iter().any(|request| request.owner.tree() == tree),
+            false => self.per_tree.contains_key(&tree),
+        };
+        waits || !self.known_branches.is_empty()
+    }
+
     /// Returns whether nothing is in it, so that its memory can be reused.
     fn is_room(&self) -> bool {
         self.requests.is_empty() && self.known_branches.is_empty() && self.command_waiters.is_empty()

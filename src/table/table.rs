@@ -179,17 +179,27 @@ impl LockTable {
         }
     }
 
-    /// Returns the entry if it is not empty, for a look that leaves nothing to be done, and the counter from which numbers are
-    /// made.
+    /// Returns the entry if it is not empty, for a look that leaves nothing to be done.
     pub(crate) fn standing(&mut self, keys: &Arc<Keys>) -> Option<&mut LockEntry> {
-        let known = self.entries.get(keys.slot.get()).and_then(Option::as_deref);
-        let is_known = |entry: &LockEntry| Arc::ptr_eq(&entry.keys, keys) || entry.keys.name == keys.name;
-        if !known.is_some_and(is_known) {
-            keys.slot.set(*self.places.get(&keys.name)?);
-        }
-        let entry = self.entries.get_mut(keys.slot.get())?.as_deref_mut().filter(|entry| !entry.idle)?;
+        let is_known = |entry: &LockEntry| Arc::ptr_eq(&entry.keys, keys);
+        let slot = keys.slot.get();
+        let slot = match self.entries.get(slot).and_then(Option::as_deref).is_some_and(is_known) {
+            true => slot,
+            false => self.slot_of(keys)?,
+        };
+        let entry = self.entries[slot].as_deref_mut().filter(|entry| !entry.idle)?;
         entry.is_open = !self.closed;
         Some(entry)
+    }
+
+    /// Returns the place of the entry of a handle that was not the last one to use it.
+    #[cold]
+    fn slot_of(&self, keys: &Arc<Keys>) -> Option<usize> {
+        let known = self.entries.get(keys.slot.get()).and_then(Option::as_deref);
+        if !known.is_some_and(|entry| entry.keys.name == keys.name) {
+            keys.slot.set(*self.places.get(&keys.name)?);
+        }
+        Some(keys.slot.get())
     }
 
     /// Returns whether nothing is left that only this process can end: no hold, and no release that is not confirmed.
