@@ -216,9 +216,7 @@ impl Quorum {
     fn of_one(&self, rule: Rule, call: &Call, answer: Reported) -> Verdict {
         let is_young = self.is_young(0);
         match answer {
-            Ok(reply @ (Reply::Done | Reply::Ended(_) | Reply::LeftToOthers(_)))
-                if !is_young && rule.is_about_a_hold() =>
-            {
+            Ok(reply @ (Reply::Done | Reply::Ended(_) | Reply::LeftToOthers(_))) if !is_young => {
                 Verdict { result: Ok(reply), ..Verdict::DONE }
             }
             answer => {

@@ -48,13 +48,6 @@ pub(crate) enum Rule {
     Waiters,
 }
 
-impl Rule {
-    /// Returns whether it is about one hold, and not about the lock in general.
-    pub(crate) fn is_about_a_hold(self) -> bool {
-        !matches!(self, Rule::Force | Rule::IsHeld | Rule::HeldFor | Rule::Who | Rule::Waiters)
-    }
-}
-
 impl Pending {
     pub(crate) fn rule(&self) -> Rule {
         match self.call.action {
