@@ -160,7 +160,7 @@ pub(super) fn grant_here(options: &AcquireOptions, cx: &mut Context<'_>) -> Opti
     let Poll::Ready(budget) = poll_proceed(cx) else { return None };
     let granted = handle.nest(keys, owner, *fenced)?;
     budget.made_progress();
-    Some(Guard::new(handle.clone(), keys.clone(), granted))
+    Some(Guard::new(handle.clone(), granted))
 }
 
 /// Begins a request, which asks until the lock is granted or its time is over. Called in the first poll.
@@ -668,12 +668,12 @@ impl Acquire {
         NewLevel { level, lease: self.lease, fixed: fixed_lease.is_some(), max_hold, at_least, token }
     }
 
-    fn guard(&mut self, granted: Grant) -> Guard {
+    fn guard(&mut self, granted: Arc<Grant>) -> Guard {
         // The grant took the request out of its line.
         self.id = None;
         let (keys, depth) = (&self.options.keys, granted.depth);
         // Made before the program's recorder and subscriber are called: if one of them panics, it is dropped.
-        let guard = Guard::new(self.options.handle.clone(), keys.clone(), granted);
+        let guard = Guard::new(self.options.handle.clone(), granted);
         if meter::ON && depth == 1 {
             self.options.handle.measure(&keys.name, Sample::Waited(self.began.elapsed()));
         }

@@ -19,7 +19,6 @@ use crate::error::{Error, ErrorKind, Loss, Result};
 use crate::owner::Owner;
 use crate::session::Handle;
 use crate::table::{Grant, Meaning, Obstacle};
-use crate::wire::keys::Keys;
 
 /// A hold of a lock. Dropping it releases the hold without waiting; [`release`](Guard::release) releases it and reports the
 /// outcome.
@@ -49,7 +48,6 @@ pub struct Guard<K: Kind = Plain> {
 /// The level of a guard of either kind. Dropping it releases the level.
 struct OwnLevel {
     held: Held,
-    depth: u32,
     /// Whether it is no longer in its hold here, so that the drop has nothing left to do: it was released or handed over.
     has_left: bool,
     /// The span of the hold, at its outermost level and if somebody records it. Boxed, since a guard is moved more often than its span
@@ -64,10 +62,9 @@ impl Guard {
         self.release().await.inspect_err(|error| telemetry::release_unconfirmed(&name, error))
     }
 
-    pub(super) fn new(handle: Handle, keys: Arc<Keys>, granted: Grant) -> Guard {
-        let Grant { hold: id, level, depth, token, field, signal } = granted;
-        let held = Held { handle, keys, field, signal, id, level, token };
-        Guard { level: OwnLevel { held, depth, has_left: false, span: None }, kind: PhantomData }
+    pub(super) fn new(handle: Handle, grant: Arc<Grant>) -> Guard {
+        let held = Held { handle, grant };
+        Guard { level: OwnLevel { held, has_left: false, span: None }, kind: PhantomData }
     }
 }
 
@@ -85,8 +82,8 @@ impl<K: Kind> Guard<K> {
     /// Begins the span of the outermost level: a hold has a span, its nested levels do not.
     #[cold]
     pub(super) fn begin_span(&mut self) {
-        let OwnLevel { held, depth, span, .. } = &mut self.level;
-        if *depth == 1 {
+        let OwnLevel { held, span, .. } = &mut self.level;
+        if held.depth == 1 {
             *span = HeldSpan::begin(&held.keys.name, &held.field, || held.handle.system()).map(Box::new);
         }
     }
@@ -138,7 +135,7 @@ impl<K: Kind> Guard<K> {
         let began = self.level.held.handle.visit(&self.level.held.keys, |entry, at| {
             self.level.has_left = true;
             let held = &self.level.held;
-            step = entry.leave(held.id, held.level, Some(held.handle.numbers.next()), at);
+            step = entry.leave(held.hold, held.level, Some(held.handle.numbers.next()), at);
             at.by_tokio()
         });
         let held = self.held();
@@ -330,7 +327,7 @@ impl<K: Kind> Guard<K> {
     /// Keeps the lock from everybody else for `at_least` from now, whatever happens to this guard.
     pub(super) fn keep(&self, at_least: Duration) {
         let held = self.held();
-        held.handle.visit(&held.keys, |entry, at| entry.keep(held.id, at_least, at.now));
+        held.handle.visit(&held.keys, |entry, at| entry.keep(held.hold, at_least, at.now));
     }
 
     /// Returns the level of this hold at its grant: 1 is the outermost. It never changes.
@@ -338,7 +335,7 @@ impl<K: Kind> Guard<K> {
     /// See the example of [`Guard`].
     #[must_use]
     pub fn depth(&self) -> usize {
-        self.level.depth as usize
+        self.level.held.depth as usize
     }
 
     /// Returns the lock's name, without the prefix.
@@ -404,15 +401,15 @@ impl Guard {
     pub async fn into_claim(mut self) -> Result<Claim> {
         let held = self.held();
         held.check_open()?;
-        let first = held.handle.visit(&held.keys, |entry, _| entry.may_be_handed_over(held.id, held.level));
+        let first = held.handle.visit(&held.keys, |entry, _| entry.may_be_handed_over(held.hold, held.level));
         self.refuse_hand_over(first)?;
         let limit = held.limit();
-        held.renew(None, limit).await?;
+        held.confirm(None, limit).await?;
         // Commands that have become due in the meantime go first: a settle, a re-entry.
         let given = poll_fn(|cx| {
             let given = held
                 .handle
-                .visit(&held.keys, |entry, at| entry.hand_over(held.id, held.level, cx.waker(), at));
+                .visit(&held.keys, |entry, at| entry.hand_over(held.hold, held.level, cx.waker(), at));
             if given == Err(Obstacle::Command) { Poll::Pending } else { Poll::Ready(given) }
         });
         let given = timeout_at(limit, given).await.map_err(|_| held.stuck())?;
@@ -471,8 +468,8 @@ impl From<Guard<Fenced>> for Guard {
 impl OwnLevel {
     /// Releases a nested level, if nothing has to be sent or awaited for it. Returns whether it did.
     fn ends_here(&mut self) -> bool {
-        let Held { handle, keys, id, level, .. } = &self.held;
-        self.has_left = self.depth > 1 && handle.unnest(keys, *id, *level);
+        let Held { handle, grant } = &self.held;
+        self.has_left = grant.depth > 1 && handle.unnest(grant);
         self.has_left
     }
 }
@@ -481,7 +478,7 @@ impl Drop for OwnLevel {
     fn drop(&mut self) {
         if !self.has_left && !self.ends_here() {
             // The level is removed at once. The release is sent here or by the background.
-            self.held.handle.let_go(&self.held.keys, self.held.id, self.held.level);
+            self.held.handle.let_go(&self.held.keys, self.held.hold, self.held.level);
         }
         if let Some(span) = &self.span
             && let Some(loss) = self.held.signal.loss()
@@ -496,7 +493,7 @@ impl<K: Kind> fmt::Debug for Guard<K> {
         let mut out = f.debug_struct("Guard");
         out.field("name", &self.name())
             .field("field", &self.level.held.field)
-            .field("depth", &self.level.depth);
+            .field("depth", &self.level.held.depth);
         out.field("loss", &self.level.held.signal.loss()).finish_non_exhaustive()
     }
 }

@@ -3,20 +3,20 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use crate::base::{Lease, LossSignal, Moment, after};
+use crate::base::{Lease, Moment, after};
 use crate::client::kind::{Fenced, Kind, Plain, UNFENCED};
 use crate::error::{Error, ErrorKind, Loss, Result};
 use crate::owner::Owner;
 use crate::session::clock::sleep_until;
 use crate::session::{Handle, Sent};
-use crate::table::{self, Level, LockEntry, Meaning};
-use crate::wire::keys::Keys;
+use crate::table::{self, Grant, Level, LockEntry, Meaning};
 use crate::wire::{Pending, Reply};
 
 /// The hold of a `run`, as its work sees it. [`Mutex::run`](crate::Mutex::run) passes it to the work.
@@ -50,12 +50,15 @@ pub struct Hold<K: Kind = Plain> {
 #[derive(Clone)]
 pub(super) struct Held {
     pub(super) handle: Handle,
-    pub(super) keys: Arc<Keys>,
-    pub(super) field: Arc<str>,
-    pub(super) signal: Arc<LossSignal>,
-    pub(super) id: u64,
-    pub(super) level: u64,
-    pub(super) token: Option<u64>,
+    pub(super) grant: Arc<Grant>,
+}
+
+impl Deref for Held {
+    type Target = Grant;
+
+    fn deref(&self) -> &Grant {
+        &self.grant
+    }
 }
 
 impl<K: Kind> Hold<K> {
@@ -172,7 +175,7 @@ impl Held {
     /// Looks at the level and its hold, if they are still here.
     fn look<R>(&self, look: impl FnOnce(&table::Hold, &Level, Moment) -> R) -> Option<R> {
         self.handle.table(|table, at| {
-            let hold = table.entry_of(&self.keys)?.hold_of_guard(self.id)?;
+            let hold = table.entry_of(&self.keys)?.hold_of_guard(self.hold)?;
             hold.level(self.level).map(|level| look(hold, level, at))
         })
     }
@@ -180,16 +183,16 @@ impl Held {
     pub(super) async fn extend(&self, lease: Duration) -> Result<()> {
         let lease = self.handle.config.lease("extend", lease).map_err(|error| error.on(&self.keys.name))?;
         self.check_open()?;
-        self.renew(Some(lease), self.limit()).await
+        self.confirm(Some(lease), self.limit()).await
     }
 
     pub(super) async fn check(&self) -> Result<()> {
         self.check_open()?;
         let limit = self.limit();
         loop {
-            self.renew(None, limit).await?;
+            self.confirm(None, limit).await?;
             // 1. The check runs. 2. The lock is forced away, and this process is notified. 3. The answer to the check is read.
-            let in_doubt = self.handle.visit(&self.keys, |entry, _| entry.is_in_doubt(self.id));
+            let in_doubt = self.handle.visit(&self.keys, |entry, _| entry.is_in_doubt(self.hold));
             if !in_doubt {
                 return Ok(());
             }
@@ -211,7 +214,7 @@ impl Held {
     pub(super) fn loss(&self) -> Option<Loss> {
         if self.signal.loss().is_none() && self.valid_until() <= Instant::now() {
             // Reports an end that came a moment ago, or while the machine slept.
-            self.handle.visit_known(&self.keys.name, |entry, at| entry.lose_late(self.id, at));
+            self.handle.visit_known(&self.keys.name, |entry, at| entry.lose_late(self.hold, at));
         }
         self.signal.loss()
     }
@@ -228,8 +231,8 @@ impl Held {
                     return loss;
                 }
                 let end = held.handle.visit_known(&held.keys.name, |entry, at| {
-                    entry.lose_late(held.id, at);
-                    entry.hold(held.id).map(|hold| hold.end_of(held.level))
+                    entry.lose_late(held.hold, at);
+                    entry.hold(held.hold).map(|hold| hold.end_of(held.level))
                 });
                 match end.flatten() {
                     // Another thread has found the loss and is about to count it, or this one has.
@@ -253,7 +256,7 @@ impl Held {
 
     /// Returns whether its level has not been released yet.
     fn is_known(&self, entry: &LockEntry) -> bool {
-        entry.hold_of_guard(self.id).is_some_and(|hold| hold.level(self.level).is_some())
+        entry.hold_of_guard(self.hold).is_some_and(|hold| hold.level(self.level).is_some())
     }
 
     /// Returns the error of a call for a level that has been released.
@@ -286,9 +289,9 @@ impl Held {
         verdict.result.map(|_| meaning).map_err(|failure| failure.error)
     }
 
-    /// Renews the hold as soon as no other command of it is under way: for the longer lease in `extends`, or to ask the masters
-    /// whether it stands. Fails if another command still is under way when `limit` is reached.
-    pub(super) async fn renew(&self, extends: Option<Lease>, limit: Instant) -> Result<()> {
+    /// Has the masters confirm the hold as soon as no other command of it is under way: for the longer lease in `extends`, or else for what
+    /// is left of its lease. Fails if another command still is under way when `limit` is reached.
+    pub(super) async fn confirm(&self, extends: Option<Lease>, limit: Instant) -> Result<()> {
         let extends = extends.map(|lease| (self.level, lease));
         let free = poll_fn(|cx| {
             if let Some(loss) = self.loss() {
@@ -298,7 +301,7 @@ impl Held {
                 // Begins nothing for a hold that ends: the waker would never be called.
                 let command_id = self.handle.numbers.next();
                 self.is_known(entry)
-                    .then(|| entry.begin_renewal(self.id, extends, command_id, cx.waker(), at.now))
+                    .then(|| entry.begin_renewal(self.hold, extends, command_id, cx.waker(), at.now))
             });
             match begun {
                 Some(Some(pending)) => Poll::Ready(Ok(pending)),

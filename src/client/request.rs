@@ -71,14 +71,17 @@ impl Asks for AskOne {
         Poll::Ready(answer)
     }
 
+    #[inline]
     fn is_begun(&self) -> bool {
         self.asking.is_some()
     }
 
+    #[inline]
     fn restart(&mut self) {
         self.asking = None;
     }
 
+    #[inline]
     fn call_mut(&mut self) -> &mut CallOptions {
         &mut self.options.call
     }

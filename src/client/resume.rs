@@ -52,7 +52,7 @@ pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Re
         let message = "resumed, but the answer was read too late, so the hold was ended; take the lock again";
         return Err(Error::new(ErrorKind::Unavailable, message).on(&keys.name));
     };
-    let mut guard = Guard::new(handle.clone(), keys.clone(), granted);
+    let mut guard = Guard::new(handle.clone(), granted);
     if telemetry::has_spans() {
         guard.begin_span();
     }

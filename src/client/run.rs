@@ -141,14 +141,18 @@ impl<A: Answer, W: Work<A::Hold>> RunNow<'_, A, W> {
         let RunStage::Asking { request } = &mut *self.stage else { return Poll::Ready(Ok(())) };
         if !request.is_begun() {
             let above = request.call_mut().owner.take().unwrap_or_else(Owner::current);
-            request.call_mut().owner = Some(above.child());
+            // If the run is dropped while it asks, nothing is left for an heir: nobody has this owner but its request.
+            request.call_mut().owner = Some(above.into_entered_child());
         }
         let granted = ready!(request.poll(cx));
         let owner = request.call_mut().owner.take().unwrap_or_else(Owner::current);
-        *self.stage = RunStage::Over;
-        let guard = granted?;
-        owner.enter();
-        *self.stage = RunStage::Working { guard, owner, watching: None };
+        match granted {
+            Ok(guard) => *self.stage = RunStage::Working { guard, owner, watching: None },
+            Err(why) => {
+                *self.stage = RunStage::Over;
+                return Poll::Ready(Err(why));
+            }
+        }
         Poll::Ready(Ok(()))
     }
 
@@ -202,10 +206,12 @@ impl<A: Answer, W: Work<A::Hold>> RunNow<'_, A, W> {
                 return Poll::Ready(Err(error));
             }
             // The work is done, so a release that was not confirmed is only logged.
-            RunStage::Releasing { releasing } => drop(ready!(releasing.as_mut().poll(cx))),
+            RunStage::Releasing { releasing } => {
+                drop(ready!(releasing.as_mut().poll(cx)));
+                *self.stage = RunStage::Over;
+            }
             RunStage::Asking { .. } | RunStage::Over => {}
         }
-        *self.stage = RunStage::Over;
         match self.doing.as_mut().project() {
             DoingNow::Done { output } => Poll::Ready(output.take().ok_or_else(polled_again)),
             DoingNow::Unmade { .. } | DoingNow::Running { .. } => Poll::Ready(Err(polled_again())),
@@ -215,18 +221,16 @@ impl<A: Answer, W: Work<A::Hold>> RunNow<'_, A, W> {
     /// Begins the release. From its first poll on the level is removed, and the scope may end.
     fn release(&mut self, cx: &mut Context<'_>) {
         let stage = &mut *self.stage;
-        if let RunStage::Working { guard, owner, .. } = stage
-            && guard.ends_here()
-        {
-            owner.leave();
-            *stage = RunStage::Over;
-        } else if let RunStage::Working { guard, owner, .. } = std::mem::replace(stage, RunStage::Over) {
+        let RunStage::Working { mut guard, owner, .. } = std::mem::replace(stage, RunStage::Over) else {
+            return;
+        };
+        if !guard.ends_here() {
             let mut releasing = guard.release_done();
             if releasing.as_mut().poll(cx).is_pending() {
                 *stage = RunStage::Releasing { releasing };
             }
-            owner.leave();
         }
+        owner.leave();
     }
 }
 

@@ -82,10 +82,9 @@ struct TreeNode {
 struct Scopes {
     open: usize,
     entered: bool,
-    /// One registration for each level and each request. What they stand for passes to the heir when the last scope ends. The first
-    /// one is stored in place, since the owner of a `run` usually has no other.
-    first: Option<Position>,
-    more: Vec<Position>,
+    /// One registration for each level and each request. What they stand for passes to the heir when the last scope ends. A `run` has
+    /// none, since its level is released before its scope ends.
+    positions: Vec<Position>,
 }
 
 /// A place where an owner has levels or requests: one lock of one session.
@@ -118,7 +117,7 @@ impl Owner {
         reason = "a default suggests a value; each new owner is a new identity"
     )]
     pub fn new() -> Owner {
-        Owner::made(None)
+        Owner::made(None, Scopes::default())
     }
 
     /// Returns the current owner: that of the innermost scope, otherwise the tokio task, otherwise the thread.
@@ -162,13 +161,19 @@ impl Owner {
     /// [`Owner`] has an example that passes one to a spawned task.
     #[must_use = "a child does nothing until a request or a scope uses it"]
     pub fn child(&self) -> Owner {
-        Owner::made(Some(self.clone()))
+        Owner::made(Some(self.clone()), Scopes::default())
     }
 
-    fn made(parent: Option<Owner>) -> Owner {
+    /// Returns a new child, whose first scope has begun.
+    #[inline]
+    pub(crate) fn into_entered_child(self) -> Owner {
+        Owner::made(Some(self), Scopes { open: 1, entered: true, positions: Vec::new() })
+    }
+
+    fn made(parent: Option<Owner>, scopes: Scopes) -> Owner {
         let depth = parent.as_ref().map_or(0, |parent| parent.depth() + 1);
         let root = parent.as_ref().map(Owner::tree);
-        Owner(Kind::Made(Arc::new(TreeNode { parent, depth, root, scopes: Mutex::default() })))
+        Owner(Kind::Made(Arc::new(TreeNode { parent, depth, root, scopes: Mutex::new(scopes) })))
     }
 
     fn depth(&self) -> u32 {
@@ -235,9 +240,8 @@ impl Owner {
         if let Kind::Made(node) = &self.0 {
             let mut scopes = lock(&node.scopes);
             // Searched from the end: holds are mostly released in the reverse order of their grants.
-            match scopes.more.iter().rposition(|registered| registered.is(position)) {
-                Some(at) => drop(scopes.more.swap_remove(at)),
-                None => drop(scopes.first.take_if(|registered| registered.is(position))),
+            if let Some(at) = scopes.positions.iter().rposition(|registered| registered.is(position)) {
+                scopes.positions.swap_remove(at);
             }
         }
     }
@@ -251,20 +255,27 @@ impl Owner {
     }
 
     /// Ends one scope. When the last one ends, all that the owner still has passes to its heir.
-    pub(crate) fn leave(&self) {
-        let Kind::Made(node) = &self.0 else { return };
-        let (first, more) = {
+    pub(crate) fn leave(self) {
+        if let Kind::Made(node) = &self.0
+            // Otherwise nobody else has the owner: neither a level, nor a request, nor code that may make one.
+            && Arc::strong_count(node) > 1
+        {
+            self.end_scope(node);
+        }
+    }
+
+    // Not inlined, since most owners that leave are nobody else's.
+    #[inline(never)]
+    fn end_scope(&self, node: &TreeNode) {
+        let positions = {
             let mut scopes = lock(&node.scopes);
             scopes.open = scopes.open.saturating_sub(1);
             if scopes.open > 0 {
                 return;
             }
-            if scopes.first.is_none() && scopes.more.is_empty() {
-                return;
-            }
-            (scopes.first.take(), std::mem::take(&mut scopes.more))
+            std::mem::take(&mut scopes.positions)
         };
-        for position in first.into_iter().chain(more) {
+        for position in positions {
             if let Some(session) = position.session.upgrade() {
                 session.owner_ended(&position.name, self);
             }
@@ -277,10 +288,7 @@ impl Scopes {
     fn register(&mut self, position: &Position) -> bool {
         let is_live = self.is_live();
         if is_live {
-            match &mut self.first {
-                Some(_) => self.more.push(position.clone()),
-                first => *first = Some(position.clone()),
-            }
+            self.positions.push(position.clone());
         }
         is_live
     }
@@ -312,27 +320,22 @@ fn innermost() -> Option<Owner> {
     read.ok().flatten()
 }
 
-/// Keeps an owner the current one until this is dropped: around each poll of its work, and around the work's drop. Its value is the
-/// number of scopes around it.
-pub(crate) struct Inside(Option<usize>);
+/// Keeps an owner the current one until this is dropped: around each poll of its work, and around the work's drop. Its value is whether
+/// it does: not while the thread ends.
+pub(crate) struct Inside(bool);
 
 /// Makes the owner the current one. It returns a guard and doesn't take the work as a closure, which would add a frame to a stack of a
 /// thousand nested polls.
 pub(crate) fn inside(owner: &Owner) -> Inside {
     let inner = Inner { owner: owner.clone(), task: task::try_id() };
-    let entered = CURRENT.try_with(|current| {
-        let mut current = current.borrow_mut();
-        current.push(inner);
-        current.len() - 1
-    });
-    Inside(entered.ok())
+    Inside(CURRENT.try_with(|current| current.borrow_mut().push(inner)).is_ok())
 }
 
 impl Drop for Inside {
     // This runs also if the work panics: the task that catches the panic is not this owner.
     fn drop(&mut self) {
-        if let Some(before) = self.0.take() {
-            let _ = CURRENT.try_with(|current| current.borrow_mut().truncate(before));
+        if self.0 {
+            let _ = CURRENT.try_with(|current| current.borrow_mut().pop());
         }
     }
 }

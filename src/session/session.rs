@@ -218,7 +218,7 @@ impl Session {
 
     /// Grants a nested level to this owner, a new one, if neither a command nor a visit is needed: see [`LockEntry::nest`]. Called
     /// inside a runtime.
-    pub(crate) fn nest(&self, keys: &Arc<Keys>, owner: &Owner, fenced: bool) -> Option<Grant> {
+    pub(crate) fn nest(&self, keys: &Arc<Keys>, owner: &Owner, fenced: bool) -> Option<Arc<Grant>> {
         self.ensure_watchdog();
         let granted = {
             let mut table = lock(&self.table);
@@ -234,8 +234,8 @@ impl Session {
     }
 
     /// Removes a nested level, if its release needs neither a command nor a visit. Returns whether it did.
-    pub(crate) fn unnest(&self, keys: &Arc<Keys>, hold: u64, level: u64) -> bool {
-        let left = self.table(|table, at| table.standing(keys)?.unnest(hold, level, at));
+    pub(crate) fn unnest(&self, grant: &Grant) -> bool {
+        let left = self.table(|table, at| table.standing(&grant.keys)?.unnest(grant, at));
         left.is_some()
     }
 
@@ -280,8 +280,8 @@ impl Session {
                 }
             }
             // Wakers are the program's code, and the visit may have granted a lock.
-            for signal in out.resolve {
-                unless_it_panics(|| signal.notify());
+            for grant in out.resolve {
+                unless_it_panics(|| grant.signal.notify());
             }
             for waker in out.wake {
                 unless_it_panics(|| waker.wake());

@@ -24,7 +24,7 @@ pub(crate) enum Admission {
     Ask(Pending),
     /// Nothing: it has taken over a hold that was offered, or has entered that of its tree, without a command. It has left its line, and is
     /// dropped once nothing is locked.
-    Granted(Grant, Waiter),
+    Granted(Arc<Grant>, Waiter),
     /// Others are before it: it waits until woken, at most until then. A request that makes a single attempt is over.
     Refused(Option<Instant>),
     /// A command of this process is before it, which is soon over: it waits until woken, at most until then.
@@ -38,7 +38,7 @@ pub(crate) enum Admission {
 }
 
 impl Admission {
-    fn of(taken: Option<(Grant, Waiter)>) -> Admission {
+    fn of(taken: Option<(Arc<Grant>, Waiter)>) -> Admission {
         taken.map_or(Admission::Refused(None), |(granted, request)| Admission::Granted(granted, request))
     }
 }
@@ -116,7 +116,10 @@ impl LockEntry {
     /// two branches of the owner ask, and they queue. They need not have been in the line together: 1. The first one gives up its
     /// place in the line, since it waits for another name. 2. The second one is granted. 3. The first one asks again.
     pub(crate) fn enter(&mut self, mut request: Waiter, began: u64) -> Result<(), Ambiguous> {
-        request.owner = request.owner.settle_at(&self.position);
+        // The owner of a `run` ends after its request and its level, so nothing of it passes to an heir.
+        if request.bare {
+            request.owner = request.owner.settle_at(&self.position);
+        }
         let owner = request.owner.clone();
         // Only bare requests prove branches. A level counts even if its hold is lost: 1. Two branches of an owner ask at once. 2. The
         // first one gets the lock, and its hold is lost. 3. It asks once more, under its guard. If it were taken for a branch that
@@ -125,7 +128,7 @@ impl LockEntry {
         for hold in self.holds.iter_mut().filter(|_| request.bare) {
             // The newest comes first.
             for level in hold.levels.iter_mut().rev().filter(|level| level.owner == owner) {
-                if level.id <= began {
+                if level.id() <= began {
                     holds = true;
                     break;
                 }
@@ -151,7 +154,7 @@ impl LockEntry {
     pub(crate) fn leave_queue(&mut self, id: u64, now: Instant) -> Option<Waiter> {
         let head = self.outer_front().is_some_and(|front| front.id == id);
         let request = self.queue.remove(id);
-        if let Some(request) = &request {
+        if let Some(request) = request.as_ref().filter(|request| request.bare) {
             request.owner.forget(&self.position);
         }
         self.forget_proofs();
@@ -212,7 +215,7 @@ impl LockEntry {
         let entered = self.holds.iter().filter(|hold| !hold.levels.is_empty() && is_of_tree(request, hold));
         entered
             .filter(|hold| hold.levels_of(&request.owner).next().is_none())
-            .find_map(|hold| hold.loss().or_else(|| hold.levels.iter().find_map(|level| level.signal.loss())))
+            .find_map(|hold| hold.loss().or_else(|| hold.levels.iter().find_map(Level::loss)))
     }
 
     /// Decides the turn of a request whose owner, or an ancestor, holds the lock.

@@ -40,7 +40,7 @@ impl LockEntry {
     /// Returns whether a hold can be handed over now, or why it can't.
     pub(crate) fn may_be_handed_over(&self, id: u64, level: u64) -> Result<(), Obstacle> {
         let Some(hold) = self.hold_of_guard(id) else { return Err(Obstacle::Lost(Loss::Gone)) };
-        let lost = hold.level(level).and_then(|level| level.signal.loss()).or_else(|| hold.loss());
+        let lost = hold.level(level).and_then(|level| level.loss()).or_else(|| hold.loss());
         match lost {
             Some(loss) => Err(Obstacle::Lost(loss)),
             None if hold.count() > 1 => Err(Obstacle::Nested(hold.count())),
@@ -69,7 +69,7 @@ impl LockEntry {
         for mut hold in self.holds.extract_if(.., |hold| hold.id == id) {
             self.out.measure(Sample::Ended(at.now.saturating_duration_since(hold.since)));
             if let Some(left) = hold.remove_level(level) {
-                left.owner.forget(&self.position);
+                left.forget(&self.position);
             }
         }
         self.note_handed_over(id);

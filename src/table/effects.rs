@@ -4,18 +4,18 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::base::LossSignal;
 use crate::base::meter::{self, Sample};
 use crate::base::telemetry::{Context, Place};
 use crate::error::Loss;
 use crate::owner::Owner;
+use crate::table::level::Grant;
 use crate::table::seen::Owned;
 
 /// Work for when nothing is locked any more.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
     pub(crate) wake: Vec<Waker>,
-    pub(crate) resolve: Vec<Arc<LossSignal>>,
+    pub(crate) resolve: Vec<Arc<Grant>>,
     pub(crate) log: Vec<LogEvent>,
 }
 
@@ -40,9 +40,9 @@ impl Out {
         }
     }
 
-    pub(super) fn resolve(&mut self, signals: impl IntoIterator<Item = Arc<LossSignal>>) {
-        for signal in signals {
-            self.made().resolve.push(signal);
+    pub(super) fn resolve(&mut self, grants: impl IntoIterator<Item = Arc<Grant>>) {
+        for grant in grants {
+            self.made().resolve.push(grant);
         }
     }
 

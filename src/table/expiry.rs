@@ -50,7 +50,7 @@ impl LockEntry {
     pub(crate) fn wake_everyone(&mut self, now: Instant) {
         self.wake_requests(now);
         self.wake_command_waiters();
-        let levels = self.holds.iter().flat_map(|hold| &hold.levels).map(|level| level.signal.clone());
+        let levels = self.holds.iter().flat_map(|hold| &hold.levels).map(|level| level.grant.clone());
         let leaving =
             self.holds.iter().filter_map(|hold| hold.pending_releases.as_deref()).flatten().cloned();
         self.out.resolve(levels.chain(leaving));
@@ -170,8 +170,8 @@ impl LockEntry {
     pub(crate) fn lose_late(&mut self, id: u64, at: Moment) {
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) else { return };
         let over = hold.limited().iter().filter(|level| level.max_hold.is_some_and(|end| end.at() <= at.now));
-        for level in over.filter(|level| level.signal.seal(Loss::MaxHold)) {
-            self.out.resolve([level.signal.clone()]);
+        for level in over.filter(|level| level.grant.signal.seal(Loss::MaxHold)) {
+            self.out.resolve([level.grant.clone()]);
             self.out.log(LogEvent::Lost { field: hold.field.clone(), loss: Loss::MaxHold });
             self.out.measure(Sample::Lost { loss: Loss::MaxHold, fixed: false });
             // Children that wait to enter find that nothing is left to enter.
@@ -316,7 +316,7 @@ impl Hold {
             at(self.may_shorten(renews), self.retry_at);
             at(true, self.end());
         }
-        for level in self.limited().iter().filter(|level| level.signal.loss().is_none()) {
+        for level in self.limited().iter().filter(|level| level.loss().is_none()) {
             level.max_hold.into_iter().for_each(|limit| at(true, limit.at()));
         }
         self.offered_until().into_iter().for_each(|until| at(true, until));

@@ -45,10 +45,9 @@ impl NewLevel {
         NewLevel { level, lease, fixed: false, max_hold: None, at_least: None, token: None }
     }
 
-    /// Makes the level of this request. `ends`: when a fixed lease is over. `from`: the start of its time.
-    fn level(&self, request: &Waiter, ends: Instant, from: Instant) -> Level {
+    /// Makes the level of this request in a hold. `ends`: when a fixed lease is over. `from`: the start of its time.
+    fn level(&self, hold: &Hold, request: &Waiter, ends: Instant, from: Instant) -> Level {
         Level {
-            id: self.level,
             owner: request.owner.clone(),
             bare: request.bare,
             first_polled: request.first_polled,
@@ -56,7 +55,7 @@ impl NewLevel {
             watched: !self.fixed,
             until: self.fixed.then(|| ends.into()),
             max_hold: self.max_hold.and_then(|longest| limit(from, longest)).map(Stamp::from),
-            signal: Arc::default(),
+            grant: hold.new_grant(self.level),
         }
     }
 }
@@ -90,7 +89,7 @@ impl LockEntry {
         new: &NewLevel,
         spread: Spread,
         at: Moment,
-    ) -> Result<(Grant, Waiter), NotHeld> {
+    ) -> Result<(Arc<Grant>, Waiter), NotHeld> {
         self.lose_late(pending.hold, at);
         // A hold that was requested later, and lives: this grant was taken away before it was looked at.
         let newer = |hold: &&Hold| hold.id > pending.hold && hold.has_lock();
@@ -152,7 +151,7 @@ impl LockEntry {
             }
             self.out.measure(Sample::Held);
         }
-        let granted = hold.grant(new, new.level(&request, ends, pending.sent), stands, at.now);
+        let granted = hold.grant(new, new.level(hold, &request, ends, pending.sent), stands, at.now);
         if doubted {
             // 1. It was granted. 2. The lock was forced away, or the server came back empty. 3. The grant is looked at.
             hold.settle_at_once(at.now);
@@ -178,7 +177,7 @@ impl LockEntry {
         hold: u64,
         new: &NewLevel,
         now: Instant,
-    ) -> Option<(Grant, Waiter)> {
+    ) -> Option<(Arc<Grant>, Waiter)> {
         let hold = self.holds.iter_mut().find(|one| one.id == hold)?;
         let request = self.queue.remove(id)?;
         if hold.levels.is_empty() {
@@ -190,7 +189,7 @@ impl LockEntry {
         // The level ends no later than the hold.
         let ends = new.lease.valid_until(now, hold.timing.drift);
         // The masters have counted nothing.
-        let granted = hold.grant(new, new.level(&request, ends, now), hold.stands, now);
+        let granted = hold.grant(new, new.level(hold, &request, ends, now), hold.stands, now);
         self.has_entered(now);
         Some((granted, request))
     }
@@ -203,7 +202,7 @@ impl LockEntry {
         fenced: bool,
         numbers: &Numbers,
         at: impl FnOnce() -> Option<Moment>,
-    ) -> Option<Grant> {
+    ) -> Option<Arc<Grant>> {
         let hold = simple(&mut self.holds, &self.queue)?;
         let enters = hold.admits(owner) && (!fenced || hold.fence.is_some());
         if !enters || !self.is_open || !self.outage.is_over() {
@@ -215,30 +214,30 @@ impl LockEntry {
             return None;
         }
         let level = Level {
-            id: numbers.next(),
-            owner: owner.settle_at(&self.position),
+            owner: owner.clone(),
             bare: false,
             first_polled: Polled::default(),
             branch: false,
             watched: true,
             until: None,
             max_hold: None,
-            signal: Arc::default(),
+            grant: hold.new_grant(numbers.next()),
         };
         // The masters have counted nothing.
         Some(hold.add_level(level, hold.stands))
     }
 
     /// Takes the innermost level out of its hold as [`leave`](LockEntry::leave) would, if no command follows. Returns its owner, to be
-    /// dropped once nothing is locked. Its guard has the rest of the level.
-    pub(crate) fn unnest(&mut self, id: u64, level: u64, at: Moment) -> Option<Owner> {
-        let hold =
-            simple(&mut self.holds, &self.queue).filter(|hold| hold.id == id && at.now < hold.end())?;
+    /// dropped once nothing is locked. Its guard has the rest of the level. Inlined, like what adds a level: a recursion has thousands.
+    #[inline(always)]
+    pub(crate) fn unnest(&mut self, grant: &Grant, at: Moment) -> Option<Owner> {
+        let hold = simple(&mut self.holds, &self.queue)
+            .filter(|hold| hold.id == grant.hold && at.now < hold.valid_until)?;
         // The masters have counted no more levels than are left. That is at least one, so the last level never goes here.
         let is_done = hold.is_in_sync() && hold.stands < hold.count();
-        let Level { owner, .. } = hold.levels.pop_if(|last| is_done && last.id == level)?;
-        owner.forget(&self.position);
-        Some(owner)
+        let left = hold.levels.pop_if(|last| is_done && last.id() == grant.level)?;
+        left.forget(&self.position);
+        Some(left.owner)
     }
 
     /// Called when a request has entered a hold.
@@ -276,7 +275,7 @@ impl LockEntry {
 impl Hold {
     /// Adds the level that a request was granted. `stands`: the count that the masters have now: that of the acquire, or the old one if the
     /// level is granted without a command.
-    fn grant(&mut self, new: &NewLevel, level: Level, stands: u32, now: Instant) -> Grant {
+    fn grant(&mut self, new: &NewLevel, level: Level, stands: u32, now: Instant) -> Arc<Grant> {
         if self.levels.is_empty() {
             self.since = now;
         }

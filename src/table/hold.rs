@@ -51,7 +51,7 @@ pub(crate) enum Sender {
     /// A guard, to be released. If the command is given up, the release becomes one of those in [`Hold::pending_releases`]: 1. The guard is
     /// not polled for long. 2. Its release is given up for a waiter's sake. 3. The background sends it again, and is answered. 4.
     /// The guard is polled, and has to learn the result.
-    Release(Arc<LossSignal>),
+    Release(Arc<Grant>),
 }
 
 impl Sender {
@@ -110,7 +110,7 @@ pub(crate) struct Hold {
     /// The releases of levels that left while a command was under way: the command that carries them out reports the result. Mostly
     /// there are none, so this takes one pointer.
     #[allow(clippy::box_collection, reason = "a vector takes three pointers, used or not")]
-    pub(super) pending_releases: Option<Box<Vec<Arc<LossSignal>>>>,
+    pub(super) pending_releases: Option<Box<Vec<Arc<Grant>>>>,
     pub(super) copies: Copies,
     /// Its fencing token, once it is granted, and the counter that has to remember it.
     pub(super) fence: Option<Arc<Fence>>,
@@ -294,10 +294,7 @@ impl Hold {
 
     /// Returns the live levels of the owner and its ancestors. The innermost comes first, since it is the nearest one.
     pub(crate) fn levels_of<'a>(&'a self, owner: &'a Owner) -> impl Iterator<Item = &'a Level> {
-        self.levels
-            .iter()
-            .rev()
-            .filter(|level| level.signal.loss().is_none() && owner.is_within(&level.owner))
+        self.levels.iter().rev().filter(|level| level.loss().is_none() && owner.is_within(&level.owner))
     }
 
     /// Returns how long ago it was granted to this process. To pass it on inside the process does not restart that time.
@@ -311,7 +308,7 @@ impl Hold {
     }
 
     pub(super) fn is_watched(&self) -> bool {
-        self.levels.iter().any(|level| level.watched && level.signal.loss().is_none())
+        self.levels.iter().any(|level| level.watched && level.loss().is_none())
     }
 
     /// Returns the hold's end: the latest of its live levels' ends, and never later than the server is sure to keep it. A watched
@@ -339,7 +336,7 @@ impl Hold {
 
     /// Finds a level. Levels are in the order of their numbers: a thousand nested ones are looked up at each poll of each.
     fn index_of(&self, level: u64) -> Option<usize> {
-        self.levels.binary_search_by_key(&level, |level| level.id).ok()
+        self.levels.binary_search_by_key(&level, Level::id).ok()
     }
 
     pub(crate) fn level(&self, id: u64) -> Option<&Level> {
@@ -412,15 +409,29 @@ impl Hold {
         }
     }
 
+    /// Makes what the next level and its guard share.
+    #[inline(always)]
+    pub(super) fn new_grant(&self, level: u64) -> Arc<Grant> {
+        Arc::new(Grant {
+            keys: self.keys.clone(),
+            hold: self.id,
+            level,
+            depth: self.count() + 1,
+            token: self.token(),
+            field: self.field.clone(),
+            signal: LossSignal::default(),
+        })
+    }
+
     /// Adds a level that was granted, and returns what its guard needs. `stands`: the count that was requested. It may be more than is
     /// held now: a guard can be dropped while a nested acquire is under way, and its release is sent after that one.
-    pub(super) fn add_level(&mut self, level: Level, stands: u32) -> Grant {
+    #[inline(always)]
+    pub(super) fn add_level(&mut self, level: Level, stands: u32) -> Arc<Grant> {
         self.limited |= level.max_hold.is_some();
-        let (id, signal) = (level.id, level.signal.clone());
+        let grant = level.grant.clone();
         self.levels.push(level);
         self.stands = stands;
-        let (depth, token, field) = (self.count(), self.token(), self.field.clone());
-        Grant { hold: self.id, level: id, depth, token, field, signal }
+        grant
     }
 
     /// Called when the outermost level was granted with this token.
@@ -462,7 +473,7 @@ impl Hold {
     }
 
     /// Marks the hold as lost, which is final; its levels stay until their guards go. Returns their signals, to be resolved.
-    pub(super) fn lose(&mut self, loss: Loss, ends_key: bool, now: Instant) -> Vec<Arc<LossSignal>> {
+    pub(super) fn lose(&mut self, loss: Loss, ends_key: bool, now: Instant) -> Vec<Arc<Grant>> {
         self.state = match self.state {
             State::Stands { .. } => State::Lost { loss, ends_key },
             State::Gone { loss: None, frees_nobody } => State::Gone { loss: Some(loss), frees_nobody },
@@ -470,8 +481,8 @@ impl Hold {
         };
         // A caller that reads until when it is good must not get a time in the future.
         self.valid_until = self.valid_until.min(now);
-        let sealed = self.levels.iter().filter(|level| level.signal.seal(loss));
-        sealed.map(|level| level.signal.clone()).collect()
+        let sealed = self.levels.iter().filter(|level| level.grant.signal.seal(loss));
+        sealed.map(|level| level.grant.clone()).collect()
     }
 
     /// Keeps the lock from everybody else until then.
@@ -647,8 +658,8 @@ impl Hold {
     pub(super) fn give_up(&mut self, command_id: u64, now: Instant) -> Option<UnderWay> {
         let command = self.finish(command_id, now)?;
         self.certain_until = self.certain_until.min(now);
-        if let Sender::Release(signal) = &command.sender {
-            self.pending_releases.get_or_insert_default().push(signal.clone());
+        if let Sender::Release(left) = &command.sender {
+            self.pending_releases.get_or_insert_default().push(left.clone());
         }
         Some(command)
     }

@@ -7,7 +7,9 @@ use std::task::Waker;
 use tokio::task;
 
 use crate::base::{LossSignal, Stamp};
-use crate::owner::Owner;
+use crate::error::Loss;
+use crate::owner::{Owner, Position};
+use crate::wire::keys::Keys;
 
 /// Where a bare request was first polled: by which code, and through which waker. The default means unknown.
 ///
@@ -78,7 +80,6 @@ impl Polled {
 /// One acquisition inside a hold, which one guard stands for.
 #[derive(Debug)]
 pub(crate) struct Level {
-    pub(super) id: u64,
     pub(crate) owner: Owner,
     /// Whether it was taken by a bare request, whose owner may have branches.
     pub(super) bare: bool,
@@ -91,16 +92,59 @@ pub(crate) struct Level {
     /// The end of a fixed lease, or of one that `extend` promised.
     pub(super) until: Option<Stamp>,
     pub(crate) max_hold: Option<Stamp>,
-    pub(super) signal: Arc<LossSignal>,
+    pub(super) grant: Arc<Grant>,
 }
 
-/// The parts of a guard, known at its grant.
+impl Level {
+    pub(super) fn id(&self) -> u64 {
+        self.grant.level
+    }
+
+    pub(super) fn loss(&self) -> Option<Loss> {
+        self.grant.signal.loss()
+    }
+
+    /// Called when it has left its hold: its owner's heir gets nothing at this position. A `run` is not registered there.
+    pub(super) fn forget(&self, position: &Position) {
+        if self.bare {
+            self.owner.forget(position);
+        }
+    }
+}
+
+/// What a level and its guard share.
 #[derive(Debug)]
 pub(crate) struct Grant {
+    pub(crate) keys: Arc<Keys>,
     pub(crate) hold: u64,
     pub(crate) level: u64,
     pub(crate) depth: u32,
     pub(crate) token: Option<u64>,
     pub(crate) field: Arc<str>,
-    pub(crate) signal: Arc<LossSignal>,
+    pub(crate) signal: LossSignal,
+}
+
+#[cfg(test)]
+impl Level {
+    /// Makes a bare level that is renewed, of an owner that has nothing else.
+    pub(super) fn of_nobody(id: u64) -> Level {
+        Level {
+            owner: Owner::new(),
+            bare: true,
+            first_polled: Polled::default(),
+            branch: false,
+            watched: true,
+            until: None,
+            max_hold: None,
+            grant: Arc::new(Grant {
+                keys: Arc::new(Keys::new("", "stock")),
+                hold: 1,
+                level: id,
+                depth: 1,
+                token: None,
+                field: "me:1".into(),
+                signal: LossSignal::default(),
+            }),
+        }
+    }
 }

@@ -8,11 +8,12 @@ use std::task::Waker;
 use tokio::time::Instant;
 
 use crate::base::meter::Sample;
-use crate::base::{Lease, LossSignal, MasterSet, Moment, Outcome, Spread, after};
+use crate::base::{Lease, MasterSet, Moment, Outcome, Spread, after};
 use crate::error::Loss;
 use crate::table::effects::LogEvent;
 use crate::table::entry::LockEntry;
 use crate::table::hold::{Hold, Sender, UnderWay};
+use crate::table::level::Grant;
 use crate::wire::{Action, Pending, Reply};
 
 /// What an answer means to the sender of the command.
@@ -53,10 +54,10 @@ impl LockEntry {
             return Break(Meaning::Done);
         };
         let may_pass = !self.queue.is_empty() && hold.may_pass(at.now);
-        let is_innermost = hold.levels.last().is_some_and(|last| last.id == level);
+        let is_innermost = hold.levels.last().is_some_and(|last| last.id() == level);
         let Some(left) = hold.remove_level(level) else { return Break(Meaning::Done) };
-        left.owner.forget(&self.position);
-        let (loss, is_last) = (left.signal.loss(), hold.levels.is_empty());
+        left.forget(&self.position);
+        let (loss, is_last) = (left.loss(), hold.levels.is_empty());
         // The masters have counted no more levels than are left.
         let is_done = !is_last && hold.is_in_sync();
         if !is_done {
@@ -81,12 +82,12 @@ impl LockEntry {
             (None, _) if is_done => Break(Meaning::Done),
             (None, Some(command_id)) if begins => {
                 let action = Action::Release { count: hold.count() };
-                let pending = hold.begin(action, Sender::Release(left.signal), command_id, at.now);
+                let pending = hold.begin(action, Sender::Release(left.grant), command_id, at.now);
                 self.expect_echoes(&pending);
                 Continue(pending)
             }
             (None, _) => {
-                hold.pending_releases.get_or_insert_default().push(left.signal);
+                hold.pending_releases.get_or_insert_default().push(left.grant);
                 Break(Meaning::Void)
             }
         };
@@ -485,10 +486,10 @@ impl Hold {
         self.retry_at = self.retry_at.max(now);
     }
 
-    /// Sets the result of the releases that wait for it. Returns the signals to be resolved.
-    pub(super) fn resolve_pending_releases(&mut self, outcome: Result<(), Loss>) -> Vec<Arc<LossSignal>> {
+    /// Sets the result of the releases that wait for it. Returns what has to be resolved.
+    pub(super) fn resolve_pending_releases(&mut self, outcome: Result<(), Loss>) -> Vec<Arc<Grant>> {
         let leaving = self.pending_releases.take().map_or_else(Vec::new, |leaving| *leaving);
-        leaving.iter().for_each(|signal| signal.release(outcome));
+        leaving.iter().for_each(|left| left.signal.release(outcome));
         leaving
     }
 }

@@ -49,9 +49,7 @@ impl Hold {
     /// not count, though nobody may have noticed.
     fn is_renewed_at(&self, now: Instant) -> bool {
         let counts = |level: &Level| {
-            level.watched
-                && level.signal.loss().is_none()
-                && level.max_hold.is_none_or(|limit| now < limit.at())
+            level.watched && level.loss().is_none() && level.max_hold.is_none_or(|limit| now < limit.at())
         };
         self.lives() && now < self.end() && self.levels.iter().any(counts)
     }

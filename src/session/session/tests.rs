@@ -8,7 +8,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::*;
 use crate::backend::{Backend, BoxFuture};
-use crate::base::{Failure, Lease, LossSignal, MasterSet, Outcome, Spread, atomic};
+use crate::base::{Failure, Lease, MasterSet, Outcome, Spread, atomic};
 use crate::memory::Memory;
 use crate::table::{AcquireParams, Admission, Grantee, Meaning, NewLevel, Refusal, Waiter};
 use crate::wire::{Action, Call, Pending, Reply};

@@ -4,10 +4,11 @@ use std::ops::ControlFlow::Continue;
 use std::task::Waker;
 
 use super::*;
-use crate::base::{Drift, LossSignal, MasterSet, Outcome, Spread};
+use crate::base::{Drift, MasterSet, Outcome, Spread};
 use crate::owner::Owner;
 use crate::table::admission::{AcquireParams, Admission};
 use crate::table::grant::{Grantee, NewLevel};
+use crate::table::level::Grant;
 use crate::table::numbers::Numbers;
 use crate::table::outcome::{LateAnswer, Meaning};
 use crate::table::queue::Waiter;
@@ -58,19 +59,14 @@ impl World {
         self.entry.begin_resume(command_id, "theirs:7".into(), "me", self.lease, self.at.now)
     }
 
-    fn resumed(&mut self, pending: &Pending, spread: Spread) -> Option<(u64, Arc<LossSignal>)> {
+    fn resumed(&mut self, pending: &Pending, spread: Spread) -> Option<Arc<Grant>> {
         self.resumed_by(&Owner::new(), pending, spread)
     }
 
-    fn resumed_by(
-        &mut self,
-        owner: &Owner,
-        pending: &Pending,
-        spread: Spread,
-    ) -> Option<(u64, Arc<LossSignal>)> {
+    fn resumed_by(&mut self, owner: &Owner, pending: &Pending, spread: Spread) -> Option<Arc<Grant>> {
         let new = NewLevel::watched(self.numbers.next(), self.lease);
         let granted = self.entry.granted(&Grantee::Claimant(owner), pending, &new, spread, self.at);
-        granted.ok().map(|(granted, _)| (granted.level, granted.signal))
+        granted.ok().map(|(granted, _)| granted)
     }
 
     fn due(&mut self) -> Vec<Pending> {
@@ -84,7 +80,7 @@ fn a_claimed_hold_takes_the_place_of_its_field_under_a_fresh_one() {
     let pending = world.begin();
     assert_eq!((pending.call.from.as_deref(), &*pending.call.field), (Some("theirs:7"), "me:1"));
     assert!(world.entry.live().is_none());
-    let (level, _) = world.resumed(&pending, Spread::default()).unwrap();
+    let level = world.resumed(&pending, Spread::default()).unwrap().level;
     assert_eq!(world.entry.live().unwrap().count(), 1);
     assert!(world.due().is_empty());
     world.at.now += self::renewal();
@@ -104,7 +100,7 @@ fn renewal() -> std::time::Duration {
 fn what_is_answered_late_of_a_hold_that_was_handed_over_is_not_undone() {
     let mut world = World::new();
     let pending = world.begin();
-    let (level, _) = world.resumed(&pending, Spread::default()).unwrap();
+    let level = world.resumed(&pending, Spread::default()).unwrap().level;
     world.entry.hand_over(pending.hold, level, Waker::noop(), world.at).unwrap();
     for late in [LateAnswer::There, LateAnswer::Unknown, LateAnswer::Missing, LateAnswer::Unsent] {
         world.entry.straggled(&pending, 2, late, world.at.now);
@@ -118,7 +114,7 @@ fn what_is_answered_late_of_a_hold_that_was_handed_over_is_not_undone() {
 fn a_hold_with_a_command_under_way_is_not_handed_over_before_its_answer() {
     let mut world = World::new();
     let pending = world.begin();
-    let (level, _) = world.resumed(&pending, Spread::default()).unwrap();
+    let level = world.resumed(&pending, Spread::default()).unwrap().level;
     world.entry.doubt_all(world.at.now);
     let hand_over = |world: &mut World| world.entry.hand_over(pending.hold, level, Waker::noop(), world.at);
     assert_eq!(hand_over(&mut world), Err(Obstacle::Command), "a settle is due");
@@ -187,9 +183,9 @@ fn a_move_that_is_answered_behind_the_grant_of_a_later_one_is_no_hold() {
 fn a_move_is_a_hold_beside_one_that_is_under_way_and_behind_an_earlier_one() {
     let mut world = World::new();
     let [first, second] = [(); 2].map(|()| world.begin());
-    let (_, signal) = world.resumed(&first, Spread::default()).unwrap();
+    let grant = world.resumed(&first, Spread::default()).unwrap();
     assert!(world.resumed(&second, Spread::default()).is_some());
-    assert_eq!(signal.loss(), Some(Loss::Gone));
+    assert_eq!(grant.signal.loss(), Some(Loss::Gone));
 }
 
 #[test]
@@ -244,7 +240,7 @@ fn a_resumed_hold_passes_on_inside_the_process_for_as_long_as_any_other() {
         let mut world = World::new();
         world.entry.timing = Arc::new(Timing { handoff: second, ..*world.entry.timing });
         let pending = world.begin();
-        let (level, _) = world.resumed(&pending, Spread::default()).unwrap();
+        let level = world.resumed(&pending, Spread::default()).unwrap().level;
         let (waits, command_id, now) = (100, 101, world.at.now);
         let stranger = Waiter::new(waits, Owner::new(), true, now).taking(true);
         world.entry.enter_alone(stranger).unwrap();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow::{self, Break, Continue};
+use std::ops::Deref;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::Weak;
@@ -16,7 +17,7 @@ use tokio::time::Instant;
 use self::master::{Listener, Master};
 use super::*;
 use crate::base::meter::Sample;
-use crate::base::{Drift, Lease, LossSignal, MasterSet, Moment, Outcome, Spread};
+use crate::base::{Drift, Lease, MasterSet, Moment, Outcome, Spread};
 use crate::error::Loss;
 use crate::owner::OwnerEnds;
 use crate::table::admission::{AcquireParams, Admission, Refusal};
@@ -85,11 +86,17 @@ enum Net {
 }
 
 struct Kept {
-    hold: u64,
-    level: u64,
-    signal: Arc<LossSignal>,
+    grant: Arc<Grant>,
     /// Whose it was at its grant, where it was one of several branches of that owner.
     branch_of: Option<Owner>,
+}
+
+impl Deref for Kept {
+    type Target = Grant;
+
+    fn deref(&self) -> &Grant {
+        &self.grant
+    }
 }
 
 struct World {
@@ -246,12 +253,11 @@ impl World {
         let keeps = self.dice(2) == 0;
         match keeps {
             true => {
-                let Grant { hold, level, signal, .. } = granted;
-                self.guards.push(Kept { hold, level, signal, branch_of: None });
+                self.guards.push(Kept { grant: granted, branch_of: None });
                 self.samples.push(Sample::Nested);
                 (self.granted, self.taken) = (self.granted + 1, self.taken + 1);
             }
-            false => assert!(self.entry.unnest(granted.hold, granted.level, at).is_some(), "it is the last"),
+            false => assert!(self.entry.unnest(&granted, at).is_some(), "it is the last"),
         }
         Some(keeps)
     }
@@ -288,11 +294,11 @@ impl World {
         }
         match turn {
             Admission::Ask(pending) => asker.asking = Some(pending),
-            Admission::Granted(Grant { hold, level, signal, .. }, spent) => {
+            Admission::Granted(grant, spent) => {
                 // The hold of another owner is this one's.
                 self.askers.remove(at);
                 let branch_of = spent.branch.then(|| spent.owner.clone());
-                self.guards.push(Kept { hold, level, signal, branch_of });
+                self.guards.push(Kept { grant, branch_of });
                 (self.granted, self.taken) = (self.granted + 1, self.taken + 1);
             }
             Admission::Refused(_) if asker.single_attempt => self.go(at),
@@ -393,11 +399,11 @@ impl World {
             token: None,
         };
         match self.entry.granted(&Grantee::Waiter(asker.id), pending, &new, Spread::default(), moment) {
-            Ok((Grant { signal, .. }, request)) => {
+            Ok((grant, request)) => {
                 self.askers.remove(at);
                 self.granted += 1;
                 let branch_of = request.branch.then_some(request.owner);
-                self.guards.push(Kept { hold: pending.hold, level, signal, branch_of });
+                self.guards.push(Kept { grant, branch_of });
                 self.wake();
             }
             Err(_) => self.poll(at),
@@ -419,7 +425,7 @@ impl World {
     fn release_by(&mut self, at: usize, sends: bool) {
         let guard = self.guards.remove(at);
         let (moment, due) = (self.at(), self.entry.due());
-        if self.nests.is_some() && self.entry.unnest(guard.hold, guard.level, moment).is_some() {
+        if self.nests.is_some() && self.entry.unnest(&guard, moment).is_some() {
             assert_eq!(self.entry.due(), due, "it has to be looked at sooner");
             return;
         }
@@ -644,8 +650,8 @@ fn what_is_left_on_a_master_is_ended_at_once_where_nothing_was_left_before() {
 /// The memory for each held lock, beside its names: a part that most locks never have is behind a pointer.
 #[test]
 fn a_held_lock_at_rest_takes_no_more_than_this() {
-    let sizes = [size_of::<LockEntry>(), size_of::<Hold>(), size_of::<Level>(), size_of::<LossSignal>()];
-    assert!(sizes.iter().zip([168, 336, 72, 48]).all(|(size, most)| *size <= most), "{sizes:?}");
+    let sizes = [size_of::<LockEntry>(), size_of::<Hold>(), size_of::<Level>(), size_of::<Grant>()];
+    assert!(sizes.iter().zip([168, 336, 64, 112]).all(|(size, most)| *size <= most), "{sizes:?}");
 }
 
 /// A larger one would be moved by a function call.

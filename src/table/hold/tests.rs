@@ -1,6 +1,5 @@
 use super::*;
 use crate::base::{Drift, Moment};
-use crate::table::level::Polled;
 use crate::table::numbers::Numbers;
 use crate::wire::Rule;
 
@@ -46,19 +45,7 @@ fn hold(now: Instant, asked: u64) -> Hold {
 }
 
 fn level(id: u64, until: Option<Instant>) -> Level {
-    let (owner, signal) = (Owner::new(), Arc::default());
-    let (watched, until) = (until.is_none(), until.map(Stamp::from));
-    Level {
-        id,
-        owner,
-        bare: true,
-        first_polled: Polled::default(),
-        branch: false,
-        watched,
-        until,
-        max_hold: None,
-        signal,
-    }
+    Level { watched: until.is_none(), until: until.map(Stamp::from), ..Level::of_nobody(id) }
 }
 
 #[test]
@@ -117,7 +104,7 @@ fn a_level_whose_max_hold_is_over_leaves_the_key_to_its_lease() {
     let mut hold = hold(now, 30);
     hold.add_level(Level { max_hold: Some((now + seconds(5)).into()), ..level(1, None) }, 1);
     assert_eq!((hold.end_of(1), hold.end()), (now + seconds(5), over(now, 30)));
-    assert!(hold.levels[0].signal.seal(Loss::MaxHold));
+    assert!(hold.levels[0].grant.signal.seal(Loss::MaxHold));
     assert!(hold.lives() && !hold.is_renewable());
     assert_eq!(hold.end(), over(now, 30));
     hold.add_level(level(2, None), 2);
@@ -185,7 +172,7 @@ fn a_loss_is_final_and_reported_once() {
     hold.add_level(level(2, None), 2);
     assert_eq!(hold.lose(Loss::Gone, false, now).len(), 2);
     assert!(hold.lose(Loss::Expired, false, now).is_empty());
-    assert_eq!((hold.loss(), hold.levels[0].signal.loss()), (Some(Loss::Gone), Some(Loss::Gone)));
+    assert_eq!((hold.loss(), hold.levels[0].loss()), (Some(Loss::Gone), Some(Loss::Gone)));
     assert!(!hold.lives() && hold.end() <= now && hold.next_action().is_none());
     hold.remove_level(2).unwrap();
     assert_eq!(hold.next_action(), None, "while a guard is left");

@@ -3,7 +3,6 @@ use std::sync::Arc;
 use super::*;
 use crate::base::{Drift, Stamp};
 use crate::error::Loss;
-use crate::owner::Owner;
 use crate::table::hold::Sender;
 use crate::table::timing::Timing;
 
@@ -44,19 +43,7 @@ fn held(now: Instant, level: Level) -> Hold {
 }
 
 fn watched() -> Level {
-    let (owner, signal) = (Owner::new(), Arc::default());
-    let first_polled = Default::default();
-    Level {
-        id: 2,
-        owner,
-        bare: true,
-        branch: false,
-        watched: true,
-        until: None,
-        max_hold: None,
-        signal,
-        first_polled,
-    }
+    Level::of_nobody(2)
 }
 
 #[test]

@@ -98,9 +98,8 @@ fn a_repeated_release_that_finds_nothing_succeeds_within_the_lease() {
     for (passed, result) in [(lease - millis(1), Ok(())), (lease, expired), (lease + millis(1), expired)] {
         let mut world = World::new(1);
         world.takes_for(&Owner::new(), lease);
-        let (hold, level, signal) =
-            (world.guards[0].hold, world.guards[0].level, world.guards[0].signal.clone());
-        let Continue(first) = world.entry.leave(hold, level, Some(900), world.at()) else {
+        let grant = world.guards[0].grant.clone();
+        let Continue(first) = world.entry.leave(grant.hold, grant.level, Some(900), world.at()) else {
             panic!("it is held")
         };
         world.concludes(&first, Err(Outcome::Unknown));
@@ -108,7 +107,7 @@ fn a_repeated_release_that_finds_nothing_succeeds_within_the_lease() {
         let [second] = &sent[..] else { panic!("{sent:?}") };
         world.now += passed;
         world.concludes(second, Ok(&Reply::Gone));
-        assert_eq!(signal.released(), Some(result), "after {passed:?}");
+        assert_eq!(grant.signal.released(), Some(result), "after {passed:?}");
     }
 }
 

@@ -108,7 +108,7 @@ fn whoever_waits_for_the_background_is_woken_when_it_ends() {
     world.entry.wake_everyone(world.now);
     let notified = &world.entry.out.made().resolve;
     assert!(
-        notified.iter().any(|signal| Arc::ptr_eq(signal, &world.guards[0].signal)),
+        notified.iter().any(|grant| Arc::ptr_eq(grant, &world.guards[0].grant)),
         "its guard waits for the release"
     );
     world.wake();
@@ -198,7 +198,7 @@ fn a_level_whose_owner_ended_is_its_parents() {
     let waiting = world.asks(&parent, false);
     assert!(world.askers[world.asker(waiting)].asking.is_none(), "its child holds the lock");
     child.enter();
-    child.leave();
+    child.clone().leave();
     world.entry.owner_ended(&child, world.now);
     world.wake();
     assert!(world.is_woken(waiting));
@@ -213,23 +213,23 @@ fn a_release_without_an_answer_ends_with_its_lease_unless_it_is_under_way() {
         let mut world = World::new(1);
         let hold = world.holds(&Owner::new());
         let renewal = world.renews();
-        let (level, signal) = (world.guards[0].level, world.guards[0].signal.clone());
-        assert!(matches!(world.entry.leave(hold, level, Some(90), world.at()), Break(Meaning::Void)));
+        let grant = world.guards[0].grant.clone();
+        assert!(matches!(world.entry.leave(hold, grant.level, Some(90), world.at()), Break(Meaning::Void)));
         world.entry.conclude(&renewal, Ok(&Reply::Done), Spread::default(), world.at());
         let sent = world.sends();
         let [end] = &sent[..] else { panic!("{sent:?}") };
         if under_way {
             world.now += 2 * LEASE;
             assert!(world.sends().is_empty());
-            assert_eq!(signal.released(), None);
+            assert_eq!(grant.signal.released(), None);
             world.entry.conclude(end, Ok(&Reply::Done), Spread::default(), world.at());
-            assert_eq!(signal.released(), Some(Ok(())));
+            assert_eq!(grant.signal.released(), Some(Ok(())));
         } else {
             world.entry.conclude(end, Err(Outcome::Unknown), Spread::default(), world.at());
-            assert!(!world.entry.is_empty() && signal.released().is_none(), "it is sent again");
+            assert!(!world.entry.is_empty() && grant.signal.released().is_none(), "it is sent again");
             world.now += 2 * LEASE;
             assert!(world.sends().is_empty(), "the server has dropped it by itself");
-            assert_eq!(signal.released(), Some(Err(Loss::Expired)));
+            assert_eq!(grant.signal.released(), Some(Err(Loss::Expired)));
         }
         assert!(world.entry.is_empty());
     }

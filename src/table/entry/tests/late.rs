@@ -104,7 +104,7 @@ fn a_re_entry_is_undone_where_the_hold_does_not_admit_it_any_more() {
     let asks = world.asks(&child, true);
     assert!(world.askers[world.asker(asks)].asking.is_some(), "it may enter its parent's hold");
     child.enter();
-    child.leave();
+    child.clone().leave();
     world.entry.owner_ended(&child, world.now);
     world.answers(asks);
     let hold = world.entry.live().unwrap();

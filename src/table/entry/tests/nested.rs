@@ -221,9 +221,9 @@ fn a_nested_release_beside_a_nested_acquire_waits_for_it() {
     let inner = Owner::clone(&world.hold_now().levels[1].owner);
     world.asks(&inner.child(), false);
     assert!(world.hold_now().command.is_some());
-    let (hold, level, at) = (world.guards[1].hold, world.guards[1].level, world.at());
-    assert!(world.entry.unnest(hold, level, at).is_none());
-    assert!(matches!(world.entry.leave(hold, level, None, at), Break(Meaning::Void)));
+    let (grant, at) = (world.guards[1].grant.clone(), world.at());
+    assert!(world.entry.unnest(&grant, at).is_none());
+    assert!(matches!(world.entry.leave(grant.hold, grant.level, None, at), Break(Meaning::Void)));
 }
 
 #[test]
@@ -257,9 +257,9 @@ fn a_nested_release_behind_an_unknown_outcome_waits_for_the_settle() {
     world.asks(&owner.child(), false);
     let check = world.begins_check();
     world.fails(&check, Net::AnswerLost);
-    let (hold, level, at) = (world.guards[1].hold, world.guards[1].level, world.at());
-    assert!(world.entry.unnest(hold, level, at).is_none());
-    assert!(matches!(world.entry.leave(hold, level, None, at), Break(Meaning::Void)));
+    let (grant, at) = (world.guards[1].grant.clone(), world.at());
+    assert!(world.entry.unnest(&grant, at).is_none());
+    assert!(matches!(world.entry.leave(grant.hold, grant.level, None, at), Break(Meaning::Void)));
 }
 
 /// The end has come, and the background has not looked yet.
@@ -268,9 +268,9 @@ fn a_nested_release_past_the_end_of_its_hold_reports_the_loss() {
     let (mut world, owner) = World::one_nests();
     world.asks(&owner.child(), false);
     world.now += LEASE;
-    let (hold, level, at) = (world.guards[1].hold, world.guards[1].level, world.at());
-    assert!(world.entry.unnest(hold, level, at).is_none());
-    assert!(matches!(world.entry.leave(hold, level, None, at), Break(Meaning::Lost(_))));
+    let (grant, at) = (world.guards[1].grant.clone(), world.at());
+    assert!(world.entry.unnest(&grant, at).is_none());
+    assert!(matches!(world.entry.leave(grant.hold, grant.level, None, at), Break(Meaning::Lost(_))));
 }
 
 /// In this order: 1. A child's hold is lost, and its guard stands. 2. The parent is granted the lock again. 3. A call below the child would nest

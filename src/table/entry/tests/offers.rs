@@ -273,7 +273,8 @@ fn what_may_not_be_as_it_was_granted_does_not_pass_on() {
         ("a failure", |hold, _| hold.failures = 1),
         ("an end that may have run", |hold, _| hold.release_tried = true),
         ("a release that waits", |hold, _| {
-            hold.pending_releases.get_or_insert_default().push(Arc::default())
+            let left = hold.new_grant(7);
+            hold.pending_releases.get_or_insert_default().push(left)
         }),
         ("lacking on a master", |hold, _| hold.copies.set_lacking(MasterSet::one(1))),
         ("more levels there", |hold, _| hold.stands = 2),
@@ -417,7 +418,8 @@ fn a_grant_that_was_taken_away_is_no_hold_beside_an_offer() {
     let (id, owner) = (world.number(), Owner::new());
     let hold = &mut world.entry.holds[0];
     hold.id += 1_000;
-    world.guards[0].hold = hold.id;
+    world.guards[0].grant = hold.new_grant(hold.levels[0].id());
+    hold.levels[0].grant = world.guards[0].grant.clone();
     let (keys, field, lease) = (world.entry.keys.clone(), older.call.field.clone(), world.timing.lease);
     let mut asked = Hold::new(older.hold, keys, field, world.timing, lease, world.now);
     older = asked.ask(lease, None, older.hold, world.now);

@@ -75,7 +75,7 @@ impl World {
     /// The last scope of an owner ends.
     pub(super) fn ends(&mut self, owner: &Owner) {
         owner.enter();
-        owner.leave();
+        owner.clone().leave();
         self.entry.owner_ended(owner, self.now);
     }
 
@@ -110,7 +110,7 @@ impl World {
         }
         for guard in &self.guards {
             let hold = self.entry.holds.iter().find(|hold| hold.id == guard.hold);
-            let known = hold.is_some_and(|hold| hold.levels.iter().any(|level| level.id == guard.level));
+            let known = hold.is_some_and(|hold| hold.levels.iter().any(|level| level.id() == guard.level));
             assert!(known, "a guard whose level is forgotten");
             let lives = hold.is_some_and(Hold::lives);
             assert!(lives || guard.signal.loss().is_some(), "a guard that is good, of a hold that is not");
@@ -288,7 +288,7 @@ fn who_has_sent_a_command_in_vain_decides_when_it_is_sent_again() {
         world.now += world.timing.retry;
         let [settle] = &check(&mut world)[..] else { panic!("it is forgotten") };
         world.entry.conclude(settle, Ok(&Reply::Done), Spread::default(), world.at());
-        let signal = world.entry.live().unwrap().levels[0].signal.clone();
+        let grant = world.entry.live().unwrap().levels[0].grant.clone();
         let Continue(end) = world.entry.leave(granted.hold, level, Some(99), world.at()) else {
             panic!("it is held")
         };
@@ -296,7 +296,7 @@ fn who_has_sent_a_command_in_vain_decides_when_it_is_sent_again() {
         let [end] = &check(&mut world)[..] else { panic!("not at once") };
         assert!(end.is_end());
         world.entry.conclude(end, Ok(&Reply::Done), Spread::default(), world.at());
-        assert_eq!(signal.released(), Some(Ok(())), "the guard may wait for it");
+        assert_eq!(grant.signal.released(), Some(Ok(())), "the guard may wait for it");
     }
 }
 

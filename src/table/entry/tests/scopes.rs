@@ -282,8 +282,8 @@ impl Walk {
         let since = (world.now - world.timing.epoch).as_nanos() % (LEASE / 30).as_nanos();
         let master = &world.master;
         let guards = world.guards.iter().map(|guard| {
-            let Kept { hold, level, signal, branch_of } = guard;
-            format!("hold: {hold}, level: {level}, {:?} {branch_of:?}", signal.loss())
+            let Kept { grant, branch_of } = guard;
+            format!("hold: {}, level: {}, {:?} {branch_of:?}", grant.hold, grant.level, grant.signal.loss())
         });
         let askers = world.askers.iter().map(|asker| {
             let Asker { id, flag, nap, lease, fixed, limit, single_attempt, asking, known } = asker;

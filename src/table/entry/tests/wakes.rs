@@ -152,7 +152,7 @@ fn an_owner_that_has_handed_its_hold_over_has_no_proven_branches_any_more() {
     let at = world.asker(second);
     world.go(at);
     world.answers(first);
-    let Kept { hold, level, .. } = world.guards.remove(0);
+    let Grant { hold, level, .. } = *world.guards.remove(0);
     assert_eq!(world.entry.hand_over(hold, level, Waker::noop(), world.at()), Ok(()));
     world.master.free();
     let again = world.asks(&owner, true);
