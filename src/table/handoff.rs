@@ -130,7 +130,7 @@ impl Hold {
             && self.copies.lacking.is_empty()
             && self.stands <= 1
             && self.offer.is_in_time(self.timing.handoff, now)
-            && self.was_confirmed_lately(now)
+            && now < self.certain_until
             && self.may_stand_until() <= after(now, lease)
     }
 

@@ -98,8 +98,8 @@ pub(crate) struct Hold {
     /// From then on the server has dropped the hold, whatever happened to the commands that were answered.
     pub(super) gone_by: Instant,
     /// Until then a level may be granted without a command, as far as time is concerned: half a lease after the server confirmed
-    /// the hold, and no longer than until a command of it fails.
-    certain_until: Instant,
+    /// the hold, but no later than half a lease before its end, and no longer than until a command of it fails.
+    pub(super) certain_until: Instant,
     pub(super) renew_at: Instant,
     pub(super) retry_at: Instant,
     /// Whether a release to 0 may have run: if it is repeated, its answer after a success is "not held".
@@ -359,8 +359,10 @@ impl Hold {
             self.valid_until = until;
             self.slept = slept;
         }
-        let half = lease.min(self.timing.lease).duration() / 2;
-        self.certain_until = self.certain_until.max(after(sent, half));
+        let half = |lease: Lease| lease.duration() / 2;
+        let nearly_over = self.valid_until.checked_sub(half(self.timing.lease)).unwrap_or(sent);
+        let certain_until = after(sent, half(lease.min(self.timing.lease))).min(nearly_over);
+        self.certain_until = self.certain_until.max(certain_until);
         if lease >= self.timing.lease {
             // 1. A short lease is nested in a renewed hold. 2. It would postpone the renewal. 3. So would the next one, for ever.
             self.renew_at = self.timing.renew_at(sent);
@@ -456,14 +458,7 @@ impl Hold {
 
     /// Returns whether the masters have it for certain, with the count that is right here: it is in sync, and was confirmed lately.
     pub(super) fn is_certain(&self, now: Instant) -> bool {
-        self.is_in_sync() && self.was_confirmed_lately(now)
-    }
-
-    /// Returns whether it was confirmed within the last half lease, without a failed command since, and is good for another half
-    /// lease.
-    pub(super) fn was_confirmed_lately(&self, now: Instant) -> bool {
-        let half = self.timing.lease.duration() / 2;
-        now < self.certain_until && after(now, half) <= self.valid_until
+        now < self.certain_until && self.is_in_sync()
     }
 
     /// Takes a level out, as soon as its guard is dropped or released. The next command, from

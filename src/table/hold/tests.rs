@@ -462,3 +462,16 @@ fn a_key_is_kept_for_no_less_than_was_asked_for() {
         assert!((kept..=kept + millisecond).contains(&lease.duration()), "{lease:?} for {kept:?}");
     }
 }
+
+/// Half a lease before its end, however lately it was confirmed.
+#[test]
+fn a_hold_that_is_nearly_over_is_not_certain() {
+    let now = Instant::now();
+    let mut good = hold(now, 30);
+    good.add_level(level(1, None), 1);
+    let last = over(now, 30) - seconds(15) - Duration::from_nanos(1);
+    assert!(good.is_certain(last) && !good.is_certain(last + Duration::from_nanos(1)));
+    let mut short = hold(now, 14);
+    short.add_level(level(1, Some(over(now, 14))), 1);
+    assert!(!short.is_certain(now));
+}

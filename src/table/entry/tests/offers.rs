@@ -278,7 +278,7 @@ fn what_may_not_be_as_it_was_granted_does_not_pass_on() {
         }),
         ("lacking on a master", |hold, _| hold.copies.set_lacking(MasterSet::one(1))),
         ("more levels there", |hold, _| hold.stands = 2),
-        ("nearly over", |hold, now| hold.valid_until = now + LEASE / 2 - MOMENT),
+        ("nearly over", |hold, now| hold.certain_until = now),
         ("too long", |hold, now| hold.valid_until = now + LEASE + MOMENT),
         ("perhaps too long", |hold, now| hold.maybe_until = Some((now + LEASE + MOMENT).into())),
     ];
