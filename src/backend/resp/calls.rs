@@ -19,6 +19,9 @@ const PUT_OFF: u32 = 100;
 /// that has grown beyond this is not kept.
 const KEPT: usize = 64 << 10;
 
+/// The slots of a burst of more calls than this are not kept.
+const KEPT_SLOTS: usize = 1024;
+
 const REPLY_OFF: &[u8] = b"*3\r\n$6\r\nCLIENT\r\n$5\r\nREPLY\r\n$3\r\nOFF\r\n";
 
 /// The state of the calls. Locked only briefly, and never while something is written.
@@ -347,6 +350,9 @@ impl Calls {
         let (bytes, answers) = (std::mem::take(&mut slot.bytes), std::mem::take(&mut slot.answers));
         *slot = Slot { bytes, answers, ..Slot::default() };
         self.free.push(at);
+        if self.slots.len() > KEPT_SLOTS && self.free.len() == self.slots.len() {
+            (self.slots, self.free, self.waiting, self.sent) = Default::default();
+        }
     }
 
     /// Called when the connection is over, or its task is. Calls that were not given to the socket certainly do not run, and

@@ -178,6 +178,29 @@ fn the_room_of_a_call_is_used_by_the_next_one_unless_it_is_large() {
 
 /// While somebody writes, what was there before may be sent; what has come since is not.
 #[test]
+fn the_room_of_many_calls_is_given_back_once_none_is_under_way() {
+    let (mut calls, many) = (Calls::default(), 10 * KEPT_SLOTS);
+    let burst = |calls: &mut Calls| -> Vec<usize> { (0..many).map(|_| enter(calls, 1, b"one")).collect() };
+    let entered = burst(&mut calls);
+    while !calls.waiting.is_empty() {
+        write(&mut calls, usize::MAX);
+    }
+    deliver(&mut calls, (0..).take(many)).unwrap();
+    for at in entered {
+        assert_eq!(calls.slots.len(), many);
+        assert!(polled(&mut calls, at).is_ready());
+        calls.leave(at);
+    }
+    let room = |calls: &Calls| calls.slots.capacity() + calls.free.capacity() + calls.sent.capacity();
+    assert!(calls.is_idle() && room(&calls) <= 3 * KEPT_SLOTS, "{}", room(&calls));
+    let few = [enter(&mut calls, 1, b"one"), enter(&mut calls, 1, b"two")];
+    assert_eq!(write(&mut calls, 100), b"onetwo");
+    deliver(&mut calls, [1, 2]).unwrap();
+    few.iter().for_each(|at| drop(calls.leave(*at)));
+    assert!(calls.is_idle() && calls.slots.len() == 2);
+}
+
+#[test]
 fn what_comes_during_a_write_is_behind_it_and_can_be_taken_out() {
     let mut calls = Calls::default();
     let one = enter(&mut calls, 1, b"one");
