@@ -10,7 +10,7 @@ use crate::backend::cluster::slots::NodeAddress;
 use crate::backend::cluster::topology::Topology;
 use crate::backend::cluster::topology_query::NodeReport;
 use crate::base::telemetry;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result, rejected};
 
 /// How long to wait for the other seeds once one has answered.
 const GRACE: Duration = Duration::from_secs(1);
@@ -58,11 +58,10 @@ impl Nodes {
 }
 
 fn two_clusters(one: &str, other: &str) -> Error {
-    let message = format!(
+    rejected(format!(
         "seeds of different clusters were given to `Master::cluster`: {one} and {other} have no node in common; give nodes of \
          one cluster only"
-    );
-    Error::new(ErrorKind::Config, message)
+    ))
 }
 
 #[cfg(test)]

@@ -120,10 +120,10 @@ impl Sentinels {
     pub(crate) async fn watch(&self, moved: impl Fn()) {
         let hint = Arc::new(Notify::new());
         let mut listeners = Tasks::new();
+        let mut backoff = Backoff::default();
         for sentinel in &self.sentinels {
             listeners.spawn(sentinel.clone().listen(self.name.clone(), hint.clone(), self.limit));
         }
-        let mut backoff = Backoff::default();
         loop {
             let since = Instant::now();
             // Query in either case, and of a burst of messages the first one at once.

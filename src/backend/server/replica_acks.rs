@@ -133,10 +133,8 @@ impl Shared {
         let ended: HashSet<&Arc<str>> = calls.iter().filter(ends).filter_map(field).collect();
         let is_ended = |queued: &mut QueuedAcquire| field(&queued.call).is_some_and(|it| ended.contains(it));
         let cancelled: Vec<_> = lock(&self.queue).waiting.extract_if(.., is_ended).collect();
-        for QueuedAcquire { caller, .. } in cancelled {
-            let why = "not sent: its hold was released first";
-            let _ = caller.send(Err(redis_error::not_sent(why, &self.slot.address)));
-        }
+        let not_sent = || redis_error::not_sent("not sent: its hold was released first", &self.slot.address);
+        cancelled.into_iter().for_each(|queued| drop(queued.caller.send(Err(not_sent()))));
     }
 
     fn close(&self) {

@@ -324,8 +324,7 @@ impl RedisServer {
             let (mut replies, mut in_time) = ask(chunk).await;
             let denied = |at: &usize| OptionalRights::may_lack_lines(&chunk[*at], &replies[*at]);
             let denied: Vec<usize> = (0..chunk.len()).filter(denied).collect();
-            let again: Vec<Call> =
-                denied.iter().map(|at| Call { line: None, ..chunk[*at].clone() }).collect();
+            let again: Vec<_> = denied.iter().map(|at| Call { line: None, ..chunk[*at].clone() }).collect();
             if !again.is_empty() {
                 // Not after the deadline either: they may have been given up by then.
                 let (answered, by_then) = ask(&again).await;

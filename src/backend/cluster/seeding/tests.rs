@@ -4,6 +4,7 @@ use super::*;
 use crate::backend::cluster::testing::{at, node, nodes, reports, slots};
 use crate::backend::testing::fakes::{FakeServer, usual};
 use crate::base::Lease;
+use crate::error::ErrorKind;
 use crate::wire::{Action, Call};
 
 const SECOND: Duration = Duration::from_secs(1);
