@@ -34,26 +34,23 @@ pub(crate) fn join_all<F: Future>(work: impl IntoIterator<Item = F>) -> impl Fut
     })
 }
 
-/// Like a [`JoinSet`], whose code a program has once more for each type of output.
-pub(crate) struct Tasks<T> {
-    tasks: JoinSet<()>,
-    /// One for each task that has returned and was not joined.
-    outputs: Arc<Mutex<VecDeque<T>>>,
-}
+/// Like a [`JoinSet`], whose code a program has once more for each type of output. Also has one output for each task that has returned and
+/// was not joined.
+pub(crate) struct Tasks<T>(JoinSet<()>, Arc<Mutex<VecDeque<T>>>);
 
 impl<T: Send + 'static> Tasks<T> {
     pub(crate) fn new() -> Tasks<T> {
-        Tasks { tasks: JoinSet::new(), outputs: Arc::default() }
+        Tasks(JoinSet::new(), Arc::default())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.tasks.is_empty()
+        self.0.is_empty()
     }
 
     #[inline(never)]
     pub(crate) fn spawn(&mut self, task: impl Future<Output = T> + Send + 'static) {
-        let outputs = self.outputs.clone();
-        self.tasks.spawn(boxed(async move {
+        let outputs = self.1.clone();
+        self.0.spawn(boxed(async move {
             let output = task.await;
             lock(&outputs).push_back(output);
         }));
@@ -61,7 +58,7 @@ impl<T: Send + 'static> Tasks<T> {
 
     /// Returns `None` if there are no more, and `Some(None)` for one that has panicked.
     pub(crate) async fn join_next(&mut self) -> Option<Option<T>> {
-        let joined = self.tasks.join_next().await?;
-        Some(joined.ok().and_then(|()| lock(&self.outputs).pop_front()))
+        let joined = self.0.join_next().await?;
+        Some(joined.ok().and_then(|()| lock(&self.1).pop_front()))
     }
 }

@@ -18,10 +18,9 @@ pub(crate) async fn connect_all(
     config: &Config,
     events: &[Arc<dyn Events>],
 ) -> Result<Vec<Arc<dyn Backend>>> {
-    let joining = config.masters.iter().zip(roles(config)).zip(events);
-    let joining = joining
-        .map(|((master, role), events)| Some(boxed(join(master, role, config, Arc::downgrade(events)))));
-    let mut joining: Vec<_> = joining.collect();
+    let masters = config.masters.iter().zip(roles(config)).zip(events);
+    let joining = masters.map(|((master, role), events)| join(master, role, config, Arc::downgrade(events)));
+    let mut joining: Vec<_> = joining.map(boxed).map(Some).collect();
     let mut joined: Vec<_> = joining.iter().map(|_| None).collect();
     // Polled together here and not spawned, so that a dropped future leaves nothing to clean up.
     poll_fn(|cx| {
@@ -116,23 +115,18 @@ async fn join(
     events: Weak<dyn Events>,
 ) -> Result<(Arc<dyn Backend>, Option<Error>)> {
     let node_timeout = config.node_timeout;
-    Ok(match master {
-        MasterKind::Server(server) => {
-            let (single, away) = RedisServer::at(server, role, node_timeout, events)?.connect().await?;
-            (single, away)
-        }
-        MasterKind::Sentinel(sentinels) => {
-            let (single, away) =
-                RedisServer::by_sentinels(sentinels, role, node_timeout, events)?.connect().await?;
-            (single, away)
-        }
+    let single = match master {
+        MasterKind::Server(server) => RedisServer::at(server, role, node_timeout, events)?,
+        MasterKind::Sentinel(sentinels) => RedisServer::by_sentinels(sentinels, role, node_timeout, events)?,
         MasterKind::Cluster(seeds) => {
             let cluster = Cluster::new(seeds, role, node_timeout, config.sharded_channels, events)?;
             let away = cluster.connect().await?;
-            (cluster, away)
+            return Ok((cluster, away));
         }
-        MasterKind::Memory(memory) => (InMemory::join(memory, node_timeout, events), None),
-    })
+        MasterKind::Memory(memory) => return Ok((InMemory::join(memory, node_timeout, events), None)),
+    };
+    let (single, away) = single.connect().await?;
+    Ok((single, away))
 }
 
 /// Begins to connect to one master.
@@ -144,9 +138,9 @@ fn begin(
 ) -> Result<Arc<dyn Backend>> {
     let node_timeout = config.node_timeout;
     Ok(match master {
-        MasterKind::Server(server) => RedisServer::at(server, role, node_timeout, events)?.connect_lazily(),
+        MasterKind::Server(server) => RedisServer::at(server, role, node_timeout, events)?.start(true),
         MasterKind::Sentinel(sentinels) => {
-            RedisServer::by_sentinels(sentinels, role, node_timeout, events)?.connect_lazily()
+            RedisServer::by_sentinels(sentinels, role, node_timeout, events)?.start(true)
         }
         MasterKind::Cluster(seeds) => {
             let cluster = Cluster::new(seeds, role, node_timeout, config.sharded_channels, events)?;

@@ -81,15 +81,7 @@ impl ConnectionSlot {
         let state = watch::Sender::new(State::Down { attempt: 0, failed: None });
         let server_info = main.as_ref().map_or_else(Arc::default, |main| main.server_info.clone());
         let reported = 1.into();
-        Arc::new(ConnectionSlot {
-            state,
-            address,
-            node_timeout,
-            waits_for_connection,
-            server_info,
-            main,
-            reported,
-        })
+        Arc::new(Self { state, address, node_timeout, waits_for_connection, server_info, main, reported })
     }
 
     /// Returns the live connection. If there is none, waits for the outcome of the next attempt to connect. If that takes too long, fails
@@ -199,10 +191,8 @@ impl ConnectionSlot {
         let Some(paired_with) = self.up(|link| (link.id == id).then_some(link.paired_with)).flatten() else {
             return;
         };
-        let replaced = self.replace(
-            State::Down { attempt: id, failed: None },
-            |state| matches!(state, State::Up(link) if link.id == id),
-        );
+        let down = State::Down { attempt: id, failed: None };
+        let replaced = self.replace(down, |state| matches!(state, State::Up(link) if link.id == id));
         if replaced {
             telemetry::connection_lost(&self.address, why);
             // Both are replaced. If only this one were, it could lead to another server than the one for commands, if the server's name

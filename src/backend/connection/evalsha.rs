@@ -50,10 +50,7 @@ pub(crate) async fn finish(
 
 /// Sends calls whose answers nobody gets, if the runtime of the connection ends or has ended.
 pub(crate) fn run_last(connection: &Commands, calls: &[Call]) {
-    let encode = |bytes: &mut Vec<u8>| {
-        calls.chunks(1).for_each(|call| encode(connection, call, false, bytes));
-    };
-    connection.send_last(encode);
+    connection.send_last(|bytes| calls.chunks(1).for_each(|call| encode(connection, call, false, bytes)));
 }
 
 /// Runs a call; `asking`: in one write with an `ASKING` before it. Also returns the answer to an `INFO replication` that ran after it,

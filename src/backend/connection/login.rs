@@ -114,10 +114,8 @@ impl Login {
                 _ => false,
             });
         }
-        last.outcome = Some((
-            asked,
-            outcome.as_ref().map_or_else(|error| Err(error.again()), |issued| Ok(issued.clone())),
-        ));
+        let known = outcome.as_ref().map_or_else(|error| Err(error.again()), |issued| Ok(issued.clone()));
+        last.outcome = Some((asked, known));
         outcome
     }
 

@@ -96,7 +96,7 @@ enum End {
 type Connection = (Requester, Listener, Option<LoggedIn>);
 
 /// A request or, without one, a ping; and the server's reason if it was refused, or why the connection is lost.
-type Done = (Option<(ChannelRequest, Arc<str>)>, Result<Option<String>, String>);
+type Done = (Option<Interest>, Result<Option<String>, String>);
 
 impl Task {
     async fn run(mut self) {
@@ -302,11 +302,7 @@ impl Task {
 
 /// Sends a request for one channel, so that a refusal concerns that channel only, or a ping. Requests are sent at once and answered in
 /// their order, so many of them take one round trip.
-async fn answered(
-    request: Option<(ChannelRequest, Arc<str>)>,
-    requester: Requester,
-    limit: Duration,
-) -> Done {
+async fn answered(request: Option<Interest>, requester: Requester, limit: Duration) -> Done {
     let asked = async {
         match &request {
             Some((kind, channel)) => requester.request(*kind, channel).await,

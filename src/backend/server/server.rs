@@ -64,12 +64,8 @@ impl Unconnected {
         Ok((self.start(false), away))
     }
 
-    /// Begins to connect. Nobody waits for the first attempt; its outcome is for the log and for calls.
-    pub(crate) fn connect_lazily(self) -> Arc<RedisServer> {
-        self.start(true)
-    }
-
-    fn start(self, lazily: bool) -> Arc<RedisServer> {
+    /// Begins to connect. `lazily`: nobody waits for the first attempt; its outcome is for the log and for calls.
+    pub(crate) fn start(self, lazily: bool) -> Arc<RedisServer> {
         if let Some(paired) = self.paired {
             tokio::spawn(gated(Box::pin(paired.run(false))));
         }
