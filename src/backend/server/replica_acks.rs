@@ -81,9 +81,11 @@ impl ReplicaAcks {
         // Twice `Config::attempt_limit`. The task keeps all limits itself, unless it does not run.
         let limit = slot.node_timeout.saturating_mul(2).saturating_add(replicas.wait).saturating_mul(3);
         {
+            // Dropped here if the queue is closed, which ends the wait below.
+            let acquire = QueuedAcquire { call, asking, caller };
             let mut queue = lock(queue);
             if !queue.closed {
-                queue.waiting.push(QueuedAcquire { call, asking, caller });
+                queue.waiting.push(acquire);
             }
         }
         queued.notify_one();
