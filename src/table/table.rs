@@ -196,7 +196,7 @@ impl LockTable {
     #[cold]
     fn slot_of(&self, keys: &Arc<Keys>) -> Option<usize> {
         let known = self.entries.get(keys.slot.get()).and_then(Option::as_deref);
-        if !known.is_some_and(|entry| entry.keys.name == keys.name) {
+        if known.is_none_or(|entry| entry.keys.name != keys.name) {
             keys.slot.set(*self.places.get(&keys.name)?);
         }
         Some(keys.slot.get())
