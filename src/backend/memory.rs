@@ -6,7 +6,6 @@ use std::fmt;
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
@@ -84,7 +83,7 @@ impl InMemory {
     /// Delivers events from a task of their own: the caller of `subscribe` may hold other locks.
     fn run_backlog_soon(&self) {
         // Without a runtime, or with one that ends first, the next command delivers them; until then waiters poll.
-        let Ok(runtime) = Handle::try_current() else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let memory = self.memory.clone();
         drop(runtime.spawn(boxed(async move {
             while let Some(until) = memory.visit(|store| {
@@ -112,12 +111,6 @@ impl Backend for InMemory {
     fn run_all(self: Arc<Self>, calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>> {
         // All are sent before the first is answered, since each is polled at once.
         Box::pin(async move { join_all(calls.into_iter().map(|call| self.answer(call))).await })
-    }
-
-    fn run_last(&self, calls: Vec<Call>) {
-        // A thread that ends can't read tokio's clock any more.
-        let is_over = Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
-        calls.into_iter().filter(|_| !is_over).for_each(|call| drop(self.send(call)));
     }
 
     fn is_younger_than(&self, age: Duration) -> bool {

@@ -198,7 +198,7 @@ impl Session {
         if begins_to_watch {
             self.begin_stand_in();
         }
-        if self.is_unattended() {
+        if self.stage() == Stage::RuntimeEnded {
             self.send_last(std::slice::from_ref(keys));
         }
         if unattended && takes_over {

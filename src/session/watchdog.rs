@@ -29,19 +29,15 @@ impl Session {
         }
     }
 
-    fn start_watchdog(&self, begin: impl FnOnce(&Session, u64) -> bool) {
+    fn start_watchdog(&self, begin: impl FnOnce(&Session, u64) -> bool) -> bool {
         let runtime = self.runtime.clone().or_else(|| runtime::Handle::try_current().ok());
-        let (Some(runtime), Some(me)) = (runtime, self.me.upgrade()) else { return };
+        let (Some(runtime), Some(me)) = (runtime, self.me.upgrade()) else { return false };
         let number = self.watchdogs_started.fetch_add(1, SeqCst) + 1;
         let begins = self.stage() <= Stage::Closing && begin(self, number);
         if begins {
-            // The task before has sent commands whose answers nobody will look at.
-            let keys = lock(&self.table).keys();
-            for name in keys {
-                self.visit_once(self.moment(), &name, |entry, at| entry.give_up_background(at.now));
-            }
             drop(runtime.spawn(gated(Box::pin(watch(me, number)))));
         }
+        begins
     }
 
     fn is_active(&self, number: u64) -> bool {
@@ -51,10 +47,16 @@ impl Session {
     /// Takes the background task over to the caller's runtime. The old task has not looked at what is due: its runtime lives, but
     /// nobody drives it. If it is driven again, the old task notices and ends; commands that it has sent count as unanswered.
     pub(super) fn take_over(&self) {
-        self.start_watchdog(|session, number| {
+        let taken = self.start_watchdog(|session, number| {
             session.active_watchdog.store(number, SeqCst);
             true
         });
+        if taken {
+            let keys = lock(&self.table).keys();
+            for name in keys {
+                self.visit_once(self.moment(), &name, |entry, at| entry.give_up_background(at.now));
+            }
+        }
     }
 
     /// Drops a guard: its level counts no more. If it is the last one of its hold and no other command is under way, the end is
@@ -72,12 +74,6 @@ impl Session {
             let begun = self.quorum.begin(&pending);
             drop(runtime.spawn(gated(Box::pin(send(me, vec![pending], Some(begun))))));
         }
-    }
-
-    /// Returns whether ends have to be sent by whoever makes them due: the background has ended, and none could begin here.
-    pub(super) fn is_unattended(&self) -> bool {
-        let is_portable = self.quorum.is_portable();
-        self.stage() == Stage::RuntimeEnded || is_portable && self.active_watchdog.load(SeqCst) == 0
     }
 
     /// Called when the runtime has ended, and the background with it. Writes to the sockets the ends that are still owed for these
@@ -112,7 +108,6 @@ impl Session {
             return; // another has taken over
         }
         let keys = lock(&self.table).keys();
-        self.send_last(&keys);
         for name in keys {
             // `visit` would start the task again: the runtime that is current here is the one that ends.
             self.visit_once(self.moment(), &name, |entry, at| entry.wake_everyone(at.now));
