@@ -7,6 +7,7 @@ pub(crate) mod memory;
 mod resp;
 mod sentinel;
 pub(crate) mod server;
+mod tasks;
 #[cfg(test)]
 pub(crate) mod testing;
 
@@ -21,6 +22,7 @@ pub(crate) use connection::dial::testing as dialing;
 pub(crate) use connection::{Link, Login, ServerClock};
 pub(crate) use late::why_late;
 pub(crate) use server::Spare;
+pub(crate) use tasks::Tasks;
 
 use crate::base::Failure;
 use crate::error::{Error, ErrorKind, Result};

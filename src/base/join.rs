@@ -1,15 +1,9 @@
 //! Awaits several futures at once.
 
-use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::mem;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::Poll;
-
-use tokio::task::JoinSet;
-
-use crate::base::{Mutex, boxed, lock};
 
 /// Awaits all futures. Returns their outputs in the same order.
 ///
@@ -32,33 +26,4 @@ pub(crate) fn join_all<F: Future>(work: impl IntoIterator<Item = F>) -> impl Fut
         }
         Poll::Ready(mem::take(&mut done).into_iter().flatten().collect())
     })
-}
-
-/// Like a [`JoinSet`], whose code a program has once more for each type of output. Also has one output for each task that has returned and
-/// was not joined.
-pub(crate) struct Tasks<T>(JoinSet<()>, Arc<Mutex<VecDeque<T>>>);
-
-impl<T: Send + 'static> Tasks<T> {
-    pub(crate) fn new() -> Tasks<T> {
-        Tasks(JoinSet::new(), Arc::default())
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    #[inline(never)]
-    pub(crate) fn spawn(&mut self, task: impl Future<Output = T> + Send + 'static) {
-        let outputs = self.1.clone();
-        self.0.spawn(boxed(async move {
-            let output = task.await;
-            lock(&outputs).push_back(output);
-        }));
-    }
-
-    /// Returns `None` if there are no more, and `Some(None)` for one that has panicked.
-    pub(crate) async fn join_next(&mut self) -> Option<Option<T>> {
-        let joined = self.0.join_next().await?;
-        Some(joined.ok().and_then(|()| lock(&self.1).pop_front()))
-    }
 }

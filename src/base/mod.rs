@@ -18,7 +18,7 @@ mod users_code;
 
 pub(crate) use events::Events;
 pub(crate) use failure::{Failure, Outcome};
-pub(crate) use join::{Tasks, join_all};
+pub(crate) use join::join_all;
 pub(crate) use loss_signal::LossSignal;
 pub(crate) use masters::{MasterSet, Spread};
 pub(crate) use sync::{Mutex, atomic, lock};

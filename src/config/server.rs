@@ -195,7 +195,7 @@ const UNKNOWN_SCHEME: &str = "the server's address can't be used: it does not be
      redis://user:password@host:port/database. Sentinels are given by `Master::sentinel`, the nodes of a cluster by `Master::cluster`";
 
 const MALFORMED: &str = "the server's address can't be used: it is not a URL, or its port is not a number up to 65535; write \
-     redis://user:password@host:port/database, and percent-encode special characters, such as a `/` in the password as `%2F`";
+     redis://user:password@host:port/database, and percent-encode special characters, such as `%2F` for a `/` in the password";
 
 const UNKNOWN_QUERY: &str = "the server's address can't be used: its URL has a query parameter that is not known; write \
      redis://user:password@host:port/database, or unix:///path?db=database&user=user&pass=password, and percent-encode special \

@@ -10,8 +10,8 @@ use tokio::runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, timeout_at};
 
-use crate::backend::{Link, Spare};
-use crate::base::{Moment, Tasks, after, boxed, lock, telemetry};
+use crate::backend::{Link, Spare, Tasks};
+use crate::base::{Moment, after, boxed, lock, telemetry};
 use crate::session::session::{Session, Stage};
 use crate::table::StandIn;
 

@@ -11,7 +11,8 @@ use crate::backend::cluster::nodes::Nodes;
 use crate::backend::cluster::slots::NodeAddress;
 use crate::backend::cluster::topology::{Topology, parse_answer, slots_command};
 use crate::backend::connection::{Commands, ConnectionSlot, Endpoint};
-use crate::base::{Tasks, telemetry};
+use crate::backend::tasks::Tasks;
+use crate::base::telemetry;
 use crate::config::AddressMap;
 use crate::error::{Error, ErrorKind, Result};
 

@@ -9,7 +9,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::backend::connection::redis_error;
 use crate::backend::resp::Commands;
-use crate::base::{Tasks, after, telemetry};
+use crate::backend::tasks::Tasks;
+use crate::base::{after, telemetry};
 use crate::config::{Credentials, Provider};
 use crate::error::{Error, ErrorKind, Result};
 

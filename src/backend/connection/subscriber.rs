@@ -15,7 +15,8 @@ use crate::backend::connection::dial::too_long;
 use crate::backend::connection::listener::{self, ChannelKind, Listener, Received, Requester};
 use crate::backend::connection::login::LoggedIn;
 use crate::backend::connection::{Target, moved, redis_error};
-use crate::base::{Events, Tasks, boxed, gated, telemetry};
+use crate::backend::tasks::Tasks;
+use crate::base::{Events, boxed, gated, telemetry};
 
 /// A connection that is not needed for this long is closed.
 const IDLE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });

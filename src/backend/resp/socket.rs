@@ -13,9 +13,9 @@ use tokio::io::AsyncRead;
 use tokio::io::AsyncWrite;
 use tokio::net::{TcpStream, lookup_host, tcp};
 
-#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 use crate::backend::resp::tls::{self, Sealed};
-use crate::base::Tasks;
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+use crate::backend::tasks::Tasks;
 use crate::config::Destination;
 
 /// The receiving half, for the one task that reads.

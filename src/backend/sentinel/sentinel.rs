@@ -14,7 +14,8 @@ use crate::backend::connection::{
     connect_limit, listen, redis_error, tuned,
 };
 use crate::backend::sentinel::reports::{Report, ReportHistory, ReportedMaster, decide_master};
-use crate::base::{Tasks, lock, telemetry};
+use crate::backend::tasks::Tasks;
+use crate::base::{lock, telemetry};
 use crate::config::{AddressMap, Destination, SentinelMaster, Server};
 use crate::error::{Error, ErrorKind, Result, shown};
 

@@ -1,0 +1,38 @@
+//! `Tasks`: a set of tasks that are joined in the order in which they return.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
+use crate::base::{Mutex, boxed, lock};
+
+/// Like a [`JoinSet`], whose code a program has once more for each type of output. Also has one output for each task that has returned and
+/// was not joined.
+pub(crate) struct Tasks<T>(JoinSet<()>, Arc<Mutex<VecDeque<T>>>);
+
+impl<T: Send + 'static> Tasks<T> {
+    pub(crate) fn new() -> Tasks<T> {
+        Tasks(JoinSet::new(), Arc::default())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    #[inline(never)]
+    pub(crate) fn spawn(&mut self, task: impl Future<Output = T> + Send + 'static) {
+        let outputs = self.1.clone();
+        self.0.spawn(boxed(async move {
+            let output = task.await;
+            lock(&outputs).push_back(output);
+        }));
+    }
+
+    /// Returns `None` if there are no more, and `Some(None)` for one that has panicked.
+    pub(crate) async fn join_next(&mut self) -> Option<Option<T>> {
+        let joined = self.0.join_next().await?;
+        Some(joined.ok().and_then(|()| lock(&self.1).pop_front()))
+    }
+}
