@@ -28,10 +28,6 @@ const LONGEST: Duration = Duration::from_secs(2);
 /// How often the sentinels are queried although none of them has published a change: the message may have been lost.
 const POLL: Duration = Duration::from_secs(5);
 
-/// The longest pause before a query among messages that come one after the other. After as long without one, the next is followed at once:
-/// what the old master grants during a failover may be lost.
-const BURST: Duration = Duration::from_millis(100);
-
 /// After this long without a message a sentinel is pinged.
 const QUIET: Duration = Duration::from_secs(5);
 
@@ -125,20 +121,12 @@ impl Sentinels {
     pub(crate) async fn watch(&self, moved: impl Fn()) {
         let hint = Arc::new(Notify::new());
         let mut listeners = Tasks::new();
-        let mut pause = Duration::ZERO;
         for sentinel in &self.sentinels {
             listeners.spawn(sentinel.clone().listen(self.name.clone(), hint.clone(), self.limit));
         }
         loop {
-            let since = Instant::now();
-            // Query in either case.
+            // Query in either case, and without a pause: what the old master grants during a failover may be lost.
             let _ = timeout(POLL, hint.notified()).await;
-            if since.elapsed() < BURST {
-                pause = (2 * pause).clamp(BURST / 64, BURST);
-                sleep(pause.mul_f64(1.0 - rand::random::<f64>() / 2.0)).await;
-            } else {
-                pause = Duration::ZERO;
-            }
             let change = self.decide(false, |history, named| history.is_change(&named).then_some(named));
             if let Ok(Some(named)) = change.await {
                 telemetry::master_moved(&self.name, &named.address(), named.being_replaced);

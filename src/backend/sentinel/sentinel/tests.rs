@@ -146,30 +146,6 @@ async fn a_message_about_the_master_is_followed_at_once_and_one_about_another_is
     watch.abort();
 }
 
-/// Each query is a connection to each sentinel.
-#[tokio::test(start_paused = true)]
-async fn endless_messages_about_the_master_cause_few_queries_and_a_change_is_seen_among_them() {
-    let (one, port) = watched();
-    let sentinels = Arc::new(sentinels(&["redis://one:1"]));
-    sentinels.endpoint(true).await.unwrap();
-    let (moves, mut moved) = tokio::sync::mpsc::unbounded_channel();
-    let watches = sentinels.clone();
-    let watch = tokio::spawn(async move { watches.watch(|| moves.send(Instant::now()).unwrap()).await });
-    sleep(SECOND).await;
-    let asked = || one.count("SENTINEL GET-MASTER-ADDR-BY-NAME");
-    let (before, begun) = (asked(), Instant::now());
-    while begun.elapsed() < 10 * SECOND {
-        one.publish("+switch-master", "stock master 7 master 7");
-        sleep(SECOND / 1000).await;
-    }
-    assert!((80..220).contains(&(asked() - before)), "{}", asked() - before);
-    port.store(8, Ordering::SeqCst);
-    let reported = Instant::now();
-    one.publish("+switch-master", "stock master 7 master 8");
-    assert!(timeout(POLL, moved.recv()).await.unwrap().unwrap() - reported < SECOND);
-    watch.abort();
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_failover_that_has_begun_is_followed_and_logged() {
     let (log, failing) = (Recorder::start(), Arc::new(AtomicBool::new(false)));
