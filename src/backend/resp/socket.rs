@@ -13,8 +13,8 @@ use tokio::io::AsyncRead;
 use tokio::io::AsyncWrite;
 use tokio::net::{TcpStream, lookup_host, tcp};
 
-use crate::backend::resp::tls::{self, Sealed};
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+use crate::backend::resp::tls::{self, Sealed};
 use crate::backend::tasks::Tasks;
 use crate::config::Destination;
 
