@@ -538,7 +538,7 @@ impl Hold {
 
     /// Returns the count that most masters have, if everything is answered and nothing has to be sent. It is never more than there
     /// are levels.
-    #[cfg(test)]
+    #[cfg(all(test, not(shuttle)))]
     pub(crate) fn at_rest(&self) -> Option<u32> {
         let rests = self.lives() && self.command.is_none() && self.next_action().is_none();
         rests.then(|| self.stands.min(self.count()))

@@ -73,7 +73,7 @@ impl Session {
         let lease = self.timing.lease;
         self.visit(keys, |entry, at| {
             let id = self.numbers.next();
-            entry.enter_alone(Waiter::new(id, owner.clone(), false, at.now)).expect("no branches");
+            entry.enter_alone(Waiter::new(id, owner.clone(), true, at.now)).expect("no branches");
             let ask = AcquireParams::plain(self.numbers.next(), lease);
             match entry.admit(id, ask, at) {
                 Admission::Ask(pending) => (id, Some(pending)),
@@ -153,7 +153,7 @@ fn nothing_is_left_to_an_owner_that_has_ended() {
             let live = entry.live().expect("it is held");
             assert!(live.levels_of(&child).all(|level| level.owner == parent), "{entry:?}");
             let waits = session.numbers.next();
-            entry.enter_alone(Waiter::new(waits, child.clone(), false, at.now)).expect("no branches");
+            entry.enter_alone(Waiter::new(waits, child.clone(), true, at.now)).expect("no branches");
             let again = entry.leave_queue(waits, at.now).expect("it is in line");
             assert!(format!("{again:?}").contains(&format!("owner: {parent:?}")), "{again:?}");
             let Continue(end) = entry.leave(pending.hold, level, Some(session.numbers.next()), at) else {
