@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use tokio::runtime;
 use tokio::task::consume_budget;
 use tokio::task::coop::poll_proceed;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -26,7 +25,7 @@ use crate::error::{Error, ErrorKind, Result, shown};
 use crate::holder::Shown;
 use crate::owner::Owner;
 use crate::quorum::Verdict;
-use crate::session::{Handle, Sent, Session, clock};
+use crate::session::{Handle, Sent, Session, check_runtime, clock};
 use crate::table::{
     AcquireParams, Admission, Ambiguous, Grant, Grantee, LockEntry, Meaning, NewLevel, NotHeld, Owned,
     Polled, Refusal, Waiter,
@@ -153,7 +152,7 @@ pub(super) fn grant_here(options: &AcquireOptions, cx: &mut Context<'_>) -> Opti
         return None;
     };
     let is_simple = !handle.config.confirm_reentry && !telemetry::has_spans();
-    if !is_simple || runtime::Handle::try_current().is_err() {
+    if !is_simple || check_runtime().is_err() {
         return None;
     }
     // A grant takes part of the budget, so that a loop of nested runs lets other tasks run.
@@ -283,11 +282,7 @@ impl Acquire {
             self.lease = session.config.lease("fixed_lease", asked)?;
         }
         self.options.call.times().check(&session.config)?;
-        session.check_open()?;
-        if runtime::Handle::try_current().is_err() {
-            let message = "a lock can be awaited inside a tokio runtime only; use `block_on` of a runtime";
-            return Err(Error::new(ErrorKind::Misuse, message));
-        }
+        session.check_call()?;
         if meter::ON {
             meter::begin(Some(&self.options.keys.name), session.config.grouping.as_ref());
         }

@@ -17,7 +17,7 @@ use crate::client::hold::Held;
 use crate::client::kind::{Fenced, Kind, Plain};
 use crate::error::{Error, ErrorKind, Loss, Result};
 use crate::owner::Owner;
-use crate::session::Handle;
+use crate::session::{Handle, check_runtime};
 use crate::table::{Grant, Meaning, Obstacle};
 
 /// A hold of a lock. Dropping it releases the hold without waiting; [`release`](Guard::release) releases it and reports the
@@ -131,6 +131,7 @@ impl<K: Kind> Guard<K> {
         if self.ends_here() {
             return Ok(());
         }
+        check_runtime().map_err(|error| error.on(&self.held().keys.name))?;
         let mut step = Break(Meaning::Done);
         let began = self.level.held.handle.visit(&self.level.held.keys, |entry, at| {
             self.level.has_left = true;
@@ -400,7 +401,7 @@ impl Guard {
     /// If the future is dropped, the guard is dropped with it, which releases this level.
     pub async fn into_claim(mut self) -> Result<Claim> {
         let held = self.held();
-        held.check_open()?;
+        held.check_call()?;
         let first = held.handle.visit(&held.keys, |entry, _| entry.may_be_handed_over(held.hold, held.level));
         self.refuse_hand_over(first)?;
         let limit = held.limit();

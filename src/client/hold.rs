@@ -182,12 +182,12 @@ impl Held {
 
     pub(super) async fn extend(&self, lease: Duration) -> Result<()> {
         let lease = self.handle.config.lease("extend", lease).map_err(|error| error.on(&self.keys.name))?;
-        self.check_open()?;
+        self.check_call()?;
         self.confirm(Some(lease), self.limit()).await
     }
 
     pub(super) async fn check(&self) -> Result<()> {
-        self.check_open()?;
+        self.check_call()?;
         let limit = self.limit();
         loop {
             self.confirm(None, limit).await?;
@@ -202,8 +202,8 @@ impl Held {
         }
     }
 
-    pub(super) fn check_open(&self) -> Result<()> {
-        self.handle.check_open().map_err(|error| error.on(&self.keys.name))
+    pub(super) fn check_call(&self) -> Result<()> {
+        self.handle.check_call().map_err(|error| error.on(&self.keys.name))
     }
 
     /// Returns when a command of this hold that begins now is given up.

@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Memory;
 use crate::quorum::Quorum;
 use crate::session::clock::Clock;
-use crate::session::{EventRelay, Handle, MasterEvents, Session, Stage};
+use crate::session::{EventRelay, Handle, MasterEvents, Session, Stage, check_runtime};
 
 /// The locks of one deployment: create one per process and deployment. Cheap to clone.
 ///
@@ -29,6 +29,7 @@ use crate::session::{EventRelay, Handle, MasterEvents, Session, Stage};
 /// It lives on the tokio runtime that [`connect`](Locks::connect) was awaited on, and may be used from others while that one lives.
 /// That runtime needs its time and I/O drivers (`enable_all`), and has to be driven: a `current_thread` runtime reads nothing between two
 /// calls of `block_on`, and a thread renews what is held, for [a limited time](Builder::blocked_for). [`in_memory`](Locks::in_memory) needs no server and no I/O driver.
+/// What is awaited outside any tokio runtime, by another executor, fails with [`Misuse`](ErrorKind::Misuse).
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -205,7 +206,8 @@ impl Locks {
     /// # Errors
     ///
     /// [`Unavailable`](ErrorKind::Unavailable): some releases were not confirmed within that time, and go on in the background; or
-    /// the runtime has ended with some left, and their leases free those locks.
+    /// the runtime has ended with some left, and their leases free those locks. [`Misuse`](ErrorKind::Misuse): called outside a tokio
+    /// runtime; the `Locks` is closed, and the releases go on in the background.
     ///
     /// # Cancel safety
     ///
@@ -213,6 +215,7 @@ impl Locks {
     pub async fn close(&self) -> Result<()> {
         let session = &self.handle;
         session.advance(Stage::Closing);
+        check_runtime()?;
         let limit = after(Instant::now(), session.timing.patience);
         loop {
             session.ensure_watchdog();

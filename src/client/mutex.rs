@@ -451,7 +451,7 @@ impl<K: Kind> Mutex<K> {
 
     async fn check(&self) -> Result<()> {
         let checked = keys::check(&self.keys.name, &self.handle.config.prefix);
-        checked.and_then(|()| self.handle.check_open()).map_err(|error| error.on(&self.keys.name))?;
+        checked.and_then(|()| self.handle.check_call()).map_err(|error| error.on(&self.keys.name))?;
         if let Some(opening) = self.handle.opening(None) {
             opening.await;
         }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::runtime;
 use tokio::task::yield_now;
 
 use crate::base::{Outcome, telemetry};
@@ -65,9 +64,5 @@ fn check(handle: &Handle, keys: &Keys, claim: &Claim) -> Result<()> {
         let message = "the claim is for another lock; resume it with the mutex of `claim.name()`";
         return Err(Error::new(ErrorKind::Misuse, message));
     }
-    if runtime::Handle::try_current().is_err() {
-        let message = "a hold can be resumed inside a tokio runtime only; use `block_on` of a runtime";
-        return Err(Error::new(ErrorKind::Misuse, message));
-    }
-    handle.check_open()
+    handle.check_call()
 }

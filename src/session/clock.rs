@@ -91,6 +91,10 @@ pub(crate) async fn sleep_until(end: Instant, moment: impl Fn() -> Moment) {
         if end <= at.now {
             return;
         }
+        if Handle::try_current().is_err() {
+            // There is no timer outside a runtime, so this is left to what the background reports.
+            std::future::pending::<()>().await;
+        }
         tokio::time::sleep_until(at.nap(end)).await;
     }
 }

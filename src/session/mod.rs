@@ -11,4 +11,4 @@ mod watchdog;
 
 pub(crate) use ask::Sent;
 pub(crate) use events::{EventRelay, MasterEvents};
-pub(crate) use session::{Handle, Session, Stage};
+pub(crate) use session::{Handle, Session, Stage, check_runtime};

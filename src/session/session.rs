@@ -368,6 +368,12 @@ impl Session {
         Err(Error::new(ErrorKind::Closed, why))
     }
 
+    /// Returns the error of a call that is made too late, or outside a runtime, where its timers would panic.
+    pub(crate) fn check_call(&self) -> Result<(), Error> {
+        self.check_open()?;
+        check_runtime()
+    }
+
     /// Returns a future that waits for the first attempts to connect, for one node timeout at most; `None` if they are over. It is
     /// awaited before the first command to several masters. Otherwise a single attempt at the start of a program would find none of
     /// them, though all can be reached; and a command that is sent must not wait for a connection, for the reason given in `Role`.
@@ -458,6 +464,17 @@ fn random_between(low: Duration, high: Duration) -> Duration {
         return low + Duration::from_micros(drawn % steps);
     }
     rand::random_range(low..=high)
+}
+
+/// Returns the error of a call outside a runtime.
+pub(crate) fn check_runtime() -> Result<(), Error> {
+    match runtime::Handle::try_current() {
+        Ok(_) => Ok(()),
+        Err(_) => {
+            let message = "a lock can be awaited inside a tokio runtime only; use `block_on` of a runtime";
+            Err(Error::new(ErrorKind::Misuse, message))
+        }
+    }
 }
 
 impl OwnerEnds for Session {

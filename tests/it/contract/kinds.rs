@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::executor::block_on;
 use nestlock::{ErrorKind, Loss, Owner, scope};
 
 use super::Home;
@@ -78,13 +80,43 @@ async fn the_error_of_an_ambiguous_request_names_what_to_use() {
 }
 
 #[test]
-fn outside_of_a_runtime_it_is_an_error_and_no_panic() {
+fn outside_of_a_runtime_each_call_is_an_error_and_no_panic() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let (_home, locks) = runtime.block_on(async {
+    let (_home, locks, [guard, other], claim) = runtime.block_on(async {
         let home = Home::start().await;
         let locks = home.locks().await;
-        (home, locks)
+        let [guard, other, third] = ["stock", "order", "claimed"]
+            .map(|name| locks.mutex(name))
+            .map(async |mutex| mutex.lock().await.unwrap());
+        let claim = third.await.into_claim().await.unwrap();
+        (home, locks, [guard.await, other.await], claim)
     });
-    let error = futures::executor::block_on(locks.mutex("stock").lock()).unwrap_err();
-    is(&error, ErrorKind::Misuse, Some("stock"), &["tokio runtime"]);
+    let stock = locks.mutex("stock");
+    assert_eq!(guard.lost().now_or_never(), None);
+    macro_rules! misused {
+        ($($call:expr),* $(,)?) => {
+            $(
+                let error = block_on($call).map(drop).expect_err(stringify!($call));
+                assert_eq!(error.kind(), ErrorKind::Misuse, "{}: {error}", stringify!($call));
+                assert!(error.to_string().contains("tokio runtime"), "{}: {error}", stringify!($call));
+            )*
+        };
+    }
+    misused!(
+        stock.lock(),
+        stock.try_lock(),
+        stock.run(async |_| {}),
+        locks.mutex("claimed").resume(&claim),
+        stock.is_locked(),
+        stock.remaining_lease(),
+        stock.holder(),
+        stock.waiters(),
+        stock.force_release(),
+        guard.check(),
+        guard.extend(Duration::from_secs(60)),
+        other.release(),
+        guard.into_claim(),
+        locks.close(),
+    );
+    is(&block_on(stock.lock()).unwrap_err(), ErrorKind::Closed, Some("stock"), &["closed"]);
 }
