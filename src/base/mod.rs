@@ -25,7 +25,7 @@ pub(crate) use sync::{Mutex, atomic, lock};
 #[cfg(test)]
 pub(crate) use testing::simulation::gated;
 pub(crate) use time::{Drift, FAR, Lease, Moment, Stamp, after, earlier, limit};
-pub(crate) use users_code::unless_it_panics;
+pub(crate) use users_code::{unless_it_panics, wake_all};
 
 /// A task of the background. A program has a copy of the code of tokio's tasks, some 10 kB, for each type that is spawned.
 pub(crate) type Task = Boxed<'static, ()>;

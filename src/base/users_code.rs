@@ -1,7 +1,8 @@
-//! Calls the user's code, which may panic, in the middle of other work: functions that are options, and the program's recorder of metrics and
-//! its subscriber of `tracing`.
+//! Calls the user's code, which may panic, in the middle of other work: functions that are options, wakers, and the program's recorder of
+//! metrics and its subscriber of `tracing`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
 
 /// Returns what the code returns, or `None` if it panics; the panic hook has reported the panic by then. Without this:
 ///
@@ -12,6 +13,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// In a task of this crate a panic would also end everything else that the task does.
 pub(crate) fn unless_it_panics<T>(code: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(code)).ok()
+}
+
+/// Wakes the program's tasks.
+pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
+    for waker in wakers {
+        unless_it_panics(|| waker.wake());
+    }
 }
 
 #[cfg(test)]

@@ -188,7 +188,8 @@ impl<K: Kind> Guard<K> {
     /// Waits until the hold is lost, and returns the reason. Pending while the hold is good.
     ///
     /// It has its own timer for the hold's end, so it completes in time even if nothing else runs. If the machine slept past that
-    /// end, it completes about a second after the machine woke, with [`Loss::Suspended`] (on Linux).
+    /// end, it completes about a second after the machine woke, with [`Loss::Suspended`] (on Linux). Outside a tokio runtime it has no
+    /// timer, and completes when the background task finds the loss.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -270,7 +271,7 @@ impl<K: Kind> Guard<K> {
     ///
     /// [`Config`](ErrorKind::Config): a lease that is too short or too long; nothing was sent. [`Lost`](ErrorKind::Lost): the hold is
     /// over. [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied): the server did not answer within the node
-    /// timeout (two of them after another command of the hold; with `replicas`, more), or refused; the hold is good at least until
+    /// timeout (three of them after another command of the hold; with `replicas`, more), or refused; the hold is good at least until
     /// the earlier [`valid_until`](Guard::valid_until). [`Closed`](ErrorKind::Closed): after `close`, guards can only be released.
     ///
     /// # Cancel safety
@@ -314,7 +315,7 @@ impl<K: Kind> Guard<K> {
     /// # Errors
     ///
     /// [`Lost`](ErrorKind::Lost): the hold is over. [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied): the
-    /// server did not answer within the node timeout (two of them after another command of the hold; with `replicas`, more), or
+    /// server did not answer within the node timeout (three of them after another command of the hold; with `replicas`, more), or
     /// refused; with several masters, no majority answered. Nobody knows then whether the hold stands: don't do the step. The guard
     /// stays as it is, and the check may be repeated. [`Closed`](ErrorKind::Closed): after `close`, guards can only be released.
     ///

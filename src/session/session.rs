@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::base::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
 use crate::base::meter::{self, Sample};
-use crate::base::{Events, Moment, Mutex, after, boxed, lock, telemetry, unless_it_panics};
+use crate::base::{Events, Moment, Mutex, after, boxed, lock, telemetry, unless_it_panics, wake_all};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind};
 use crate::owner::{Owner, OwnerEnds};
@@ -283,9 +283,7 @@ impl Session {
             for grant in out.resolve {
                 unless_it_panics(|| grant.signal.notify());
             }
-            for waker in out.wake {
-                unless_it_panics(|| waker.wake());
-            }
+            wake_all(out.wake);
             out.log
         });
         // On a closed session, `close` or the end of the watchdog may wait for a visit that makes nothing due: the one after a

@@ -157,7 +157,11 @@ impl Watch {
                 // that ends with its look begins again each time, and nothing is ever renewed.
                 let is_late = self.stand_in(&session, left, silent, after(now, 2 * pause)).await;
                 // If only answers are unread, it is silent for as long as its renewals are late: a busy client always has some.
-                self.beats = Some((beats, if before == beats || is_late { since } else { now }));
+                if before == beats || is_late {
+                    self.beats = Some((beats, since));
+                } else {
+                    (self.beats, self.logged) = (Some((beats, now)), None);
+                }
             }
             _ => {
                 (self.beats, self.logged) = (Some((beats, now)), None);
@@ -178,7 +182,7 @@ impl Watch {
         Some(pause.saturating_sub(now.elapsed()))
     }
 
-    /// Renews the holds that are good for no longer than `left`, and returns whether there were any. Called when the watchdog has not
+    /// Renews the holds that are good for no longer than `left`, unless that has lasted for too long, and returns whether there were any. Called when the watchdog has not
     /// looked for the time `silent`, though it was asked to.
     async fn stand_in(
         &mut self,
@@ -197,7 +201,9 @@ impl Watch {
                 telemetry::blocked_for_too_long(silent, held);
             }
             self.links.clear();
-            return true;
+            // 1. A runtime was blocked for too long. 2. It runs again, and is busy: answers are unread at each look. 3. It is blocked
+            // once more. Its own renewals show in between that it runs.
+            return lock(&session.table).has_late(left, session.moment().now);
         }
         let at = session.moment();
         let longest = until.saturating_duration_since(Instant::now());

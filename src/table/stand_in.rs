@@ -28,6 +28,11 @@ impl LockTable {
         holds.filter_map(|hold| hold.stand_in(left, longest, now)).collect()
     }
 
+    /// Returns whether a hold that is renewed is good for no longer than `left`.
+    pub(crate) fn has_late(&mut self, left: Duration, now: Instant) -> bool {
+        self.entries_mut().flat_map(|entry| &entry.holds).any(|hold| hold.is_late(left, now))
+    }
+
     /// Returns whether a lock has a hold that is renewed.
     pub(crate) fn is_watched(&self, keys: &Keys) -> bool {
         self.entry_of(keys).is_some_and(|entry| entry.holds.iter().any(Hold::is_watched))
@@ -54,11 +59,15 @@ impl Hold {
         self.lives() && now < self.end() && self.levels.iter().any(counts)
     }
 
+    fn is_late(&self, left: Duration, now: Instant) -> bool {
+        self.is_renewed_at(now) && self.valid_until <= after(now, left)
+    }
+
     fn stand_in(&mut self, left: Duration, longest: Duration, now: Instant) -> Option<StandIn> {
-        let lease = self.timing.lease;
-        if !self.is_renewed_at(now) || after(now, left) < self.valid_until {
+        if !self.is_late(left, now) {
             return None;
         }
+        let lease = self.timing.lease;
         // It may run even if it is never answered.
         let until = after(after(now, longest), lease.duration());
         self.maybe_until = self.maybe_until.max(Some(until.into()));

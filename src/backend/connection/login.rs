@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::backend::connection::redis_error;
 use crate::backend::resp::Commands;
 use crate::backend::tasks::Tasks;
-use crate::base::{after, telemetry};
+use crate::base::{after, telemetry, unless_it_panics};
 use crate::config::{Credentials, Provider};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -92,7 +92,8 @@ impl Login {
         task.spawn(async move { provider.provide().await });
         let provided = match timeout(LIMIT, task.join_next()).await {
             Ok(Some(Some(Ok(credentials)))) => Ok(credentials),
-            Ok(Some(Some(Err(cause)))) => Err(self.provider_error(cause)),
+            Ok(Some(Some(Err(cause)))) => Err(unless_it_panics(|| self.provider_error(cause))
+                .unwrap_or_else(|| failure("failed with an error that panics when it is shown; correct it"))),
             Ok(Some(None) | None) => Err(failure("panicked; correct it")),
             Err(_) => Err(failure(&format!("did not return within {LIMIT:?}; check what it waits for"))),
         };

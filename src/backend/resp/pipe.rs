@@ -25,7 +25,7 @@ use crate::backend::resp::calls::Calls;
 use crate::backend::resp::frame::Input;
 use crate::backend::resp::socket::{Reader, Writer};
 use crate::backend::resp::unsent::{COPIED, TOO_LATE, unsent};
-use crate::base::{Mutex, gated, lock};
+use crate::base::{Mutex, gated, lock, wake_all};
 
 /// How long the end of a runtime may wait for the answers on one connection.
 const LONGEST_END: Duration = Duration::from_millis(100);
@@ -147,7 +147,7 @@ impl Commands {
         };
         // If somebody else is writing, that call goes on with it.
         let task = bytes.and_then(|bytes| shared.write(bytes));
-        woken.into_iter().chain(task).for_each(Waker::wake);
+        wake_all(woken.into_iter().chain(task));
     }
 
     /// Returns whether something has come that the connection's task has not read. While its runtime is driven, this is true only
@@ -213,7 +213,7 @@ impl Commands {
         if let Some(bytes) = bytes {
             task = answer.shared.write(bytes);
         }
-        woken.into_iter().chain(task).for_each(Waker::wake);
+        wake_all(woken.into_iter().chain(task));
         Ok(answer)
     }
 }
@@ -250,7 +250,7 @@ impl Drop for Handle {
             let mut calls = lock(&self.0.calls);
             (calls.close(), calls.silent)
         };
-        task.into_iter().for_each(Waker::wake);
+        wake_all(task);
         // The task may not be polled for a long time, and it has the other half. If its runtime ends, it may be about to write what was
         // added last.
         if !is_silent && !self.0.is_copied() {
@@ -345,7 +345,7 @@ impl Task {
     fn end(&self, why: &RedisError) {
         let mut woken = Vec::new();
         lock(&self.shared.calls).end(why, &mut woken);
-        woken.into_iter().for_each(Waker::wake);
+        wake_all(woken);
     }
 
     /// Ready once nobody uses the connection any more, or it is lost.
@@ -361,7 +361,7 @@ impl Task {
         let written = self.write(cx);
         // Also if nothing can be written any more: a server may have sent the reason.
         let polled = self.read(cx).and(written);
-        self.woken.drain(..).for_each(Waker::wake);
+        wake_all(self.woken.drain(..));
         match polled {
             Ok(()) => Poll::Pending,
             // The last handle was dropped in the meantime, which has shut down the socket.
@@ -451,7 +451,7 @@ impl Drop for Task {
             let owed = calls.end_with_runtime(&task_has_ended(), &mut woken);
             (owed, if calls.silent { calls.begin_write() } else { None })
         };
-        woken.into_iter().for_each(Waker::wake);
+        wake_all(woken);
         // In the child of a fork nothing was added, and the answers are the parent's.
         if !self.shared.is_copied() {
             // What was added last while this task wrote, and which it could not go on with.

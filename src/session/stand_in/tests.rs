@@ -104,6 +104,7 @@ struct Watched {
     session: Arc<Session>,
     master: Arc<Master>,
     watch: Watch,
+    hold: u64,
 }
 
 impl Watched {
@@ -119,15 +120,24 @@ impl Watched {
         let session = Session::new(config, quorum, "me".to_owned(), clock, Vec::new());
         let lease = session.timing.lease;
         // Not `visit`, which starts the watchdog.
-        session.visit_once(session.moment(), &Arc::new(Keys::new("", "stock")), |entry, at| {
+        let hold = session.visit_once(session.moment(), &Arc::new(Keys::new("", "stock")), |entry, at| {
             let id = session.numbers.next();
             assert!(entry.enter_alone(Waiter::new(id, Owner::new(), false, at.now)).is_ok());
             let ask = AcquireParams::plain(session.numbers.next(), lease);
             let Admission::Ask(pending) = entry.admit(id, ask, at) else { panic!("it is its turn") };
             let new = NewLevel::watched(session.numbers.next(), lease);
             assert!(entry.granted(&Grantee::Waiter(id), &pending, &new, Spread::default(), at).is_ok());
+            pending.hold
         });
-        Watched { session, master, watch: Watch::default() }
+        Watched { session, master, watch: Watch::default(), hold }
+    }
+
+    /// Renews the hold, as its watchdog would.
+    fn renew(&self) {
+        let at = self.session.moment();
+        self.session.visit_once(at, &Arc::new(Keys::new("", "stock")), |entry, at| {
+            entry.stood_in(self.hold, self.session.timing.lease, at, at);
+        });
     }
 
     /// Lets the thread look once, after the watchdog did if `beats`. Returns whether it stands in.
@@ -178,6 +188,25 @@ async fn unread_answers_do_not_use_up_the_time_for_which_a_runtime_may_be_blocke
     }
     assert!(watched.look(false, true).await, "now it is blocked");
     assert!(watched.watch.logged != Some(Logged::GivenUp));
+}
+
+/// 1. A runtime was blocked for too long. 2. It runs again, renews, and always has unread answers. 3. It is blocked again.
+#[tokio::test(start_paused = true)]
+async fn a_busy_runtime_that_was_blocked_for_too_long_is_stood_in_for_when_it_is_blocked_again() {
+    let lease = Lease::DEFAULT.duration();
+    let mut watched = Watched::with(Lease::DEFAULT, lease / 2);
+    for stands_in in [false, false, true, false] {
+        assert_eq!(watched.look(false, true).await, stands_in);
+        advance(lease / 5).await;
+    }
+    assert!(watched.watch.logged == Some(Logged::GivenUp));
+    watched.renew();
+    for _ in 0..2 {
+        assert!(!watched.look(true, true).await);
+        advance(lease / 5).await;
+    }
+    assert!(watched.watch.logged.is_none());
+    assert!(watched.look(false, true).await);
 }
 
 /// The watchdog was not asked for a sign of life before the first look.

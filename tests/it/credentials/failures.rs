@@ -16,6 +16,7 @@ async fn a_provider_that_fails_is_reported_as_its_error() {
     let (alive, _ended) = mpsc::channel(1);
     for (answer, words) in [
         (Answer::Fails("the vault is sealed".into()), "provider of credentials failed: the vault is sealed"),
+        (Answer::FailsUnshown, "failed with an error that panics"),
         (Answer::Panics, "provider of credentials panicked"),
         (Answer::Hangs(alive), "provider of credentials did not return within 5s"),
     ] {

@@ -34,6 +34,8 @@ enum Answer {
     Fails(String),
     /// Fails with an error whose cause is another error.
     FailsBecause(String),
+    /// Fails with an error that panics when it is shown.
+    FailsUnshown,
     Panics,
     /// Never becomes ready. The sender is dropped with the future.
     Hangs(mpsc::Sender<()>),
@@ -65,6 +67,17 @@ impl Error for Because {
         Some(&*self.0)
     }
 }
+
+#[derive(Debug)]
+struct Unshown;
+
+impl fmt::Display for Unshown {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        panic!("as the test asks")
+    }
+}
+
+impl Error for Unshown {}
 
 impl Vault {
     fn new(answer: Answer) -> Vault {
@@ -99,6 +112,7 @@ impl Vault {
                     Answer::Lasting(user) => return Ok(Credentials::new(user, password(user))),
                     Answer::Fails(why) => return Err(why.into()),
                     Answer::FailsBecause(why) => return Err(Because(why.into()).into()),
+                    Answer::FailsUnshown => return Err(Unshown.into()),
                     Answer::Panics => panic!("as the test asks"),
                     Answer::Hangs(_alive) => pending().await,
                 };

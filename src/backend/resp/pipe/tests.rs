@@ -191,6 +191,32 @@ async fn a_waker_may_own_another_call() {
     end.recv_timeout(Duration::from_secs(20)).expect("it waits for itself");
 }
 
+struct Panics;
+
+impl std::task::Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("an executor's queue is full");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waker_that_panics_ends_no_connection() {
+    let (pipe, mut server, mut pushes) = pipe(1024).await;
+    let (mut first, mut second) =
+        (Box::pin(pipe.run(None, command("one "))), pin!(pipe.run(None, command("two "))));
+    assert!(first.as_mut().poll(&mut Context::from_waker(&Arc::new(Panics).into())).is_pending());
+    begun(second.as_mut()).await;
+    assert_eq!(received(&mut server, 8).await, "one two ");
+    server.write_all(b":1\r\n:2\r\n").await.unwrap();
+    assert_eq!((second.await.unwrap(), first.await.unwrap()), (Value::Int(2), Value::Int(1)));
+    let mut third = pin!(pipe.run(None, command("three ")));
+    begun(third.as_mut()).await;
+    assert_eq!(received(&mut server, 6).await, "three ");
+    drop(server);
+    assert!(third.await.unwrap_err().is_io_error());
+    assert_eq!(pushes.try_recv().unwrap(), PushKind::Disconnection);
+}
+
 /// A pipe over TCP, the runtime that nobody drives in the meantime, and the server's end.
 fn pipe_over_tcp() -> (tokio::runtime::Runtime, Commands, std::net::TcpStream) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
