@@ -183,7 +183,7 @@ impl Error {
         )
     }
 
-    /// Returns the error for a claim by which nothing is held any more. A message that is delivered twice brings it twice.
+    /// Returns the error for a claim whose hold is over. One cause is a message that is delivered twice, with the claim in it.
     pub(crate) fn claim_is_over() -> Error {
         let message = "the claim is over: it was resumed before, its lease ran out, or the lock was forced away; take the lock again, \
                        unless another worker has the job";

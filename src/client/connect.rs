@@ -22,7 +22,7 @@ pub(crate) async fn connect_all(
     let joining = masters.map(|((master, role), events)| join(master, role, config, Arc::downgrade(events)));
     let mut joining: Vec<_> = joining.map(boxed).map(Some).collect();
     let mut joined: Vec<_> = joining.iter().map(|_| None).collect();
-    // Polled together here and not spawned, so that a dropped future leaves nothing to clean up.
+    // Polled together here, not spawned, so that a dropped future leaves nothing to clean up.
     poll_fn(|cx| {
         for (joining, joined) in joining.iter_mut().zip(&mut joined) {
             if let Some(Poll::Ready(master)) = joining.as_mut().map(|joining| joining.as_mut().poll(cx)) {
@@ -107,7 +107,7 @@ fn compare_clocks(config: &Config, masters: &[Arc<dyn Backend>]) {
     }
 }
 
-/// Connects to one master. If the master is only away for now, also returns the error.
+/// Connects to one master. If the master can't be reached now, also returns the error.
 async fn join(
     master: &MasterKind,
     role: Role,

@@ -48,7 +48,7 @@ pub struct Guard<K: Kind = Plain> {
 /// The level of a guard of either kind. Dropping it releases the level.
 struct OwnLevel {
     held: Held,
-    /// Whether it is no longer in its hold here, so that the drop has nothing left to do: it was released or handed over.
+    /// Whether the level was released or handed over, so that the drop has nothing left to do.
     has_left: bool,
     /// The span of the hold, at its outermost level and if somebody records it. Boxed, since a guard is moved more often than its span
     /// is used.
@@ -141,15 +141,15 @@ impl<K: Kind> Guard<K> {
         let held = self.held();
         let meaning = match &step {
             Break(meaning) => Ok(*meaning),
-            // By reference: if the command were moved out, each task that releases a lock would need room for it twice.
+            // Passed by reference: if the command were moved out, each task that releases a lock would need space for it twice.
             Continue(pending) => held.command(pending).await,
         };
         let unanswered = match meaning {
             Ok(Meaning::Done) => return Ok(()),
             Ok(Meaning::Lost(loss)) => return Err(held.lost(loss)),
-            // It waits, or another part gave it up while this future was not polled: the background carries it out.
+            // The release has to wait, or was given up while this future was not polled. Then the background carries it out.
             Ok(Meaning::Void) => None,
-            // The background sends it again. If only a connection broke, the answer may come soon.
+            // The background sends the release again. If only a connection broke, the answer may come soon.
             Err(error) if error.kind() == ErrorKind::Unavailable => Some(error),
             Err(error) => return Err(error),
         };
@@ -405,7 +405,7 @@ impl Guard {
         self.refuse_hand_over(first)?;
         let limit = held.limit();
         held.confirm(None, limit).await?;
-        // Commands that have become due in the meantime go first: a settle, a re-entry.
+        // Commands that have become due in the meantime go first, such as a settle or a re-entry.
         let given = poll_fn(|cx| {
             let given = held
                 .handle

@@ -247,7 +247,7 @@ impl<K: Kind> Mutex<K> {
         self.held(|_, levels| levels).unwrap_or(0)
     }
 
-    /// Passes to `look` the hold of the current owner and its ancestors, and how many of its levels are theirs.
+    /// Passes the hold of the current owner and its ancestors to `look`, and how many of its levels are theirs.
     pub(super) fn held<R>(&self, look: impl FnOnce(&table::Hold, usize) -> R) -> Option<R> {
         let owner = Owner::current();
         self.handle.table(|table, at| {
@@ -429,7 +429,7 @@ impl<K: Kind> Mutex<K> {
         self.check().await?;
         match self.reply(self.handle.force(&self.keys).await)? {
             Reply::Done => {
-                // If the hold was this process's, it is asked for at once. Waiters of this process are woken.
+                // If the hold was this process's, it is checked at once. Waiters of this process are woken.
                 self.handle.visit_known(&self.keys.name, |entry, at| {
                     entry.doubt_all(at.now);
                     entry.head_asks_once_more(at.now);

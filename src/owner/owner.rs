@@ -82,8 +82,8 @@ struct TreeNode {
 struct Scopes {
     open: usize,
     entered: bool,
-    /// One registration for each level and each request. What they stand for passes to the heir when the last scope ends. A `run` has
-    /// none, since its level is released before its scope ends.
+    /// One registration for each level and each request, which pass to the heir when the last scope ends. The level of a `run` has
+    /// none, since it is released before the scope ends.
     positions: Vec<Position>,
 }
 
@@ -218,8 +218,8 @@ impl Owner {
         }
     }
 
-    /// Returns the owner of a level that this owner acquires at `position` now: itself, or its nearest live ancestor if its last
-    /// scope has ended. That owner notifies the session when it ends, until [`forget`](Owner::forget).
+    /// Registers a level or a request at `position` with this owner or, if its last scope has ended, with its nearest live
+    /// ancestor. Returns that owner, which notifies the session when it ends, until [`unregister_at`](Owner::unregister_at).
     pub(crate) fn settle_at(&self, position: &Position) -> Owner {
         let mut at = self;
         while let Kind::Made(node) = &at.0 {
@@ -235,11 +235,11 @@ impl Owner {
         at.clone()
     }
 
-    /// Undoes one [`settle_at`](Owner::settle_at).
+    /// Undoes one [`register_at`](Owner::register_at).
     pub(crate) fn forget(&self, position: &Position) {
         if let Kind::Made(node) = &self.0 {
             let mut scopes = lock(&node.scopes);
-            // Searched from the end: holds are mostly released in the reverse order of their grants.
+            // Searched from the end, since holds are usually released in the reverse order of their grants.
             if let Some(at) = scopes.positions.iter().rposition(|registered| registered.is(position)) {
                 scopes.positions.swap_remove(at);
             }
@@ -257,14 +257,14 @@ impl Owner {
     /// Ends one scope. When the last one ends, all that the owner still has passes to its heir.
     pub(crate) fn leave(self) {
         if let Kind::Made(node) = &self.0
-            // Otherwise nobody else has the owner: neither a level, nor a request, nor code that may make one.
+            // If nothing else refers to the owner (no level, no request, and no code that may make one), nothing has to pass on.
             && Arc::strong_count(node) > 1
         {
             self.end_scope(node);
         }
     }
 
-    // Not inlined, since most owners that leave are nobody else's.
+    // Not inlined, since most owners that leave have nothing to pass on.
     #[inline(never)]
     fn end_scope(&self, node: &TreeNode) {
         let positions = {
@@ -320,8 +320,8 @@ fn innermost() -> Option<Owner> {
     read.ok().flatten()
 }
 
-/// Keeps an owner the current one until this is dropped: around each poll of its work, and around the work's drop. Its value is whether
-/// it does: not while the thread ends.
+/// Keeps an owner the current one until this is dropped: around each poll of its work, and around the work's drop. The value is false
+/// if the owner could not be set, since the thread is ending.
 pub(crate) struct Inside(bool);
 
 /// Makes the owner the current one. It returns a guard and doesn't take the work as a closure, which would add a frame to a stack of a

@@ -21,7 +21,7 @@ pub(crate) struct Clock {
     most: AtomicU64,
 }
 
-/// A smaller growth of the gap is the time between the two readings, not sleep.
+/// A smaller growth of the gap is due to the time between the two readings, not to sleep.
 const NOISE: u64 = 1_000_000;
 
 /// How many times the gap at the start is read.
@@ -44,8 +44,7 @@ impl Clock {
         moment_of(now(), slept)
     }
 
-    /// Returns the moment of this `now` of tokio's. It doesn't check whether the machine has slept since the last
-    /// [`moment`](Clock::moment).
+    /// Returns the moment for this `now` of tokio's, without a check whether the machine has slept since the last [`moment`](Clock::moment).
     pub(super) fn glance(&self, now: Instant) -> Moment {
         moment_of(now, self.most.load(Relaxed) - self.first)
     }
@@ -62,7 +61,7 @@ impl Clock {
     }
 }
 
-/// Returns the moment of this `now` of tokio's, if the machine has slept for so many nanoseconds.
+/// Returns the moment for this `now` of tokio's, if the machine has slept for `slept` nanoseconds.
 fn moment_of(now: Instant, slept: u64) -> Moment {
     // Most machines never sleep.
     if slept == 0 {
@@ -72,7 +71,7 @@ fn moment_of(now: Instant, slept: u64) -> Moment {
     Moment { now: now + slept, slept }
 }
 
-/// The longest time that [`sleep_until`] sleeps without a look at the clock.
+/// The longest that [`sleep_until`] sleeps without a look at the clock.
 const GLANCE: Duration = Duration::from_secs(1);
 
 /// Sleeps until `end`, a moment on the timeline of holds' deadlines.
@@ -109,7 +108,7 @@ pub(crate) fn time_of_day() -> u64 {
 struct Stand(bool);
 
 impl Drop for Stand {
-    // A thread-local with a drop is destroyed in turn, the latest one first.
+    // Thread-locals with a drop are destroyed in order, the one made last first.
     fn drop(&mut self) {}
 }
 

@@ -1,4 +1,4 @@
-//! One process's view of its locks, and the background task that keeps them.
+//! One process's view of its locks, and the background task that maintains them.
 
 mod ask;
 pub(crate) mod clock;

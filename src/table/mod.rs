@@ -1,15 +1,16 @@
 //! Makes all decisions about the locks of one process, as plain state: no I/O, no clock.
 //!
-//! `table` has the entries; an `entry` is one lock name, with its holds (`hold`, `level`) and its requests (`queue`). What happens to an entry
-//! stands in files by what it is about, each with its part of `impl LockEntry`:
+//! `table` has the entries; an `entry` is one lock name, with its holds (`hold`, `level`) and its requests (`queue`). The methods of
+//! `LockEntry` are divided among files by what they are about:
 //!
-//! - a request: `admission` (its turn), `in_line` (on the server), `waits`, `subscription` and `messages` (what wakes it);
+//! - a request: `admission` (its turn), `line` (its place on the server), `long_waits` (the log), `subscription` and `messages`
+//!   (what wakes it);
 //! - a level: `grant` (in), `outcome` (out: `leave`), `handoff` and `offer` (to the next request of this process);
-//! - a command: `hold` begins it, `outcome` has what its answer means, `copies` and `orphans` where the masters differ;
-//! - time: `expiry` (ends, losses, what is due), `agenda` (when to look), `outage`, `stand_in` (a blocked runtime);
-//! - other processes: `claims` (a hold that goes there), `seen` and `holder` (who has the lock).
+//! - a command: `hold` begins it, `outcome` interprets its answer, `copies` and `orphans` record how the masters differ;
+//! - time: `expiry` (ends, losses, what is due), `agenda` (when to look), `outage`, `backup_renewals` (for a blocked runtime);
+//! - other processes: `claims` (a hold that moves to one of them), `seen` and `holder` (who has the lock).
 //!
-//! What a visit leaves to be done when nothing is locked is in `effects`.
+//! `effects` is the work that a visit leaves for when the table is unlocked.
 
 mod admission;
 mod agenda;

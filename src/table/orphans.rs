@@ -1,4 +1,4 @@
-//! `Orphans`: holds that are over, of which a minority of masters may still have a field.
+//! `Orphans`: holds that are over, but whose field may remain on a minority of masters.
 //!
 //! They are kept apart from the holds that requests look at: while a master is frozen, a busy lock leaves thousands of them.
 
@@ -14,16 +14,16 @@ use crate::table::numbers::Numbers;
 use crate::table::timing::Timing;
 use crate::wire::Pending;
 
-/// They are looked at no more often than this, though each is due at a moment of its own.
+/// Orphans are looked at no more often than this, though each has its own due time.
 const REST: Duration = Duration::from_millis(20);
 
 impl Hold {
-    /// Returns whether only its end is left, which has still to reach some masters and is sent to no others.
+    /// Returns whether all that is left is to send its end to some of the masters.
     pub(super) fn is_orphan(&self) -> bool {
         self.levels.is_empty() && self.pending_releases.is_none() && self.is_gone() && self.has_remains()
     }
 
-    /// Makes the orphan of a hold that was over when this command of it ran on masters.
+    /// Makes the orphan that this command left on masters where it ran after its hold was over.
     pub(super) fn left_behind(
         pending: &Pending,
         masters: MasterSet,
@@ -47,13 +47,13 @@ impl Hold {
 #[derive(Debug, Default)]
 pub(crate) struct Orphans(Option<Box<Left>>);
 
-/// In the order in which they are due, so that thousands cost no more than those that have something to do.
+/// Orphans sorted by due time, so that a look costs only as much as those that are due, however many there are.
 #[derive(Debug, Default)]
 struct Left {
     holds: BTreeMap<u64, Orphan>,
     dues: BTreeSet<(Instant, u64)>,
     rests_until: Option<Instant>,
-    /// The orphan that is lent out. Its due time may have changed since it was noted.
+    /// The orphan that was handed out for a change, so that the due time noted for it may be out of date.
     lent: Option<u64>,
 }
 
@@ -92,7 +92,7 @@ impl Orphans {
         Some(&mut orphan.hold)
     }
 
-    /// Takes back the orphan that was lent out, which may be due at another time now, or be over.
+    /// Takes back the orphan that was handed out, which may be due at another time now, or be over.
     pub(super) fn take_back(&mut self) {
         if let Some(left) = &mut self.0
             && let Some(id) = left.lent.take()
@@ -107,7 +107,7 @@ impl Orphans {
         Some(left.rests_until.map_or(*first, |rests_until| rests_until.max(*first)))
     }
 
-    /// Returns the commands that have to be sent now. Forgets fields that the masters have dropped by themselves.
+    /// Returns the commands that have to be sent now. Forgets fields that have expired on the masters.
     pub(super) fn check(&mut self, now: Instant, away: MasterSet, numbers: &Numbers) -> Vec<Pending> {
         self.take_back();
         let mut commands = Vec::new();
@@ -130,7 +130,7 @@ impl Orphans {
         commands
     }
 
-    /// Called when this master has a connection again: the orphans that it may have wait no longer.
+    /// Called when this master has a connection again: the orphans that it may have are retried at once.
     pub(crate) fn retry(&mut self, master: usize, now: Instant) {
         for id in self.ids().collect::<Vec<_>>() {
             if let Some(hold) = self.get_mut(id).filter(|hold| hold.copies.remains.contains(master)) {

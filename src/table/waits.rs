@@ -1,4 +1,4 @@
-//! The requests that wait for others, and when the log reports each.
+//! When the log reports requests that have waited for long.
 
 use std::sync::Arc;
 
@@ -12,8 +12,7 @@ use crate::table::queue::Wait;
 use crate::table::timing::WarnAfter;
 
 impl LockEntry {
-    /// Called when this request was refused and begins to wait: the log reports it as `warn_after` allows, until it leaves its
-    /// line.
+    /// Called when this request was refused and begins to wait: the log reports it as `warn_after` says, until it leaves the queue.
     pub(crate) fn waits(&mut self, id: u64, location: Place, now: Instant) {
         let Some(WarnAfter { first, .. }) = self.timing.warn_after else { return };
         let Some(request) = self.queue.get_mut(id).filter(|request| request.wait.is_none()) else { return };
