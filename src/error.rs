@@ -234,7 +234,7 @@ impl Error {
     }
 
     /// Puts in front of the message how many masters failed like this one.
-    pub(crate) fn behind(mut self, counted: &str) -> Error {
+    pub(crate) fn prefixed(mut self, counted: &str) -> Error {
         self.0.message = in_one_line(format!("{counted}: {}", self.0.message));
         self
     }

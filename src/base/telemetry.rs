@@ -106,7 +106,7 @@ pub(crate) fn blocked_for_too_long(silent: Duration, held: usize) {
 }
 
 /// There is no thread that renews while the runtime does not run.
-pub(crate) fn no_stand_in(error: &dyn std::error::Error) {
+pub(crate) fn no_backup_thread(error: &dyn std::error::Error) {
     warn!(%error, "no thread can be started: while the tokio runtime does not run, no lock is renewed");
 }
 

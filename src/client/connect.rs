@@ -42,7 +42,7 @@ pub(crate) async fn connect_all(
         let counted = format!(
             "only {there} of {masters} masters can be connected to, but {majority} are needed; the last failure"
         );
-        return Err(if masters == 1 { error } else { error.behind(&counted) });
+        return Err(if masters == 1 { error } else { error.prefixed(&counted) });
     }
     away.iter().for_each(telemetry::absent);
     warn_of_even(&masters);
@@ -79,7 +79,7 @@ fn roles(config: &Config) -> impl Iterator<Item = Role> {
     OneVote::each(config.masters.len()).map(move |vote| Role {
         alone,
         needs_age: config.probation().is_some(),
-        stands_in: config.stands_in(),
+        has_backup_thread: config.uses_backup_thread(),
         replicas: config.replicas,
         one_vote: (!alone).then_some(vote),
         login: login.clone(),

@@ -628,7 +628,7 @@ impl Config {
 
     /// Returns whether the backup thread renews while the runtime does not run. It does not in unit tests: a simulation has one
     /// thread, and a clock of its own.
-    pub(crate) fn stands_in(&self) -> bool {
+    pub(crate) fn uses_backup_thread(&self) -> bool {
         let is_there = |master: &MasterKind| !matches!(master, MasterKind::Memory(_));
         !self.blocked_for.is_zero() && !cfg!(any(test, shuttle)) && self.masters.iter().any(is_there)
     }

@@ -14,7 +14,7 @@ use crate::base::{Mutex, lock};
 
 thread_local! {
     // Not `tokio::task_local!`: it panics if a scope is dropped while its thread ends, and clones the value for each poll.
-    static CURRENT: RefCell<Vec<Inner>> = const { RefCell::new(Vec::new()) };
+    static CURRENT: RefCell<Vec<PolledScope>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A scope that is being polled, and the task that it runs in. The last one is the innermost. A `LocalSet` polls its tasks in the poll of
@@ -24,7 +24,7 @@ thread_local! {
 /// 2. Two of its tasks request one lock.
 /// 3. Both are taken for the scope's owner, and the second one re-enters what the first one holds.
 #[derive(Clone)]
-struct Inner {
+struct PolledScope {
     owner: Owner,
     task: Option<task::Id>,
 }
@@ -327,7 +327,7 @@ pub(crate) struct Inside(bool);
 /// Makes the owner the current one. It returns a guard and doesn't take the work as a closure, which would add a frame to a stack of a
 /// thousand nested polls.
 pub(crate) fn inside(owner: &Owner) -> Inside {
-    let inner = Inner { owner: owner.clone(), task: task::try_id() };
+    let inner = PolledScope { owner: owner.clone(), task: task::try_id() };
     Inside(CURRENT.try_with(|current| current.borrow_mut().push(inner)).is_ok())
 }
 

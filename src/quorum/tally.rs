@@ -395,7 +395,7 @@ impl Tally {
                     "{answered} of {masters} masters gave an answer that counts, but {} are needed; {failed} failed{young}; the last failure",
                     self.majority
                 );
-                return failure.error.again().behind(&counted);
+                return failure.error.again().prefixed(&counted);
             }
             None => {}
         }

@@ -105,22 +105,22 @@ pub(crate) fn time_of_day() -> u64 {
 }
 
 /// Whether tokio's own thread-locals are still alive on this thread.
-struct Stand(bool);
+struct TokioAlive(bool);
 
-impl Drop for Stand {
+impl Drop for TokioAlive {
     // Thread-locals with a drop are destroyed in order, the one made last first.
     fn drop(&mut self) {}
 }
 
 thread_local! {
     /// Made after tokio's thread-local, since it looks at tokio's handle, and so destroyed before it.
-    static STAND: Stand = Stand(!Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()));
+    static TOKIO_ALIVE: TokioAlive = TokioAlive(!Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()));
 }
 
 /// Returns the time, also for a guard that another thread-local drops when its thread ends. If a clock was ever paused in the process,
 /// tokio's `now` panics there, which would end the process.
 fn now() -> Instant {
-    match STAND.try_with(|stand| stand.0) {
+    match TOKIO_ALIVE.try_with(|alive| alive.0) {
         Ok(true) => Instant::now(),
         _ => Instant::from_std(std::time::Instant::now()),
     }

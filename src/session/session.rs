@@ -91,7 +91,7 @@ impl Session {
         let hints = Hints::new(&config.prefix, &uuid, line);
         let takeover = quorum.is_portable().then_some(TAKEOVER);
         let runtime = runtime::Handle::try_current().ok().filter(|_| !quorum.is_portable());
-        let pulse = Pulse::new(config.stands_in());
+        let pulse = Pulse::new(config.uses_backup_thread());
         Arc::new_cyclic(|me: &Weak<Session>| Session {
             config,
             quorum,
@@ -193,7 +193,7 @@ impl Session {
         let unattended = effects.unattended;
         self.carry_out(keys, effects);
         if begins_to_watch {
-            self.begin_stand_in();
+            self.start_backup_thread();
         }
         if self.stage() == Stage::RuntimeEnded {
             self.send_last(std::slice::from_ref(keys));

@@ -200,7 +200,7 @@ impl LockEntry {
             return self.withdraw(now);
         }
         if self.timing.line.is_some() {
-            self.leave_fair_line(now);
+            self.leave_line(now);
         }
         let next = match self.live() {
             Some(live) if live.is_idle(self.is_open, now) => self.inner_front(),

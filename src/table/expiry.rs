@@ -157,7 +157,7 @@ impl LockEntry {
                 self.out.resolve(hold.resolve_pending_releases(Err(Loss::Expired)));
             }
             if hold.is_gone() && at.now >= hold.gone_by {
-                // Every master that still had it has dropped it by now.
+                // The key has expired by now on every master that still had it.
                 hold.copies.set_left(Spread::NONE);
             }
         }

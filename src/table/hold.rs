@@ -666,7 +666,7 @@ impl Hold {
         }
         self.release_tried |= command.action.is_end();
         if self.in_line || self.enters && matches!(command.action, Action::Acquire { .. }) {
-            self.stays_in_line(now);
+            self.stop_waiting_in_line(now);
         }
         self.unsettle();
         self.failed(now);

@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 use crate::base::{MasterSet, Moment, after};
 use crate::table::entry::LockEntry;
-use crate::table::in_line::UNHEARD;
+use crate::table::line::LONGEST_POLL;
 use crate::table::queue::{Waiter, WaiterState};
 use crate::table::subscription::Subscription;
 use crate::wire::Pending;
@@ -53,7 +53,7 @@ impl LockEntry {
         let (confirmed, enough) = (subscription.confirmed.len(), self.timing.masters.div_ceil(2));
         if confirmed > before && (before == 0 || confirmed == enough) {
             if self.is_in_line() {
-                return self.asks_by(after(at.now, UNHEARD), at.now);
+                return self.ask_by(after(at.now, LONGEST_POLL), at.now);
             }
             self.head_asks_once_more(at.now);
         }

@@ -144,8 +144,8 @@ impl LockEntry {
                 self.contended = true;
                 self.note_holder(pending, reply);
                 if matches!(reply, Reply::InLine(..)) {
-                    self.stands_in_line(pending, at.now);
-                } else if !self.leaves_in_doubt(pending, at.now) {
+                    self.keep_in_line(pending, at.now);
+                } else if !self.leave_line_in_doubt(pending, at.now) {
                     self.not_run(pending, spread, at.now);
                 }
             }
@@ -198,7 +198,7 @@ impl LockEntry {
             self.lets_others_go_first(pending, reply, at.now);
         }
         if let Reply::LeftToOthers(time) = *reply {
-            self.leaves_it_to_others(time, at.now);
+            self.leave_to_others(time, at.now);
         }
         self.sweep(at.now);
         if pending.is_end() && !frees_nobody {

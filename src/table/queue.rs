@@ -232,15 +232,15 @@ impl Waiter {
 
 impl Queue {
     /// Called before a visit of an empty entry, since the visit may add a request.
-    pub(super) fn take_room(&mut self, free: &mut FreeQueues) {
+    pub(super) fn take_memory(&mut self, free: &mut FreeQueues) {
         if self.0.is_none() {
             self.0 = free.0.pop();
         }
     }
 
     /// Called after a visit: gives the memory back if the queue is empty.
-    pub(super) fn give_room(&mut self, free: &mut FreeQueues) {
-        if let Some(room) = self.0.take_if(|waiters| waiters.is_room())
+    pub(super) fn return_memory(&mut self, free: &mut FreeQueues) {
+        if let Some(room) = self.0.take_if(|waiters| waiters.is_reusable())
             // The memory of a queue that has grown for many requests is freed.
             && free.0.len() < MOST_FREE
             && room.requests.capacity() <= MANY
@@ -491,7 +491,7 @@ impl Waiters {
     }
 
     /// Returns whether its memory can be reused.
-    fn is_room(&self) -> bool {
+    fn is_reusable(&self) -> bool {
         self.requests.is_empty() && self.known_branches.is_empty() && self.command_waiters.is_empty()
     }
 

@@ -261,7 +261,7 @@ impl LockTable {
         });
         entry.is_open = !self.closed;
         if entry.idle {
-            entry.queue.take_room(&mut self.free_queues);
+            entry.queue.take_memory(&mut self.free_queues);
         }
         (slot, entry)
     }
@@ -315,7 +315,7 @@ impl LockTable {
             entry.reset();
         }
         entry.idle = is_idle;
-        entry.queue.give_room(&mut self.free_queues);
+        entry.queue.return_memory(&mut self.free_queues);
         effects.out = entry.out.take();
         // Otherwise another runtime might take over unattended work because of an empty entry.
         let lingers = self.takeover.is_none();

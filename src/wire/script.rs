@@ -525,11 +525,11 @@ impl Call {
 
     /// Returns the parameters of the lock's line for the script.
     fn line(&self) -> Option<(&LineKeys, Line)> {
-        let told = matches!(
+        let gets_line = matches!(
             self.action,
             Action::Acquire { count: 1, .. } | Action::END | Action::Force | Action::Waiters
         );
-        let line = self.line.filter(|_| told)?;
+        let line = self.line.filter(|_| gets_line)?;
         let keys = if line.sharded { self.keys.sharded_line()? } else { self.keys.line() };
         Some((keys, line))
     }
@@ -616,7 +616,7 @@ impl Call {
             }
         }
         if let Some((keys, line)) = line {
-            to.text(keys.told(line));
+            to.text(keys.parameters(line));
             if line.again && matches!(self.action, Action::Acquire { .. }) {
                 to.text(AGAIN);
             }

@@ -74,12 +74,12 @@ pub(crate) async fn ask_about_data(
         return Ok((answer, None));
     }
     let info = connection.send(&info_replication(), None).await;
-    Ok((answer, Some(info.map_err(behind_a_call)?)))
+    Ok((answer, Some(info.map_err(after_a_call)?)))
 }
 
 /// Returns the error of a later command of a call whose script has run: even if that command was not sent, the call does not count
 /// as unsent.
-fn behind_a_call(error: RedisError) -> RedisError {
+fn after_a_call(error: RedisError) -> RedisError {
     why_unsent(&error).map_or(error, |why| io::Error::new(io::ErrorKind::BrokenPipe, why).into())
 }
 

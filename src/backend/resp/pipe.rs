@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use crate::backend::resp::calls::Calls;
 use crate::backend::resp::frame::Input;
 use crate::backend::resp::socket::{Reader, Writer};
-use crate::backend::resp::unsent::{COPIED, TOO_LATE, unsent};
+use crate::backend::resp::unsent::{FORKED, TOO_LATE, unsent};
 use crate::base::{Mutex, gated, lock};
 
 /// How long the end of a runtime may wait for the answers on one connection.
@@ -119,7 +119,7 @@ impl Commands {
         encode: impl Fn(&mut Vec<u8>),
     ) -> RedisResult<Vec<Value>> {
         if self.0.0.is_copied() {
-            return Err(unsent(COPIED));
+            return Err(unsent(FORKED));
         }
         if answers == 0 {
             return Ok(Vec::new());

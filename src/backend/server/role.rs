@@ -14,7 +14,7 @@ pub(crate) struct Role {
     /// Whether its age has to be known, and whether it was a replica in the meantime.
     pub(crate) needs_age: bool,
     /// Whether the backup thread may renew for the runtime. That thread connects to the same server, which therefore has to be identified.
-    pub(crate) stands_in: bool,
+    pub(crate) has_backup_thread: bool,
     /// How many replicas have to acknowledge a grant.
     pub(crate) replicas: Option<Replicas>,
     /// Which of several masters it is, if it is one of several.

@@ -536,8 +536,8 @@ impl World {
 mod answers;
 mod ends;
 mod heads;
-mod in_line;
 mod late;
+mod line;
 mod master;
 mod messages;
 mod nested;

@@ -178,7 +178,7 @@ async fn a_failover_that_has_begun_is_followed_and_logged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sentinel_that_answers_a_ping_is_listened_to_and_one_that_does_not_is_connected_to_anew() {
+async fn a_sentinel_that_answers_a_ping_is_listened_to_and_one_that_does_not_is_connected_to_again() {
     let (one, _port) = watched();
     let (sentinels, hint) = (sentinels(&["redis://one:1"]), Arc::new(Notify::new()));
     let listener = tokio::spawn(sentinels.sentinels[0].clone().listen("stock".into(), hint.clone(), SECOND));

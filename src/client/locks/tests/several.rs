@@ -126,7 +126,7 @@ async fn the_release_of_fenced_guards_reports_a_loss() {
 
 /// The request that was begun before asked as the owner itself, and not as a child of it.
 #[tokio::test(start_paused = true)]
-async fn a_request_that_becomes_a_run_begins_anew() {
+async fn a_request_that_becomes_a_run_begins_again() {
     let mut request = several(&Memory::new()).await.lock();
     assert!(poll!(&mut request).is_pending());
     let owner = Owner::current();

@@ -366,7 +366,7 @@ fn a_level_that_was_granted_since_a_bare_request_began_is_one_of_a_branch() {
 
 /// Nested in the first of them, or a branch beside it: the two look the same.
 #[test]
-fn a_request_that_asks_anew_beside_a_branch_and_a_level_from_before_is_ambiguous() {
+fn a_request_that_asks_again_beside_a_branch_and_a_level_from_before_is_ambiguous() {
     let mut world = World::new(1);
     let owner = Owner::new();
     world.holds(&owner);

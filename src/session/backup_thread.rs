@@ -1,4 +1,4 @@
-//! The backup thread, `nestlock`: it renews holds while their runtime is blocked, and does nothing else.
+//! The backup thread, named `nestlock`: it stands in for a runtime that is blocked, renews its holds, and does nothing else.
 
 use std::io;
 use std::mem;
@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::backend::{Link, Spare, Tasks};
 use crate::base::{Moment, after, boxed, lock, telemetry};
 use crate::session::session::{Session, Stage};
-use crate::table::StandIn;
+use crate::table::BackupRenewal;
 
 /// After this many looks at a session without holds, the thread stops looking until the session has a hold again.
 const LOOKS: u32 = 10;
@@ -38,7 +38,7 @@ impl Session {
     /// Makes the thread watch this session, and starts the thread if it does not run. Called when the session has a renewed hold
     /// for the first time, or again after a time without one.
     #[cold]
-    pub(super) fn begin_stand_in(&self) {
+    pub(super) fn start_backup_thread(&self) {
         let thread = lock_for_a_moment(&THREAD);
         if self.pulse.attended.swap(true, Relaxed) {
             return;
@@ -49,7 +49,7 @@ impl Session {
         };
         // Not while the thread is locked: the subscriber may take locks of its own.
         if let Err(error) = begun {
-            telemetry::no_stand_in(&error);
+            telemetry::no_backup_thread(&error);
         }
     }
 
@@ -67,11 +67,11 @@ impl Session {
     }
 
     /// Notes a renewal that the thread has made.
-    fn stood_in(&self, stand_in: &StandIn, sent: Moment) {
-        let (keys, at) = (&stand_in.call.keys, self.moment());
+    fn note_renewal(&self, renewal: &BackupRenewal, sent: Moment) {
+        let (keys, at) = (&renewal.call.keys, self.moment());
         let is_known = lock(&self.table).entry_of(keys).is_some();
-        if let Some(lease) = stand_in.call.action.lease().filter(|_| is_known) {
-            self.visit_once(at, keys, |entry, at| entry.stood_in(stand_in.hold, lease, sent, at));
+        if let Some(lease) = renewal.call.action.lease().filter(|_| is_known) {
+            self.visit_once(at, keys, |entry, at| entry.renewed_by_backup(renewal.hold, lease, sent, at));
         }
     }
 }
@@ -98,7 +98,7 @@ fn start() -> io::Result<UnboundedSender<Weak<Session>>> {
     let (sessions, begun) = unbounded_channel();
     let runs = move || match runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(boxed(run(begun))),
-        Err(error) => telemetry::no_stand_in(&error),
+        Err(error) => telemetry::no_backup_thread(&error),
     };
     std::thread::Builder::new().name("nestlock".to_owned()).spawn(runs)?;
     Ok(sessions)
@@ -155,7 +155,7 @@ impl Watch {
                 let silent = now.saturating_duration_since(since);
                 // Twice the pause, since otherwise: 1. A machine is so busy that connecting takes longer than a pause. 2. Each look's
                 // attempt ends before it is connected, and nothing is ever renewed.
-                let is_late = self.stand_in(&session, left, silent, after(now, 2 * pause)).await;
+                let is_late = self.renew_due(&session, left, silent, after(now, 2 * pause)).await;
                 // If only answers are unread, the runtime counts as silent only while its renewals are late, since a busy client
                 // always has unread answers.
                 self.beats = Some((beats, if before == beats || is_late { since } else { now }));
@@ -181,7 +181,7 @@ impl Watch {
 
     /// Renews the holds that are good for no longer than `left`, and returns whether there were any. Called when the watchdog has not
     /// looked for as long as `silent`, though it was asked to.
-    async fn stand_in(
+    async fn renew_due(
         &mut self,
         session: &Arc<Session>,
         left: Duration,
@@ -202,7 +202,7 @@ impl Watch {
         }
         let at = session.moment();
         let longest = until.saturating_duration_since(Instant::now());
-        let due = lock(&session.table).stand_in(left, longest, at.now);
+        let due = lock(&session.table).backup_renewals(left, longest, at.now);
         if due.is_empty() {
             return false;
         }
@@ -215,10 +215,10 @@ impl Watch {
     }
 
     /// Renews these holds. Returns how many were renewed.
-    async fn renew(&mut self, session: &Arc<Session>, due: Arc<[StandIn]>, until: Instant) -> usize {
+    async fn renew(&mut self, session: &Arc<Session>, due: Arc<[BackupRenewal]>, until: Instant) -> usize {
         let mut parts: Vec<(usize, Spare, Vec<usize>)> = Vec::new();
-        for (at, stand_in) in due.iter().enumerate() {
-            for (master, spare) in session.quorum.spares(&stand_in.call.keys) {
+        for (at, renewal) in due.iter().enumerate() {
+            for (master, spare) in session.quorum.spares(&renewal.call.keys) {
                 match parts.iter_mut().find(|(index, known, _)| *index == master && known.is_same(&spare)) {
                     Some((_, _, part)) => part.push(at),
                     None => parts.push((master, spare, vec![at])),
@@ -246,7 +246,7 @@ impl Watch {
                 let sent = since.filter(|since| since.now < sent.now).unwrap_or(sent);
                 *since = Some(sent);
                 if *count == majority {
-                    session.stood_in(&due[at], sent);
+                    session.note_renewal(&due[at], sent);
                 }
             }
             if is_good {
@@ -268,7 +268,7 @@ struct Answered {
 /// Asks one server to renew those of the holds that it keeps. Returns `None` if the server has not answered in time.
 async fn ask(
     session: Arc<Session>,
-    due: Arc<[StandIn]>,
+    due: Arc<[BackupRenewal]>,
     spare: Spare,
     link: Option<Link>,
     part: Vec<usize>,

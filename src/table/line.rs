@@ -16,10 +16,10 @@ use crate::wire::{self, Fence, Hint, Line, Pending, Reply};
 
 /// The longest that a request in the line sleeps if it entered before messages of releases reached this process: a client that does
 /// not know the line may have released the lock in between.
-pub(super) const UNHEARD: Duration = Duration::from_millis(250);
+pub(super) const LONGEST_POLL: Duration = Duration::from_millis(250);
 
 /// Allowed delay of the server: a key counts as expired this long after its TTL, or after twice its TTL if that is shorter.
-const BEHIND: Duration = Duration::from_millis(10);
+const SERVER_DELAY: Duration = Duration::from_millis(10);
 
 /// A request that gets no hints asks again after this fraction of the time for which the present holder has had the lock. So while
 /// the lock changes hands quickly, the request asks often, and a lock that is handed to it is idle only briefly.
@@ -31,9 +31,9 @@ const SHORTEST_POLL: Duration = Duration::from_millis(2);
 /// How much later than the first process in the line a process asks that has left the lock to others.
 const AFTER_THE_FIRST: Duration = Duration::from_millis(2);
 
-/// Returns after how long a TTL is certainly over on the server.
-fn past(time: Duration) -> Duration {
-    time + time.min(BEHIND)
+/// Returns after how long this TTL is certainly over on the server.
+fn certainly_over(time: Duration) -> Duration {
+    time + time.min(SERVER_DELAY)
 }
 
 impl LockEntry {
@@ -53,7 +53,7 @@ impl LockEntry {
         let hold = self.holds.iter_mut().find(stands).filter(|_| !ask.single_attempt)?;
         if ask.line.is_some_and(|line| line.polls) && !wire::polls(&hold.field) {
             // The field entered while hints reached this process. Now it would be passed over as that of a process that is gone.
-            hold.end_in_line(now);
+            hold.end_place_in_line(now);
             return None;
         }
         let line = hold.timing.line?;
@@ -74,12 +74,12 @@ impl LockEntry {
         let waited = pending.sent.saturating_duration_since(hold.since);
         let held = self.seen.holder(pending.sent).map_or(waited, |owned| owned.held);
         // A lock that is handed to it is kept for it for a second or more.
-        Some((held / POLL_PART).clamp(SHORTEST_POLL, UNHEARD))
+        Some((held / POLL_PART).clamp(SHORTEST_POLL, LONGEST_POLL))
     }
 
     /// Called when the acquire was answered "busy" and its field is now in the line: the hold is kept, since the server may hand
     /// the lock to it.
-    pub(super) fn stands_in_line(&mut self, pending: &Pending, now: Instant) {
+    pub(super) fn keep_in_line(&mut self, pending: &Pending, now: Instant) {
         match self.hold(pending.hold).filter(|hold| hold.under_way(pending.command_id)) {
             Some(hold) => {
                 hold.finish(pending.command_id, now);
@@ -92,22 +92,22 @@ impl LockEntry {
 
     /// Called when a field in the line was answered "busy", without a mention of the line: it may or may not still be in it. So
     /// the field leaves, and the next attempt has a fresh one.
-    pub(super) fn leaves_in_doubt(&mut self, pending: &Pending, now: Instant) -> bool {
+    pub(super) fn leave_line_in_doubt(&mut self, pending: &Pending, now: Instant) -> bool {
         let stood = |hold: &&mut Hold| hold.in_line && hold.under_way(pending.command_id);
         let Some(hold) = self.hold(pending.hold).filter(stood) else { return false };
         hold.finish(pending.command_id, now);
-        hold.end_in_line(now);
+        hold.end_place_in_line(now);
         self.wake_next(now);
         true
     }
 
     /// Takes this process out of the line, by an end of its hold, if nobody here waits for the lock.
-    pub(super) fn leave_fair_line(&mut self, now: Instant) {
+    pub(super) fn leave_line(&mut self, now: Instant) {
         let stands = |hold: &&mut Hold| hold.in_line && hold.command.is_none();
         if !self.is_in_line() || (self.is_open && self.outer_front().is_some()) {
             return;
         }
-        self.holds.iter_mut().filter(stands).for_each(|hold| hold.end_in_line(now));
+        self.holds.iter_mut().filter(stands).for_each(|hold| hold.end_place_in_line(now));
     }
 
     /// Called when hints begin to reach this process. The head asks once more, since it may have been refused outside the line, or
@@ -141,12 +141,12 @@ impl LockEntry {
             |hold: &&mut Hold| hold.field.rsplit_once(':').and_then(|(_, number)| number.parse().ok());
         let Some(hold) = self.holds.iter_mut().find(|hold| number(hold) == Some(hint.number)) else {
             // The waiters here have to ask when it has expired.
-            let at = hint.wait.map_or(now, |wait| after(now, past(wait)));
-            return self.asks_by(at, now);
+            let at = hint.wait.map_or(now, |wait| after(now, certainly_over(wait)));
+            return self.ask_by(at, now);
         };
         let (waits, is_held) = (hold.in_line || hold.is_beginning(), hold.has_lock());
         match hint.wait {
-            Some(wait) if waits => self.asks_by(after(now, past(wait)), now),
+            Some(wait) if waits => self.ask_by(after(now, certainly_over(wait)), now),
             None if waits => self.head_asks_once_more(now),
             // The lock was freed by force, so this process asks whether it still has it. Or the hint came late, after a request
             // that asked by itself was granted the hold.
@@ -161,8 +161,8 @@ impl LockEntry {
     /// Called when the end of a hold of this process was answered: the lock is left to clients that do not know the line for this
     /// time. Otherwise the next request of this process would always ask before them. The request also lets the first process in
     /// the line go first, which asks at the end of that time.
-    pub(super) fn leaves_it_to_others(&mut self, time: Duration, now: Instant) {
-        self.left_until = Some(after(now, past(time) + AFTER_THE_FIRST).into());
+    pub(super) fn leave_to_others(&mut self, time: Duration, now: Instant) {
+        self.left_until = Some(after(now, certainly_over(time) + AFTER_THE_FIRST).into());
     }
 
     /// Returns until when a request of this process leaves the lock to others.
@@ -183,7 +183,7 @@ impl LockEntry {
     }
 
     /// Makes the head ask at `at` at the latest, even if nothing wakes it.
-    pub(super) fn asks_by(&mut self, at: Instant, now: Instant) {
+    pub(super) fn ask_by(&mut self, at: Instant, now: Instant) {
         let Some(front) = self.outer_front().map(|front| front.id) else { return };
         let Some(request) = self.queue.get_mut(front) else { return };
         match &mut request.phase {
@@ -202,13 +202,13 @@ impl LockEntry {
 
 impl Hold {
     /// Makes the end due that takes the hold's field out of the line.
-    fn end_in_line(&mut self, now: Instant) {
+    fn end_place_in_line(&mut self, now: Instant) {
         (self.failures, self.retry_at) = (0, now);
-        self.stays_in_line(now);
+        self.stop_waiting_in_line(now);
     }
 
     /// Notes that the hold no longer waits in the line. Its field may stay there for longer than the lease of the last acquire.
-    pub(super) fn stays_in_line(&mut self, now: Instant) {
+    pub(super) fn stop_waiting_in_line(&mut self, now: Instant) {
         self.in_line = false;
         let stays = self.timing.line.map_or(Duration::ZERO, |line| line.stays.duration());
         self.gone_by = self.gone_by.max(after(now, stays));

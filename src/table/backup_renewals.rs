@@ -15,16 +15,21 @@ use crate::wire::{Action, Call};
 /// A renewal that the watchdog does not know of. It is not one of the hold's commands: it has no number, and its result is noted
 /// only if the hold was renewed.
 #[derive(Clone, Debug)]
-pub(crate) struct StandIn {
+pub(crate) struct BackupRenewal {
     pub(crate) hold: u64,
     pub(crate) call: Call,
 }
 
 impl LockTable {
     /// Returns the renewals of all holds that are good for no longer than `left`. `longest`: the time within which they run, or never will.
-    pub(crate) fn stand_in(&mut self, left: Duration, longest: Duration, now: Instant) -> Vec<StandIn> {
+    pub(crate) fn backup_renewals(
+        &mut self,
+        left: Duration,
+        longest: Duration,
+        now: Instant,
+    ) -> Vec<BackupRenewal> {
         let holds = self.entries_mut().flat_map(|entry| &mut entry.holds);
-        holds.filter_map(|hold| hold.stand_in(left, longest, now)).collect()
+        holds.filter_map(|hold| hold.backup_renewal(left, longest, now)).collect()
     }
 
     /// Returns whether a lock has a hold that is renewed.
@@ -35,9 +40,9 @@ impl LockTable {
 
 impl LockEntry {
     /// Called when a majority of the masters has renewed a hold without the watchdog, by a command that was sent at `sent`. `at` is now.
-    pub(crate) fn stood_in(&mut self, hold: u64, lease: Lease, sent: Moment, at: Moment) {
+    pub(crate) fn renewed_by_backup(&mut self, hold: u64, lease: Lease, sent: Moment, at: Moment) {
         if let Some(hold) = self.holds.iter_mut().find(|standing| standing.id == hold) {
-            hold.stood_in(lease, sent, at);
+            hold.renewed_by_backup(lease, sent, at);
         }
     }
 }
@@ -52,7 +57,7 @@ impl Hold {
         self.lives() && now < self.end() && self.levels.iter().any(counts)
     }
 
-    fn stand_in(&mut self, left: Duration, longest: Duration, now: Instant) -> Option<StandIn> {
+    fn backup_renewal(&mut self, left: Duration, longest: Duration, now: Instant) -> Option<BackupRenewal> {
         let lease = self.timing.lease;
         if !self.is_renewed_at(now) || after(now, left) < self.valid_until {
             return None;
@@ -62,12 +67,12 @@ impl Hold {
         self.maybe_until = self.maybe_until.max(Some(until.into()));
         self.gone_by = self.gone_by.max(until);
         let call = Call { field: self.field.clone(), ..Call::of_lock(&self.keys, Action::Renew { lease }) };
-        Some(StandIn { hold: self.id, call })
+        Some(BackupRenewal { hold: self.id, call })
     }
 
     /// Moves the deadline, and nothing else. Doubts and due work remain: the runtime handles them as soon as it runs. A hold that
     /// is past its end is lost, even if that was not noticed yet.
-    fn stood_in(&mut self, lease: Lease, sent: Moment, at: Moment) {
+    fn renewed_by_backup(&mut self, lease: Lease, sent: Moment, at: Moment) {
         let until = lease.valid_until(sent.now, self.timing.drift);
         if self.is_renewed_at(at.now) && until > self.valid_until {
             self.valid_until = until;
