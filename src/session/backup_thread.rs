@@ -202,7 +202,7 @@ impl Watch {
         }
         let at = session.moment();
         let longest = until.saturating_duration_since(Instant::now());
-        let due = lock(&session.table).backup_renewals(left, longest, at.now);
+        let due = lock(&session.table).backups(left, longest, at.now);
         if due.is_empty() {
             return false;
         }

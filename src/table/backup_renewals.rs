@@ -22,12 +22,7 @@ pub(crate) struct BackupRenewal {
 
 impl LockTable {
     /// Returns the renewals of all holds that are good for no longer than `left`. `longest`: the time within which they run, or never will.
-    pub(crate) fn backup_renewals(
-        &mut self,
-        left: Duration,
-        longest: Duration,
-        now: Instant,
-    ) -> Vec<BackupRenewal> {
+    pub(crate) fn backups(&mut self, left: Duration, longest: Duration, now: Instant) -> Vec<BackupRenewal> {
         let holds = self.entries_mut().flat_map(|entry| &mut entry.holds);
         holds.filter_map(|hold| hold.backup_renewal(left, longest, now)).collect()
     }

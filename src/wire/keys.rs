@@ -132,13 +132,13 @@ pub(crate) struct LineKeys {
     pub(crate) line: Box<str>,
     /// The prefix of the channels on which waiting processes get their hints.
     pub(crate) wakes: Box<str>,
-    parameters: OnceLock<Box<str>>,
+    args: OnceLock<Box<str>>,
 }
 
 impl LineKeys {
     /// Returns the parameters of the line, which the scripts get as one argument. They are the same for all calls of a session.
-    pub(super) fn parameters(&self, line: Line) -> &str {
-        self.parameters.get_or_init(|| {
+    pub(super) fn args(&self, line: Line) -> &str {
+        self.args.get_or_init(|| {
             let sharded = if line.sharded { "S" } else { "" };
             format!("{sharded}{} {} {}", line.term.millis(), line.stays.millis(), self.wakes).into()
         })
@@ -194,11 +194,7 @@ impl Keys {
     }
 
     fn made_line(&self, wakes: String) -> LineKeys {
-        LineKeys {
-            line: line(self.prefix(), &self.name).into(),
-            wakes: wakes.into(),
-            parameters: OnceLock::new(),
-        }
+        LineKeys { line: line(self.prefix(), &self.name).into(), wakes: wakes.into(), args: OnceLock::new() }
     }
 
     fn prefix(&self) -> &str {

@@ -616,7 +616,7 @@ impl Call {
             }
         }
         if let Some((keys, line)) = line {
-            to.text(keys.parameters(line));
+            to.text(keys.args(line));
             if line.again && matches!(self.action, Action::Acquire { .. }) {
                 to.text(AGAIN);
             }

@@ -292,7 +292,7 @@ impl Calls {
     /// this is locked:
     ///
     /// 1. Some executor owns a task only by its wakers. 2. The last of them is dropped, and with it the task's future. 3. That
-    /// future owns another call of this connection, whose drop locks it again.
+    ///    future owns another call of this connection, whose drop locks it again.
     pub(super) fn poll(&mut self, at: usize, cx: &Context<'_>) -> (Poll<RedisResult<()>>, Option<Waker>) {
         self.collected(at);
         let slot = &mut self.slots[at];

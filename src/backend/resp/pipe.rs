@@ -313,8 +313,8 @@ impl Task {
     /// Waits for the answers to what was sent, for a short time. Otherwise:
     ///
     /// 1. A dropped guard has sent the end of its hold. Other ends are [sent](Commands::send_last) before that one is answered.
-    /// 2. The process ends. An answer that was not read, or that comes now, breaks the connection. 3. The server drops what it has not
-    /// read: the other ends.
+    /// 2. The process ends. An answer that was not read, or that comes now, breaks the connection.
+    /// 3. The server drops what it has not read: the other ends.
     fn receive_last(&mut self, mut owed: usize) {
         let (mut bytes, until) = ([0; 4096], std::time::Instant::now() + LONGEST_END);
         while owed > 0 {

@@ -7,9 +7,9 @@ use crate::config::{AddressMap, Replicas};
 /// How the masters use a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Role {
-    /// Whether the server is the only master. A call to one of several masters fails at once if there is no connection. If it waited:
-    /// 1. An acquire waits for a connection, and so does the release after it. 2. The connection is made, and they are sent in any order.
-    /// 3. The acquire runs last, and sets a field that nobody holds.
+    /// Whether the server is the only master. A call to one of several masters fails at once if there is no connection. If it
+    /// waited: 1. An acquire waits for a connection, and so does the release after it. 2. The connection is made, and they are sent in any
+    /// order. 3. The acquire runs last, and sets a field that nobody holds.
     pub(crate) alone: bool,
     /// Whether its age has to be known, and whether it was a replica in the meantime.
     pub(crate) needs_age: bool,
