@@ -220,7 +220,7 @@ impl Owner {
 
     /// Registers a level or a request at `position` with this owner or, if its last scope has ended, with its nearest live
     /// ancestor. Returns that owner, which notifies the session when it ends, until [`unregister_at`](Owner::unregister_at).
-    pub(crate) fn settle_at(&self, position: &Position) -> Owner {
+    pub(crate) fn register_at(&self, position: &Position) -> Owner {
         let mut at = self;
         while let Kind::Made(node) = &at.0 {
             if lock(&node.scopes).register(position) {
@@ -236,7 +236,7 @@ impl Owner {
     }
 
     /// Undoes one [`register_at`](Owner::register_at).
-    pub(crate) fn forget(&self, position: &Position) {
+    pub(crate) fn unregister_at(&self, position: &Position) {
         if let Kind::Made(node) = &self.0 {
             let mut scopes = lock(&node.scopes);
             // Searched from the end, since holds are usually released in the reverse order of their grants.

@@ -119,7 +119,7 @@ impl LockEntry {
     pub(crate) fn enter(&mut self, mut request: Waiter, began: u64) -> Result<(), Ambiguous> {
         // The owner of a `run` ends after its request and its level, so it leaves nothing to an heir.
         if request.bare {
-            request.owner = request.owner.settle_at(&self.position);
+            request.owner = request.owner.register_at(&self.position);
         }
         let owner = request.owner.clone();
         // Only bare requests prove branches. A level counts even if its hold is lost: 1. Two branches of an owner ask at once. 2. The
@@ -137,7 +137,7 @@ impl LockEntry {
                 self.queue.note_branch(&owner);
             }
         }
-        self.queue.enter(request, holds).inspect_err(|_| owner.forget(&self.position))
+        self.queue.enter(request, holds).inspect_err(|_| owner.unregister_at(&self.position))
     }
 
     /// Notes that a request is being polled: from now on `waker` is woken for it. Drop the returned value once nothing is locked: a
@@ -156,7 +156,7 @@ impl LockEntry {
         let head = self.outer_front().is_some_and(|front| front.id == id);
         let request = self.queue.remove(id);
         if let Some(request) = request.as_ref().filter(|request| request.bare) {
-            request.owner.forget(&self.position);
+            request.owner.unregister_at(&self.position);
         }
         self.forget_proofs();
         // 1. A message wakes the head. 2. The head leaves without having asked. 3. The next request, which may have asked and

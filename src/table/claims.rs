@@ -69,7 +69,7 @@ impl LockEntry {
         for mut hold in self.holds.extract_if(.., |hold| hold.id == id) {
             self.out.measure(Sample::Ended(at.now.saturating_duration_since(hold.since)));
             if let Some(left) = hold.remove_level(level) {
-                left.forget(&self.position);
+                left.unregister_at(&self.position);
             }
         }
         self.note_handed_over(id);

@@ -95,11 +95,11 @@ impl LockEntry {
     pub(crate) fn owner_ended(&mut self, owner: &Owner, now: Instant) {
         for level in self.holds.iter_mut().flat_map(|hold| &mut hold.levels) {
             if level.owner == *owner {
-                level.owner = owner.settle_at(&self.position);
+                level.owner = owner.register_at(&self.position);
             }
         }
         let position = &self.position;
-        self.queue.pass_on(owner, || owner.settle_at(position));
+        self.queue.pass_on(owner, || owner.register_at(position));
         self.forget_proofs();
         self.tree_asks_once_more();
         self.wake_next(now);

@@ -13,7 +13,7 @@ use crate::table::timing::WarnAfter;
 
 impl LockEntry {
     /// Called when this request was refused and begins to wait: the log reports it as `warn_after` says, until it leaves the queue.
-    pub(crate) fn waits(&mut self, id: u64, location: Place, now: Instant) {
+    pub(crate) fn schedule_wait_report(&mut self, id: u64, location: Place, now: Instant) {
         let Some(WarnAfter { first, .. }) = self.timing.warn_after else { return };
         let Some(request) = self.queue.get_mut(id).filter(|request| request.wait.is_none()) else { return };
         let due = after(request.began, first).max(now);
@@ -25,7 +25,7 @@ impl LockEntry {
     /// Notes what the program was doing when it made the request. This is a visit of its own, since the subscriber's code must not
     /// run while the table is locked. Drop the returned value once the table is unlocked.
     #[must_use]
-    pub(crate) fn waits_in(&mut self, id: u64, context: Arc<Context>) -> Option<Arc<Context>> {
+    pub(crate) fn set_wait_context(&mut self, id: u64, context: Arc<Context>) -> Option<Arc<Context>> {
         match self.queue.get_mut(id).and_then(|request| request.wait.as_mut()) {
             Some(wait) => wait.context.replace(context),
             None => Some(context),

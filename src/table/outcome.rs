@@ -55,7 +55,7 @@ impl LockEntry {
         let may_pass = !self.queue.is_empty() && hold.may_pass(at.now);
         let is_innermost = hold.levels.last().is_some_and(|last| last.id() == level);
         let Some(left) = hold.remove_level(level) else { return Break(Meaning::Done) };
-        left.forget(&self.position);
+        left.unregister_at(&self.position);
         let (loss, is_last) = (left.loss(), hold.levels.is_empty());
         // The masters have counted no more levels than are left.
         let is_done = !is_last && hold.is_in_sync();
