@@ -98,7 +98,7 @@ pub enum ErrorKind {
 pub enum Loss {
     /// Its lease ran out: it could not be renewed in time, or it was fixed and is over.
     Expired,
-    /// It is gone from the server: deleted, evicted, forced away, or the server came back empty.
+    /// It is gone from the server: deleted, evicted or released by force, or the server restarted empty.
     Gone,
     /// The time that `max_hold` allows is over.
     MaxHold,

@@ -1,4 +1,4 @@
-//! Connects to the masters, of which a majority has to be reachable.
+//! Connects to the masters. A majority has to be reachable.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Weak};

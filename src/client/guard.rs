@@ -282,11 +282,11 @@ impl<K: Kind> Guard<K> {
     /// Asks the masters now whether the hold still stands.
     ///
     /// Use it right before a step that can't be undone: a payment, an email, a file that is overwritten. Since its last renewal the
-    /// hold may have been deleted, evicted or forced away on the server, and this process may not know yet. `Ok` means that the hold
-    /// stood at some time between the call and its answer; with several masters, on a majority of them. It promises nothing for the
-    /// time after that: the step has to be done by [`valid_until`](Guard::valid_until), as without a check. Only a resource that
-    /// refuses late writes, for example by a [fencing token](crate::Fenced), is safe from a process that stops between the check
-    /// and the step.
+    /// hold may have been deleted, evicted or released by force on the server, and this process may not know yet. `Ok` means that
+    /// the hold stood at some time between the call and its answer; with several masters, on a majority of them. It promises nothing
+    /// for the time after that: the step has to be done by [`valid_until`](Guard::valid_until), as without a check. Only a resource
+    /// that refuses late writes, for example by a [fencing token](crate::Fenced), is safe from a process that stops between the
+    /// check and the step.
     ///
     /// If the hold is renewed in the background, the check renews it too, so that it is good for a lease from now. A hold with a
     /// fixed lease is left as it is: nobody makes it longer. If the hold is gone, [`lost`](Guard::lost) reports that as well, to all

@@ -88,8 +88,8 @@ impl Mutex {
     /// # Errors
     ///
     /// [`Lost`](ErrorKind::Lost) with [`Loss::Gone`](crate::Loss::Gone): the claim was used before, its lease was over, or the lock
-    /// was forced away; or several resumed it at once and none of them was first on a majority of the masters, which frees the
-    /// lock. [`Misuse`](ErrorKind::Misuse): a claim of another lock, or a call outside a tokio runtime; nothing was sent.
+    /// was released by force; or several resumed it at once and none of them was first on a majority of the masters, which frees
+    /// the lock. [`Misuse`](ErrorKind::Misuse): a claim of another lock, or a call outside a tokio runtime; nothing was sent.
     /// [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied): no answer within the node timeout (with several
     /// masters: from no majority), or a refusal. A hold that was moved is then ended, which frees the lock; if nothing was moved,
     /// the claim is still good. [`Config`](ErrorKind::Config): a bad name. [`Closed`](ErrorKind::Closed): the `Locks` was closed,

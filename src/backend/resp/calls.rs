@@ -1,4 +1,4 @@
-//! The calls of one connection: what is to be sent, and who waits for which answer. No I/O.
+//! The calls of one connection: what has to be sent, and who waits for which answer. No I/O.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
@@ -101,8 +101,7 @@ impl Calls {
         Ok(at)
     }
 
-    /// Adds a command whose answer nobody gets, after everything that is to be written, once the connection has
-    /// [ended](Calls::end).
+    /// Adds a command whose answer nobody gets, after everything else to be written, once the connection has [ended](Calls::end).
     ///
     /// The server is asked for no more answers before the first of them: 1. It runs some of these commands, and writes their
     /// answers. 2. The process has ended, so writing them fails. 3. The server drops the connection with the commands that it has
@@ -173,7 +172,7 @@ impl Calls {
         Some(bytes)
     }
 
-    /// Returns whether what is to be written fills a packet.
+    /// Returns whether the bytes to be written fill a packet.
     fn fills_packet(&self) -> bool {
         let mut length = self.out.len();
         self.waiting.iter().any(|at| {
@@ -291,8 +290,9 @@ impl Calls {
     /// Returns whether the answers to a call have come. Also returns the waker that is replaced, which must not be dropped while
     /// this is locked:
     ///
-    /// 1. Some executor owns a task only by its wakers. 2. The last of them is dropped, and with it the task's future. 3. That
-    ///    future owns another call of this connection, whose drop locks it again.
+    /// 1. Some executor owns a task only by its wakers.
+    /// 2. The last of them is dropped, and with it the task's future.
+    /// 3. That future owns another call of this connection, whose drop locks it again.
     pub(super) fn poll(&mut self, at: usize, cx: &Context<'_>) -> (Poll<RedisResult<()>>, Option<Waker>) {
         self.collected(at);
         let slot = &mut self.slots[at];

@@ -192,9 +192,9 @@ impl ReportHistory {
     /// client must not follow the reports. `by_majority`: a majority of all sentinels names it, and then it is never stale. `quorate`: a
     /// majority of all sentinels has named a master, whichever. Without this rule:
     ///
-    /// 1. All sentinels name A in epoch
-    /// 2. 2. They are set up again, and begin to count epochs again, except for one that is cut off. They name B in epoch
-    /// 1. 3. Only the one that is cut off answers a client that is connected to B. It names A, with the larger epoch.
+    /// 1. All sentinels name A in epoch 2.
+    /// 2. They are set up again, and begin to count epochs again, except for one that is cut off. They name B in epoch 1.
+    /// 3. Only the one that is cut off answers a client that is connected to B. It names A, with the larger epoch.
     ///
     /// A lower epoch is stale as well: a single sentinel that is set up again may name any server.
     ///

@@ -85,8 +85,8 @@ impl RedisServer {
         RedisServer::at(server, role, node_timeout, events)?.connect().await
     }
 
-    /// Returns a server that is to be connected to on the current runtime, which then runs the tasks that own the connections. Fails
-    /// outside of a runtime, where `tokio::spawn` would panic.
+    /// Returns an unconnected server on the current runtime, which will run the tasks that own the connections. Fails outside of a
+    /// runtime, where `tokio::spawn` would panic.
     pub(crate) fn at(
         server: &Server,
         role: Role,
