@@ -242,7 +242,7 @@ impl LockEntry {
 }
 
 impl Hold {
-    /// Returns the loss to report: the lease expired, and maybe while the machine slept.
+    /// Returns the loss to report: that the lease expired, or that the machine slept through its end.
     pub(super) fn why_late(&self, at: Moment) -> Loss {
         let slept = at.slept.saturating_sub(self.slept);
         let awake = at.now.checked_sub(slept).unwrap_or(at.now);

@@ -122,7 +122,7 @@ pub(crate) struct Hold {
     pub(super) offer: Offer,
     /// Until then nobody else may get the lock: an earlier end of the hold keeps the lock taken.
     kept_until: Option<Stamp>,
-    /// When its outermost level was granted.
+    /// When its first level was granted, counted from when it last had none.
     pub(super) since: Instant,
 }
 
@@ -547,7 +547,7 @@ impl Hold {
     /// Notes that these masters, by their last answers, lack the hold while a majority has it.
     pub(super) fn lacked_by(&mut self, masters: MasterSet, now: Instant) {
         self.copies.set_lacking(masters);
-        self.is_put_on(masters, now);
+        self.repair_soon(masters, now);
     }
 
     /// Called when no majority has confirmed the hold, with the young and the old masters that lack it. It is put on the young ones, which
@@ -559,10 +559,10 @@ impl Hold {
         if masters != self.copies.lacking {
             self.copies.change(|copies| copies.lacking = masters);
         }
-        self.is_put_on(masters, now);
+        self.repair_soon(masters, now);
     }
 
-    fn is_put_on(&mut self, masters: MasterSet, now: Instant) {
+    fn repair_soon(&mut self, masters: MasterSet, now: Instant) {
         // Not after a second failure. Otherwise: 1. Young masters lack it, and have a field of another hold that a late command has left.
         // 2. The repair changes nothing. 3. The settle after it finds the same, and so on without a pause.
         if !masters.is_empty() && self.lives() && self.failures <= 1 {
