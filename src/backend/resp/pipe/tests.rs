@@ -50,7 +50,7 @@ async fn commands_are_answered_in_their_order() {
     assert_eq!(received(&mut server, 8).await, "one two ");
     server.write_all(b":1\r\n:2\r\n>1\r\n+invalidate\r\n:3\r\n").await.unwrap();
     assert_eq!(two.await.unwrap(), [Value::Int(2), Value::Int(3)]);
-    assert_eq!(pushes.try_recv().unwrap(), PushKind::Invalidate, "before the answer behind it");
+    assert_eq!(pushes.try_recv().unwrap(), PushKind::Invalidate, "before the answer after it");
     assert_eq!(one.await.unwrap(), Value::Int(1));
 }
 
@@ -259,7 +259,7 @@ fn what_is_sent_last_while_another_thread_writes_is_written_by_that_one() {
         let mut length = 0;
         while !received[..length].ends_with(b"last") {
             let count = server.read(&mut received[length..]).unwrap();
-            assert!(count > 0, "{goes_on}: it was closed behind {length} bytes");
+            assert!(count > 0, "{goes_on}: it was closed after {length} bytes");
             length += count;
         }
     }

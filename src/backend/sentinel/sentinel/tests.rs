@@ -187,9 +187,9 @@ async fn a_sentinel_that_answers_a_ping_is_listened_to_and_one_that_does_not_is_
     assert_eq!((one.count("SUBSCRIBE"), one.count("PING")), (FAILOVER_CHANNELS.len(), 10));
     // The sentinel hangs: nothing ends the connection.
     one.answers(|words| if words == ["PING"] { None } else { usual(words) });
-    timeout(2 * QUIET, hint.notified()).await.expect("it is not connected to anew");
+    timeout(2 * QUIET, hint.notified()).await.expect("it is not connected to again");
     assert_eq!(one.count("SUBSCRIBE"), 2 * FAILOVER_CHANNELS.len());
     one.hang_up();
-    timeout(SECOND, hint.notified()).await.expect("it is not connected to anew");
+    timeout(SECOND, hint.notified()).await.expect("it is not connected to again");
     listener.abort();
 }

@@ -100,7 +100,7 @@ async fn the_work_of_a_run_is_not_polled_once_a_name_is_lost() {
         let counted = polls.clone();
         let work = poll_fn(move |_| {
             counted.fetch_add(1, SeqCst);
-            assert!(both.iter().all(Mutex::is_held), "it is polled behind the loss");
+            assert!(both.iter().all(Mutex::is_held), "it is polled after the loss");
             Poll::<()>::Pending
         });
         let run = tokio::spawn(locks.mutexes(["a", "b"]).run(|_| work));

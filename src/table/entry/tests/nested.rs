@@ -172,7 +172,7 @@ fn a_nested_request_whose_hold_is_lost_fails_though_the_guard_is_gone() {
         world.poll(world.asker(nested));
         assert!(
             world.askers.is_empty() && world.guards.is_empty() && world.flight.is_empty(),
-            "it is granted the lock anew"
+            "it is granted the lock again"
         );
     }
 }
@@ -212,7 +212,7 @@ fn a_hold_of_fixed_lease_is_certain_for_half_a_lease_too() {
     assert!(!world.enters_for(&owner, Duration::from_secs(1)));
 }
 
-/// The masters count the level that leaves by what is under way: its release is sent behind that.
+/// The masters count the level that leaves by what is under way: its release is sent after that.
 #[test]
 fn a_nested_release_beside_a_nested_acquire_waits_for_it() {
     let (mut world, owner) = World::one_nests();
