@@ -364,9 +364,9 @@ impl Session {
         Err(Error::new(ErrorKind::Closed, why))
     }
 
-    /// Returns a future that waits for the first attempts to connect, for one node timeout at most; `None` if they are over. The
-    /// future is awaited before the first command to several masters. Otherwise a single attempt at the start of a program would
-    /// find none of them connected; and a command must not wait for a connection once it is sent, for the reason given in `Role`.
+    /// Returns a future that waits for the first attempts to connect, for one node timeout at most; `None` if they are over. It is
+    /// awaited before the first command to several masters. Otherwise a single attempt at the start of a program would find none
+    /// of them connected; and a command must not wait for a connection once it is sent, for the reason given in `Role`.
     pub(crate) fn opening(&self, limit: Option<Instant>) -> Option<impl Future<Output = ()> + Send> {
         // Boxed, since it is rarely needed and would otherwise take space in each task that has a lock.
         self.quorum.is_opening().then(|| boxed(self.opened(limit)))
