@@ -439,7 +439,7 @@ impl Acquire {
         let (fence, connected) =
             (|| self.options.fence(), || session.quorum.is_connected(keys) && !is_copy());
         let config = &session.config;
-        // A `run` may always enter locally, since its owner is its own, so that no branch can look nested.
+        // A `run` may always enter locally: each has an owner of its own, so no branch looks nested.
         let enters_locally =
             !config.confirm_reentry && (!call.bare || config.bare_reentry == BareReentry::Local);
         // If several names are requested, only the one that is waited for enters the line: otherwise the others would be handed over as
