@@ -98,7 +98,7 @@ pub enum ErrorKind {
 pub enum Loss {
     /// Its lease ran out: it could not be renewed in time, or it was fixed and is over.
     Expired,
-    /// It is gone from the server: deleted, evicted, forced away, or the server came back empty.
+    /// It is gone from the server: deleted, evicted or released by force, or the server restarted empty.
     Gone,
     /// The time that `max_hold` allows is over.
     MaxHold,
@@ -183,7 +183,7 @@ impl Error {
         )
     }
 
-    /// Returns the error for a claim by which nothing is held any more. A message that is delivered twice brings it twice.
+    /// Returns the error for a claim whose hold is over. One cause is a message that is delivered twice, with the claim in it.
     pub(crate) fn claim_is_over() -> Error {
         let message = "the claim is over: it was resumed before, its lease ran out, or the lock was forced away; take the lock again, \
                        unless another worker has the job";
@@ -234,7 +234,7 @@ impl Error {
     }
 
     /// Puts in front of the message how many masters failed like this one.
-    pub(crate) fn behind(mut self, counted: &str) -> Error {
+    pub(crate) fn prefixed(mut self, counted: &str) -> Error {
         self.0.message = in_one_line(format!("{counted}: {}", self.0.message));
         self
     }

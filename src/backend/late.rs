@@ -7,7 +7,7 @@ use tokio::time::Instant;
 /// A timer is later than this only if something kept the process, or one of its threads, from running.
 const LATE: Duration = Duration::from_millis(100);
 
-/// Returns why nothing arrived before the deadline, which has passed, if the reason is a visible one in this process.
+/// Returns why nothing arrived before the deadline, which has passed, if the reason is visible in this process.
 pub(crate) fn why_late(deadline: Instant) -> Option<String> {
     if clock_is_changed() {
         return Some(CLOCK.to_owned());

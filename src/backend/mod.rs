@@ -41,14 +41,13 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Runs many calls in pipelines. Returns a result for each, in their order.
     fn run_all(self: Arc<Self>, calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>>;
 
-    /// Returns whether [`begin`](Backend::begin) would write a call about this lock to a socket at once, since no other one is
-    /// under way.
+    /// Returns whether [`begin`](Backend::begin) would write a call about this lock to a socket at once, since no other call is under way.
     fn is_unused(&self, _: &Keys) -> bool {
         false
     }
 
-    /// Like [`run`](Backend::run), but does at once all that is possible without waiting, on any thread and outside a runtime too.
-    /// Returns `None` if that is nothing.
+    /// Like [`run`](Backend::run), but does everything that is possible without waiting in this call, on any thread and outside a
+    /// runtime too. Returns `None` if nothing is.
     fn begin(self: Arc<Self>, _: &Call) -> Option<BoxFuture<Result<Reply, Failure>>> {
         None
     }
@@ -65,15 +64,15 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Called when the runtime ends or has ended: writes calls to the sockets as far as these have room, and nobody gets the
-    /// answers. Returns at once. No other call is run any more.
+    /// Called when the runtime ends or has ended: writes calls to the sockets as far as these have room, without waiting for
+    /// answers. Returns at once. No other calls run after this.
     fn run_last(&self, _: Vec<Call>) {}
 
     /// Called when the runtime ends or has ended, and no call is left to be run.
     fn end_with_runtime(&self) {}
 
-    /// Returns whether it is known to have been started less than `age` ago. It may then have forgotten earlier grants. Whether an
-    /// answer counts depends on what this returns after the answer arrived.
+    /// Returns whether it is known to have been started less than `age` ago, so that it may have forgotten earlier grants. Whether
+    /// an answer counts depends on the result of this after the answer arrived.
     fn is_younger_than(&self, age: Duration) -> bool;
 
     /// Returns whether any call would fail at once for lack of a connection. [`Events::reconnected`](crate::base::Events::reconnected)

@@ -8,8 +8,8 @@ use tokio::task::JoinSet;
 
 use crate::base::{Mutex, boxed, lock};
 
-/// Like a [`JoinSet`], whose code a program has once more for each type of output. Also has one output for each task that has returned and
-/// was not joined.
+/// Like a [`JoinSet`], whose code is compiled again for each type of output. The second part has the outputs of the tasks that have
+/// returned and were not joined.
 pub(crate) struct Tasks<T>(JoinSet<()>, Arc<Mutex<VecDeque<T>>>);
 
 impl<T: Send + 'static> Tasks<T> {

@@ -42,7 +42,7 @@ impl LossSignal {
 
     /// Sets the result of the release. [`notify`](LossSignal::notify) must follow once no lock is held.
     pub(crate) fn release(&self, outcome: Result<(), Loss>) {
-        // The first answer counts: a second one answers a repeated command.
+        // The first answer counts, since a second one answers a repeated command.
         let _ = self.released.set(outcome);
     }
 

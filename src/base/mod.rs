@@ -27,13 +27,13 @@ pub(crate) use testing::simulation::gated;
 pub(crate) use time::{Drift, FAR, Lease, Moment, Stamp, after, earlier, limit};
 pub(crate) use users_code::{unless_it_panics, wake_all};
 
-/// A task of the background. A program has a copy of the code of tokio's tasks, some 10 kB, for each type that is spawned.
+/// A task of the background. It is boxed, since each type that is spawned adds a copy of tokio's task code, about 10 kB, to a program.
 pub(crate) type Task = Boxed<'static, ()>;
 
 pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Boxes a future that is rare or large. Those that await it are as small as if it were none, and a program has its code only once: the code
-/// of a future whose type is known, and that of its drop, is copied to each module that uses it.
+/// Boxes a future that is rare or large. Futures that await it stay small, and a program has its code only once: if the type of a future is
+/// known, its code and its drop are copied to each module that uses it.
 #[inline(never)]
 pub(crate) fn boxed<'a, T>(future: impl Future<Output = T> + Send + 'a) -> Boxed<'a, T> {
     Box::pin(future)

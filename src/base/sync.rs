@@ -1,6 +1,6 @@
 //! Locking that ignores poison.
 
-// The types of what threads share. Under shuttle they are shuttle's own, so that it can let another thread run at each use.
+// The types of shared state. Under shuttle they are shuttle's own, so that it can run another thread at each use.
 #[cfg(shuttle)]
 pub(crate) use shuttle::sync::{Mutex, atomic};
 #[cfg(not(shuttle))]

@@ -20,8 +20,8 @@ macro_rules! info { ($($line:tt)*) => { report(|| tracing::info!(target: "nestlo
 macro_rules! debug { ($($line:tt)*) => { report(|| tracing::debug!(target: "nestlock", $($line)*)) } }
 macro_rules! debug_span { ($($span:tt)*) => { tracing::debug_span!(target: "nestlock", $($span)*) } }
 
-/// Calls the program's subscriber, which may panic: one that prints to a closed pipe does. Whoever logs goes on. Otherwise: 1. The
-/// connection is replaced, which is logged. 2. The task that connects unwinds, and no command is sent any more.
+/// Calls the program's subscriber, which may panic, for example if it prints to a closed pipe. The code that logs goes on.
+/// Otherwise: 1. The connection is replaced, which is logged. 2. The task that connects unwinds, and no command is sent any more.
 fn report(line: impl FnOnce()) {
     unless_it_panics(line);
 }
@@ -85,7 +85,7 @@ pub(crate) fn runtime_ended(held: usize) {
     );
 }
 
-/// The runtime of a `Locks` does not run, and a thread renews its holds.
+/// The runtime of a `Locks` does not run, and the backup thread renews its holds.
 pub(crate) fn blocked(silent: Duration, due: usize, renewed: usize) {
     warn!(
         ?silent,
@@ -106,7 +106,7 @@ pub(crate) fn blocked_for_too_long(silent: Duration, held: usize) {
 }
 
 /// There is no thread that renews while the runtime does not run.
-pub(crate) fn no_stand_in(error: &dyn std::error::Error) {
+pub(crate) fn no_backup_thread(error: &dyn std::error::Error) {
     warn!(%error, "no thread can be started: while the tokio runtime does not run, no lock is renewed");
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn absent(error: &Error) {
     warn!(%error, "a master can't be reached now; it is used once it can");
 }
 
-/// At a reconnect a server's certificate, or the client's, is not accepted: most often it has expired.
+/// At a reconnect a server's certificate, or the client's, is not accepted, most often because it has expired.
 pub(crate) fn distrusted(error: &Error) {
     warn!(%error, "a server is reachable, but a certificate is not accepted; it is used once that is corrected");
 }

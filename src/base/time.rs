@@ -31,8 +31,8 @@ impl Moment {
     }
 }
 
-/// An `Instant` for fields that are mostly `None`: an `Option<Stamp>` takes half the space of an `Option<Instant>`. It is exact to the
-/// nanosecond within a hundred years.
+/// An `Instant` for fields that are usually `None`: an `Option<Stamp>` takes half the space of an `Option<Instant>`. It is exact to
+/// the nanosecond within a hundred years.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Stamp(NonZeroU64);
 

@@ -1,5 +1,5 @@
-//! Calls the user's code, which may panic, in the middle of other work: functions that are options, wakers, and the program's recorder of
-//! metrics and its subscriber of `tracing`.
+//! Calls the user's code, which may panic, in the middle of other work: functions given as options, wakers, the program's recorder of
+//! metrics, and its `tracing` subscriber.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;

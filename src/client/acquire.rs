@@ -1,5 +1,5 @@
-//! Turns a request into a guard: the one way in, for `lock`, `try_lock` and `run` alike. The functions of `Acquire` stand in the
-//! order in which a request goes through them: it waits for its turn, sends its acquire, and acts on the answer.
+//! Turns a request into a guard, for `lock`, `try_lock` and `run` alike. The functions of `Acquire` are in the order in which a
+//! request goes through them: it waits for its turn, sends its acquire, and acts on the answer.
 
 use std::future::{Future, poll_fn};
 use std::ops::ControlFlow::{self, Break, Continue};
@@ -46,7 +46,7 @@ pub(super) struct AcquireOptions {
 /// What a request for one of several locks shares with the request for all of them.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// Set once it waits for others: a request for several locks must not hold a name that sorts after one that it waits for.
+    /// Set once this request waits for others: a request for several locks must not hold a name that sorts after one that it waits for.
     is_waiting: AtomicBool,
     /// The session's number when the request for all of them began.
     began_number: u64,
@@ -90,7 +90,7 @@ impl AcquireOptions {
 
 /// Why a request ended without a guard.
 pub(super) enum NotGranted {
-    /// Somebody else held the lock for all of the time that `within` allows.
+    /// Somebody else held the lock for the whole time that `within` allows.
     Busy {
         name: Arc<str>,
         within: Duration,
@@ -126,7 +126,7 @@ impl NotGranted {
     }
 }
 
-/// What may help, besides to wait, where the holder is of this process: it may be what awaits the request.
+/// What may help, besides waiting, if the holder is of this process: the holder may itself await the request.
 const NESTED: &str = "; if the holder awaits this call, as that of a task or a thread that it started, make it in a scope of \
      `Owner::current().child()`";
 
@@ -144,7 +144,7 @@ impl From<Error> for NotGranted {
 }
 
 /// Grants a nested `run` in its first poll, if the masters certainly have the hold of its tree and nothing else has to be decided.
-/// It exists because a recursion can make thousands of such requests. `None` means only that the request has to go through
+/// This path exists because a recursion can make thousands of such requests. `None` means only that the request has to go through
 /// [`acquire`].
 pub(super) fn grant_here(options: &AcquireOptions, cx: &mut Context<'_>) -> Option<Guard> {
     let AcquireOptions { handle, keys, call, part: None } = options else { return None };
@@ -165,7 +165,7 @@ pub(super) fn grant_here(options: &AcquireOptions, cx: &mut Context<'_>) -> Opti
 /// Begins a request, which asks until the lock is granted or its time is over. Called in the first poll.
 ///
 /// Not an `async fn`, which would store its arguments twice. The boxed future has to stay below a kilobyte, since glibc's allocator
-/// keeps only smaller blocks at hand for each thread.
+/// caches only smaller blocks for each thread.
 pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Guard, NotGranted>> + Send {
     let span = AcquireSpan::begin(&options.keys.name, options.call.location, || options.handle.system());
     let mut request = Acquire::new(options);
@@ -182,7 +182,7 @@ pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Gu
                 return request.ended(answer);
             }
             granted = match request.until_admitted().await {
-                // Boxed, since requests that wait in line have no attempt and need no room for one.
+                // Boxed, since requests that wait in the queue have no attempt and need no space for one.
                 Ok(Continue(pending)) => Box::pin(request.attempt(pending)).await,
                 Ok(Break(guard)) => Ok(Some(guard)),
                 Err(why) => Err(why),
@@ -191,10 +191,10 @@ pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Gu
     })
 }
 
-/// A request in its line, from its first poll until it is ready or dropped. Dropping it leaves the line.
+/// A request, from its first poll until it is ready or dropped. Dropping it takes it out of the queue.
 struct Acquire {
     options: AcquireOptions,
-    /// Its number in the line; `None` until it has entered.
+    /// Its number in the queue; `None` until it has entered.
     id: Option<u64>,
     lease: Lease,
     began: Instant,
@@ -202,36 +202,36 @@ struct Acquire {
     limit: Option<Instant>,
     /// Whether it makes a single attempt, and does not wait for others.
     single_attempt: bool,
-    /// Whether it was refused: from then on the log reports it if it waits for long.
+    /// Whether it was refused, so that the log reports it if it waits for long.
     was_refused: bool,
     waiting: Waiting,
     /// `None` until an attempt is refused or fails.
     backoff: Option<Box<Backoff>>,
-    /// When it began to wait for a command of this process to end; it gives up after a time. That time is not counted from the beginning
-    /// of the whole wait: 1. It waits in line for a long time. 2. The hold before it ends by itself, which wakes it. 3. The end of that
-    /// hold has not been sent yet, and the request would give up at once.
-    behind_since: Option<Instant>,
+    /// When it began to wait for a command of this process to end, since it gives up after a time. If that time were counted from the
+    /// beginning of the whole wait: 1. It waits in the queue for a long time. 2. The hold before it ends by itself, which wakes it.
+    /// 3. The end of that hold has not been sent yet, and the request would give up at once.
+    command_wait_since: Option<Instant>,
 }
 
-/// The results of a request's attempts so far. Boxed, since a request that waits in line has made none.
+/// The results of a request's attempts so far. Boxed, since a request that waits in the queue has made none.
 #[derive(Default)]
 struct Backoff {
-    /// How many random pauses it has made, each soon after the one before.
+    /// The number of random pauses so far, each soon after the one before.
     pauses: u32,
     /// When the last of these pauses is over.
     paused_until: Option<Instant>,
     /// Why the last attempt failed: it had no answer, or one that came too late.
     last_failure: Option<Error>,
-    /// Since when all attempts have failed.
+    /// When the current series of failed attempts began.
     failing_since: Option<Instant>,
-    /// When it asks again although it is subscribed and the other hold's lease will not be over by then. If the lock is free at
-    /// that time, it was released without a message.
+    /// When it asks again although it is subscribed and the holder's lease will not be over by then. If the lock is free at that
+    /// time, it was released without a message.
     polls_at: Option<Instant>,
 }
 
 impl Backoff {
     /// Returns how long to pause before the next attempt: longer each time, but short again if the last pause was long ago, since
-    /// whatever it competed for then is decided. `asked` is when the attempt was sent; an attempt may take longer than any pause.
+    /// that contention is over. `asked` is when the attempt was sent; an attempt may take longer than any pause.
     fn next_pause(&mut self, asked: Instant, session: &Session) -> Duration {
         let long_ago = |until| after(until, session.longest_pause()) < asked;
         if self.paused_until.is_some_and(long_ago) {
@@ -240,7 +240,7 @@ impl Backoff {
         session.pause(self.pauses)
     }
 
-    /// Notes a pause that ends at `until`, on the timeline of holds, like the times at which attempts are sent.
+    /// Notes a pause that ends at `until`, on the timeline of holds, as are the times at which attempts are sent.
     fn note_pause(&mut self, until: Instant) {
         self.pauses = self.pauses.saturating_add(1);
         self.paused_until = Some(until);
@@ -270,11 +270,11 @@ impl Acquire {
             was_refused: false,
             waiting: Waiting::default(),
             backoff: None,
-            behind_since: None,
+            command_wait_since: None,
         }
     }
 
-    /// Checks the options and whether the request may be made, sets its lease, and begins to measure it.
+    /// Checks the options and whether the request may be made, sets its lease, and starts its metrics.
     fn prepare(&mut self) -> Result<()> {
         let session = &self.options.handle;
         keys::check(&self.options.keys.name, &session.config.prefix)?;
@@ -289,7 +289,7 @@ impl Acquire {
         Ok(())
     }
 
-    /// Reports that the request ends, if it is not granted, and returns its answer.
+    /// Records the end of a request that is not granted, and returns its answer.
     fn ended(&self, answer: Result<Guard, NotGranted>) -> Result<Guard, NotGranted> {
         answer.map_err(|why| match why {
             NotGranted::Failed(error) => {
@@ -306,13 +306,13 @@ impl Acquire {
         })
     }
 
-    /// Returns why the request ends, since its time is over: it failed, or somebody else holds the lock. `unanswered` is the error to
-    /// report if no master has answered yet that somebody else holds the lock.
+    /// Returns why a request ends whose time is over: it failed, or somebody else holds the lock. `unanswered` is the error to report
+    /// if no master has answered yet that somebody else holds the lock.
     fn over(&self, unanswered: Option<Error>) -> NotGranted {
         let refused = self.was_refused || self.backoff.is_some();
         // If an owner of this process holds it, no master is needed to refuse this request, whatever else fails for that hold.
         let is_held = self.visit(|entry, _| entry.is_held_by_another(self.id()));
-        // A request that waited behind others has not asked the masters itself: they may be away.
+        // A request that waited behind others has not asked the masters itself, and they may be unreachable.
         let session = &self.options.handle;
         let outage = || session.outage(&self.options.keys, session.timing.patience);
         let away = || outage().or(unanswered.filter(|_| !refused));
@@ -325,8 +325,8 @@ impl Acquire {
         // Most requests never sleep.
         let mut nap = pin!(None::<Sleep>);
         poll_fn(|cx| {
-            // It takes nothing over in its first poll, for the reason that `attempt` gives: nothing would prove that two requests are
-            // branches.
+            // A request takes nothing over in its first poll, for the reason that `attempt` gives: nothing would prove that two
+            // requests are branches.
             let polled_before = self.id.is_some();
             // A `run` may be granted in its first poll without a command. Without this, a loop of such runs would never let another
             // task run.
@@ -349,8 +349,8 @@ impl Acquire {
         .await
     }
 
-    /// Returns its turn. If it has to wait, sets `again` to when to look again at the latest. The first look enters the line.
-    /// `polled_before`: whether this is a later poll than the first.
+    /// Returns whether it is its turn. If it has to wait, sets `again` to when to look again at the latest. The first look enters
+    /// the queue. `polled_before`: whether this is a later poll than the first.
     fn look(
         &mut self,
         waker: &Waker,
@@ -359,8 +359,8 @@ impl Acquire {
     ) -> Poll<Result<ControlFlow<Guard, Pending>, NotGranted>> {
         let session = &self.options.handle;
         session.check_open()?;
-        // Read from both clocks, even for a new request: its acquire is dated by this moment, which must not be from before the
-        // machine slept.
+        // Read from both clocks, even for a new request: its acquire is dated by this moment, which must not be from before a
+        // sleep of the machine.
         let at = session.moment();
         // Set by the visit and not returned by it: a large result would be copied in each function around it.
         let mut admission = Admission::Refused(None);
@@ -373,10 +373,10 @@ impl Acquire {
         if matches!(admission, Admission::Refused(_)) && !self.single_attempt && !self.was_refused {
             self.was_refused = true;
             let context = telemetry::context().map(Arc::new);
-            drop(context.and_then(|context| self.visit(|entry, _| entry.waits_in(id, context))));
+            drop(context.and_then(|context| self.visit(|entry, _| entry.set_wait_context(id, context))));
         }
-        let behind = matches!(admission, Admission::Wait(_));
-        self.behind_since = behind.then(|| self.behind_since.unwrap_or_else(|| at.by_tokio()));
+        let waits = matches!(admission, Admission::Wait(_));
+        self.command_wait_since = waits.then(|| self.command_wait_since.unwrap_or_else(|| at.by_tokio()));
         *again = match admission {
             Admission::Ask(pending) => return Poll::Ready(Ok(Continue(pending))),
             Admission::Granted(granted, _spent) => return Poll::Ready(Ok(Break(self.guard(granted)))),
@@ -390,7 +390,7 @@ impl Acquire {
     }
 
     /// Decides, in a visit, what the request does now: sets `admission`. Returns its number, and a waker, which is dropped once nothing is
-    /// locked. An error means that it has not entered the line, or that an outage ends its wait.
+    /// locked. An error means that it has not entered the queue, or that an outage ends its wait.
     fn decide(
         &self,
         entry: &mut LockEntry,
@@ -400,7 +400,7 @@ impl Acquire {
         admission: &mut Admission,
     ) -> Result<(u64, Option<Waker>)> {
         let session = &self.options.handle;
-        // Ends every waiter in a lasting outage: otherwise they would notice it one after the other, each by an attempt of its own. If
+        // A lasting outage ends every waiter: otherwise they would notice it one after the other, each by an attempt of its own. If
         // `unavailable_after` is zero, each makes one attempt.
         let (patience, longest) = (session.timing.patience, session.config.unavailable_after);
         if !longest.is_zero()
@@ -413,12 +413,12 @@ impl Acquire {
         let spent = entry.polled(id, waker, at.now);
         *admission = self.admit(entry, id, polled_before, at);
         match *admission {
-            // It may not be the head, and only the head is woken when the command that it waits for is answered.
+            // It need not be the head, and only the head is woken when the command that it waits for is answered.
             Admission::Wait(_) if self.single_attempt => entry.wake_when_idle(waker),
             Admission::Refused(_) if !self.single_attempt => {
                 entry.warn_of_self_wait(id, Owner::surrounds);
                 if !self.was_refused {
-                    entry.waits(id, self.options.call.location, at.now);
+                    entry.schedule_wait_report(id, self.options.call.location, at.now);
                 }
             }
             _ => {}
@@ -427,19 +427,19 @@ impl Acquire {
     }
 
     /// Asks the entry whether it is this request's turn. `polled_before`: only then may it take over a hold that another owner of this
-    /// process offers. A forked copy of the process takes nothing over; it would not send a command either.
+    /// process offers. The child of a fork takes nothing over, as it sends no commands either.
     fn admit(&self, entry: &mut LockEntry, id: u64, polled_before: bool, at: Moment) -> Admission {
         let AcquireOptions { handle: session, keys, call, part } = &self.options;
         let is_copy = || session.check_process().is_err();
         let (fence, connected) =
             (|| self.options.fence(), || session.quorum.is_connected(keys) && !is_copy());
         let config = &session.config;
-        // A `run` may always enter locally: each has an owner of its own, so it is no branch that looks nested.
+        // A `run` may always enter locally: each has an owner of its own, so no branch looks nested.
         let enters_locally =
             !config.confirm_reentry && (!call.bare || config.bare_reentry == BareReentry::Local);
-        // If several names are requested, only the one that is waited for enters the fair line: the others would be handed over as well,
-        // and be held for nothing.
-        let may_enter_fair_line = part.as_ref().is_none_or(|part| part.is_waiting());
+        // If several names are requested, only the one that is waited for enters the line: otherwise the others would be handed over as
+        // well, and be held for nothing.
+        let may_enter_line = part.as_ref().is_none_or(|part| part.is_waiting());
         let ask = AcquireParams {
             new: self.new_level(session.numbers.next(), None),
             single_attempt: self.single_attempt,
@@ -449,14 +449,14 @@ impl Acquire {
             nests: enters_locally.then_some(&connected as &dyn Fn() -> bool),
             refuses: config.bare_reentry == BareReentry::Refused,
             report_holder: self.reports_holder(at),
-            // Read in the visit: if hints begin after this, a later visit notes that a request that asks now without the fair line has
-            // to ask once more.
-            line: session.hints.line(entry).filter(|_| may_enter_fair_line),
+            // Read in the visit: if hints begin after this, a later visit notes that a request that asks outside the line now has to
+            // ask once more.
+            line: session.hints.line(entry).filter(|_| may_enter_line),
         };
         entry.admit(id, ask, at)
     }
 
-    /// Enters the line, and returns its number in it.
+    /// Enters the queue, and returns its number in it.
     fn enter(&self, entry: &mut LockEntry, waker: &Waker, at: Moment) -> Result<u64> {
         let CallOptions { owner, bare, fenced, .. } = &self.options.call;
         let id = self.options.handle.numbers.next();
@@ -470,7 +470,7 @@ impl Acquire {
         Ok(id)
     }
 
-    /// Returns when a request that waits for others looks again. `until`: when it has to.
+    /// Returns when a request that waits for others looks again: at `until` at the latest.
     fn wait_for_others(&mut self, until: Option<Instant>, at: Moment) -> Result<Option<Instant>, NotGranted> {
         let now = at.by_tokio();
         if self.single_attempt || self.limit.is_some_and(|limit| limit <= now) {
@@ -484,7 +484,7 @@ impl Acquire {
         Ok(until.into_iter().chain(self.limit).chain(again).min())
     }
 
-    /// Returns when a request that waits for a command of this process looks again. `until`: when it has to.
+    /// Returns when a request that waits for a command of this process looks again: at `until` at the latest.
     fn wait_for_command(
         &mut self,
         until: Option<Instant>,
@@ -493,9 +493,9 @@ impl Acquire {
         let now = at.by_tokio();
         let session = &self.options.handle;
         session.check_process()?;
-        // It gives up even if the server answers: a full server may put off the command before this one for ever.
+        // It gives up even if the server answers, since a full server may defer the command before this one for ever.
         let patience = session.timing.patience.max(session.config.unavailable_after);
-        let stuck = self.behind_since.is_some_and(|since| after(since, patience) <= now);
+        let stuck = self.command_wait_since.is_some_and(|since| after(since, patience) <= now);
         if let Some(error) =
             session.outage_since(&self.options.keys, self.began).or_else(|| stuck.then(unanswered))
         {
@@ -510,9 +510,9 @@ impl Acquire {
         Ok(until.into_iter().chain(self.limit).chain([after(now, again)]).min())
     }
 
-    /// Returns whether an attempt that is made now also asks who has the lock: each one after a refusal or a failure, one whose answer may
-    /// be the last before the time is over, and a single attempt for which "busy" is an error. Others do not, since a server works twice
-    /// as long on such an answer, and most requests end with a grant or with `None`.
+    /// Returns whether an attempt that is made now also asks who has the lock: each attempt after a refusal or a failure, one whose answer
+    /// may be the last before the time is over, and a single attempt for which "busy" is an error. Others do not, since the answer costs
+    /// the server twice the work, and most requests end with a grant or with `None`.
     fn reports_holder(&self, at: Moment) -> bool {
         const SOON: Duration = Duration::from_secs(1);
         let ends_soon = || self.limit.is_some_and(|limit| limit <= after(at.by_tokio(), SOON));
@@ -523,20 +523,20 @@ impl Acquire {
         }
     }
 
-    /// Sends one acquire, and returns the guard if it was granted. Its undo is armed before it is sent, since a dropped future may
-    /// leave the command running. Each poll is reported to the line: this request responds when it is woken, so it is not passed
-    /// over even if its answer is late. The server is slow, and would be just as slow for the next in line.
+    /// Sends one acquire, and returns the guard if it was granted. The undo is armed before the command is sent, since a dropped
+    /// future may leave the command running. Each poll is reported to the queue, so that this request is not passed over if its
+    /// answer is late: a slow server would be just as slow for the next request.
     ///
     /// An answer that arrives during the first poll is returned in the next one. 1. Two branches of a `join!` ask in one poll of
-    /// their task. 2. The first one is answered by another thread before its poll ends. 3. If it were granted in that poll, it
-    /// would hold the lock before the second one asks, and the second one would be taken for a re-entry: nothing would prove that
+    /// their task. 2. The first one is answered by another thread before its poll ends. 3. If the first one were granted in that
+    /// poll, it would hold the lock before the second one asks, which would be taken for a re-entry: nothing would prove that
     /// they are branches.
     fn attempt(
         &mut self,
         pending: Pending,
     ) -> impl Future<Output = Result<Option<Guard>, NotGranted>> + Send {
         let session = self.options.handle.clone();
-        // Not an `async fn`, which would need room for the command twice.
+        // Not an `async fn`, which would need space for the command twice.
         async move {
             let mut sent = Sent::new(&session, &pending);
             let answered = {
@@ -571,7 +571,7 @@ impl Acquire {
                 })
                 .await
             };
-            // Dropped last, after the entry was updated.
+            // The stragglers are dropped last, after the entry was updated.
             let Some((verdict, _stragglers)) = answered else {
                 // The command is undone like that of a dropped request.
                 drop(sent);
@@ -616,7 +616,7 @@ impl Acquire {
             return Err(foreign.into());
         }
         if *reply == Reply::Gone {
-            // This was a re-entry, and the hold above it is gone or was given up.
+            // This was a re-entry, and its hold is gone or was given up.
             let meaning = self.visit(|entry, at| {
                 entry.back_to_waiting(self.id());
                 entry.conclude(sent.pending, Ok(reply), spread, at)
@@ -635,8 +635,8 @@ impl Acquire {
         match self.granted(sent.pending, spread, token) {
             Ok(guard) => return Ok(Some(guard)),
             Err(NotHeld::Taken) => self.failures_end(),
-            // This attempt does not count as answered: 1. The masters take longer than the lease. 2. Each grant is over before
-            // its answer is read, and is undone. 3. The next one would be asked for at once, and so on for ever.
+            // This attempt does not count as answered. Otherwise: 1. The masters take longer than the lease. 2. Each grant is
+            // over before its answer is read, and is undone. 3. The next attempt is made at once, and so on for ever.
             Err(NotHeld::Late) => self.unsuccessful(sent.pending, self.too_late(), true)?,
         }
         Ok(None)
@@ -651,8 +651,8 @@ impl Acquire {
         let (granted, _spent) = granted?;
         let polls_at = self.backoff.as_ref().and_then(|backoff| backoff.polls_at);
         if polls_at.is_some_and(|at| at <= pending.sent) {
-            // 1. This process is subscribed at a node, which leaves the cluster. 2. The lock is released; no message arrives. 3. The
-            // poll finds it free. So messages may not arrive there.
+            // Messages may no longer arrive: 1. This process is subscribed at a node, which leaves the cluster. 2. The lock is
+            // released, and no message arrives. 3. This poll finds it free.
             self.options.handle.quorum.doubt_messages();
         }
         Ok(self.guard(granted))
@@ -664,10 +664,10 @@ impl Acquire {
     }
 
     fn guard(&mut self, granted: Arc<Grant>) -> Guard {
-        // The grant took the request out of its line.
+        // The grant took the request out of the queue.
         self.id = None;
         let (keys, depth) = (&self.options.keys, granted.depth);
-        // Made before the program's recorder and subscriber are called: if one of them panics, it is dropped.
+        // Made before the program's recorder and subscriber are called: if one of them panics, the guard is dropped.
         let guard = Guard::new(self.options.handle.clone(), granted);
         if meter::ON && depth == 1 {
             self.options.handle.measure(&keys.name, Sample::Waited(self.began.elapsed()));
@@ -693,15 +693,14 @@ impl Acquire {
         self.mark_waiting();
         let (asked_before, session) = (self.backoff.is_some(), self.options.handle.clone());
         let pause = self.backoff.get_or_insert_default().next_pause(pending.sent, &session);
-        // Counted from when the request was sent: this future may be polled long after the answer, and no message is published at
-        // the end of a lease.
+        // Counted from the send, since this future may be polled long after the answer, and no message is published at the end of a lease.
         let lease_end = after(pending.sent, left + Duration::from_millis(1));
         // The server sends a hint to a request in its line.
         let in_line = matches!(reply, Reply::InLine(..));
         let (polls_at, paused) = self.visit(|entry, at| {
-            // After a split vote no message wakes the request: 1. A majority refuses it, and it sleeps. 2. Another master grants it;
-            // that is ended, and the end is published. 3. Woken by that, it would ask again at once, and so on, as fast as the
-            // masters answer.
+            // After a split vote no message wakes the request. Otherwise: 1. A majority refuses it, and it sleeps. 2. Another master
+            // grants it; that grant is ended, and the end is published. 3. Woken by that message, it asks again at once, and so on,
+            // as fast as the masters answer.
             let split = entry.was_split() || split;
             let is_hinted = in_line && session.hints.line(entry).is_some_and(|line| !line.polls);
             let (pause, is_notified) = (after(at.now, pause), entry.is_subscribed() || is_hinted);
@@ -710,8 +709,8 @@ impl Acquire {
             entry.conclude(pending, Ok(reply), spread, at);
             let polls = entry.polls_after(pending, reply).map(|pause| after(at.now, pause).min(latest));
             // One of several names was asked for outside the line, and the subscription of an earlier wait lasts on. Releases that hand the
-            // lock to the next in the line are not published, so nothing would wake the request before it polls. It enters the line
-            // soon, unless another name is the one to be waited for: then it is dropped until that one is granted.
+            // lock to the next in the line are not published, so nothing would wake the request before it polls. It enters the line soon,
+            // unless another name turns out to be the one to wait for: then it is dropped until that one is granted.
             let enters_soon =
                 was_part && !split && entry.is_subscribed() && session.hints.line(entry).is_some();
             let polls = if enters_soon { Some(after(at.now, Duration::from_millis(1))) } else { polls };
@@ -734,7 +733,7 @@ impl Acquire {
         let session = self.options.handle.clone();
         let now = Instant::now();
         // The lock's outage alone does not bound this: 1. A full server refuses a re-entry. 2. It answers the renewal of the hold.
-        // 3. That ends the outage, and the request would go on for ever.
+        // 3. That answer ends the outage, and the request would go on for ever.
         let backoff = self.backoff.get_or_insert_default();
         let failing_until =
             after(*backoff.failing_since.get_or_insert(now), session.config.unavailable_after);
@@ -750,8 +749,8 @@ impl Acquire {
         let until = self.visit(|entry, at| {
             let until = after(at.now, pause);
             match leaves_traces {
-                // The master publishes the end of whatever the attempt left. Woken by that message, the request would ask again at
-                // once, and so on.
+                // The master publishes the end of whatever the attempt left. If that message woke the request, it would ask again
+                // at once, and so on.
                 true => entry.pause_request(self.id(), until),
                 false => entry.put_to_sleep(self.id(), until),
             }
@@ -797,7 +796,8 @@ impl Acquire {
                     let longest = config.attempt_limit();
                     format!("the {longest:?} that `node_timeout` and `replicas` allow a single attempt")
                 }
-                // Connecting or earlier commands took a part: otherwise the master's own error would have come first, see `GRACE`.
+                // Connecting or earlier commands took part of the time: otherwise the master's own error would have come first
+                // (see `GRACE`).
                 Config { node_timeout, .. } => {
                     format!("the `node_timeout` of {node_timeout:?}, of which earlier commands took a part")
                 }
@@ -829,7 +829,7 @@ impl Acquire {
         self.single_attempt || self.limit.is_some_and(|limit| limit <= Instant::now())
     }
 
-    /// Returns its number in the line. Before it has entered, that is 0, which no request has.
+    /// Returns its number in the queue or, before it has entered, 0, which no request has.
     fn id(&self) -> u64 {
         self.id.unwrap_or_default()
     }

@@ -42,12 +42,12 @@ pub trait Granted: Sized {
     /// Resolves when a hold is lost.
     fn watch(&self) -> Watching;
 
-    /// Releases it, if that needs no await. Returns whether it did.
+    /// Releases the holds, if that needs no await. Returns whether it did.
     fn ends_here(&mut self) -> bool {
         false
     }
 
-    /// Releases it, and logs a release that is not confirmed.
+    /// Releases the holds, and logs a release that is not confirmed.
     fn release_done(self) -> Releasing;
 
     fn is_lost(&self) -> bool {
@@ -71,7 +71,7 @@ pub trait Answer: Sealed + Sized {
     /// What the work of a `run` gets: a [`Hold`](crate::Hold), or one for each of several names, in their order.
     type Hold;
 
-    /// What a `run` resolves to if its work returns `T`: that, or an option of it.
+    /// What a `run` resolves to if its work returns `T`: a `T`, or an option of it.
     type Ran<T>;
 
     #[doc(hidden)]

@@ -46,7 +46,7 @@ pub struct Claim {
 /// The beginning of each text: the name and the version of its format.
 const HEAD: &str = "nestlock-claim:1:";
 
-/// The longest field that is accepted: longer than any of this crate.
+/// The longest field that is accepted, longer than any that this crate writes.
 const LONGEST_FIELD: usize = 512;
 
 impl Claim {

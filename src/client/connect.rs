@@ -1,4 +1,4 @@
-//! Connects to the masters, of which a majority has to be reachable.
+//! Connects to the masters. A majority has to be reachable.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Weak};
@@ -22,7 +22,7 @@ pub(crate) async fn connect_all(
     let joining = masters.map(|((master, role), events)| join(master, role, config, Arc::downgrade(events)));
     let mut joining: Vec<_> = joining.map(boxed).map(Some).collect();
     let mut joined: Vec<_> = joining.iter().map(|_| None).collect();
-    // Polled together here and not spawned, so that a dropped future leaves nothing to clean up.
+    // Polled together here, not spawned, so that a dropped future leaves nothing to clean up.
     poll_fn(|cx| {
         for (joining, joined) in joining.iter_mut().zip(&mut joined) {
             if let Some(Poll::Ready(master)) = joining.as_mut().map(|joining| joining.as_mut().poll(cx)) {
@@ -42,7 +42,7 @@ pub(crate) async fn connect_all(
         let counted = format!(
             "only {there} of {masters} masters can be connected to, but {majority} are needed; the last failure"
         );
-        return Err(if masters == 1 { error } else { error.behind(&counted) });
+        return Err(if masters == 1 { error } else { error.prefixed(&counted) });
     }
     away.iter().for_each(telemetry::absent);
     warn_of_even(&masters);
@@ -79,7 +79,7 @@ fn roles(config: &Config) -> impl Iterator<Item = Role> {
     OneVote::each(config.masters.len()).map(move |vote| Role {
         alone,
         needs_age: config.probation().is_some(),
-        stands_in: config.stands_in(),
+        has_backup_thread: config.uses_backup_thread(),
         replicas: config.replicas,
         one_vote: (!alone).then_some(vote),
         login: login.clone(),
@@ -107,7 +107,7 @@ fn compare_clocks(config: &Config, masters: &[Arc<dyn Backend>]) {
     }
 }
 
-/// Connects to one master. If the master is only away for now, also returns the error.
+/// Connects to one master. If the master can't be reached now, also returns the error.
 async fn join(
     master: &MasterKind,
     role: Role,

@@ -48,7 +48,7 @@ pub struct Guard<K: Kind = Plain> {
 /// The level of a guard of either kind. Dropping it releases the level.
 struct OwnLevel {
     held: Held,
-    /// Whether it is no longer in its hold here, so that the drop has nothing left to do: it was released or handed over.
+    /// Whether the level was released or handed over, so that the drop has nothing left to do.
     has_left: bool,
     /// The span of the hold, at its outermost level and if somebody records it. Boxed, since a guard is moved more often than its span
     /// is used.
@@ -142,15 +142,15 @@ impl<K: Kind> Guard<K> {
         let held = self.held();
         let meaning = match &step {
             Break(meaning) => Ok(*meaning),
-            // By reference: if the command were moved out, each task that releases a lock would need room for it twice.
+            // Passed by reference: if the command were moved out, each task that releases a lock would need space for it twice.
             Continue(pending) => held.command(pending).await,
         };
         let unanswered = match meaning {
             Ok(Meaning::Done) => return Ok(()),
             Ok(Meaning::Lost(loss)) => return Err(held.lost(loss)),
-            // It waits, or another part gave it up while this future was not polled: the background carries it out.
+            // The release has to wait, or was given up while this future was not polled. Then the background carries it out.
             Ok(Meaning::Void) => None,
-            // The background sends it again. If only a connection broke, the answer may come soon.
+            // The background sends the release again. If only a connection broke, the answer may come soon.
             Err(error) if error.kind() == ErrorKind::Unavailable => Some(error),
             Err(error) => return Err(error),
         };
@@ -284,11 +284,11 @@ impl<K: Kind> Guard<K> {
     /// Asks the masters now whether the hold still stands.
     ///
     /// Use it right before a step that can't be undone: a payment, an email, a file that is overwritten. Since its last renewal the
-    /// hold may have been deleted, evicted or forced away on the server, and this process may not know yet. `Ok` means that the hold
-    /// stood at some time between the call and its answer; with several masters, on a majority of them. It promises nothing for the
-    /// time after that: the step has to be done by [`valid_until`](Guard::valid_until), as without a check. Only a resource that
-    /// refuses late writes, for example by a [fencing token](crate::Fenced), is safe from a process that stops between the check
-    /// and the step.
+    /// hold may have been deleted, evicted or released by force on the server, and this process may not know yet. `Ok` means that
+    /// the hold stood at some time between the call and its answer; with several masters, on a majority of them. It promises nothing
+    /// for the time after that: the step has to be done by [`valid_until`](Guard::valid_until), as without a check. Only a resource
+    /// that refuses late writes, for example by a [fencing token](crate::Fenced), is safe from a process that stops between the
+    /// check and the step.
     ///
     /// If the hold is renewed in the background, the check renews it too, so that it is good for a lease from now. A hold with a
     /// fixed lease is left as it is: nobody makes it longer. If the hold is gone, [`lost`](Guard::lost) reports that as well, to all
@@ -407,7 +407,7 @@ impl Guard {
         self.refuse_hand_over(first)?;
         let limit = held.limit();
         held.confirm(None, limit).await?;
-        // Commands that have become due in the meantime go first: a settle, a re-entry.
+        // Commands that have become due in the meantime go first, such as a settle or a re-entry.
         let given = poll_fn(|cx| {
             let given = held
                 .handle

@@ -65,7 +65,7 @@ impl<F: Future> Future for GuardScope<'_, F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let mut this = self.project();
         if let Some(held) = this.held.take() {
-            // Not earlier: the owner's last scope may have ended since `scope` was called.
+            // Looked up only now, since the owner's last scope may have ended since `scope` was called.
             this.scope.as_mut().set_owner(held.owner().child());
         }
         this.scope.poll(cx)

@@ -1,4 +1,4 @@
-//! `Hold`: what the work of a `run` knows of its hold. A guard knows the same, and can also release it.
+//! `Hold`: what the work of a `run` can see and do of its hold. A guard can do the same, and also release it.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -158,7 +158,7 @@ impl Held {
 
     /// Returns the token of a fenced level.
     pub(super) fn token(&self) -> u64 {
-        // It is never missing: `check_kind` was called before.
+        // The token is never missing, since `check_kind` was called before.
         self.token.unwrap_or_default()
     }
 
@@ -168,7 +168,7 @@ impl Held {
 
     /// Returns the owner that has the level now.
     pub(super) fn owner(&self) -> Owner {
-        // It is always found: a level stays in its hold for as long as its guard lives.
+        // The level is always found, since it stays in its hold for as long as its guard lives.
         self.look(|_, level, _| level.owner.clone()).unwrap_or_else(Owner::current)
     }
 
@@ -191,7 +191,7 @@ impl Held {
         let limit = self.limit();
         loop {
             self.confirm(None, limit).await?;
-            // 1. The check runs. 2. The lock is forced away, and this process is notified. 3. The answer to the check is read.
+            // 1. The check runs. 2. The lock is released by force, and this process is notified. 3. The answer to the check is read.
             let in_doubt = self.handle.visit(&self.keys, |entry, _| entry.is_in_doubt(self.hold));
             if !in_doubt {
                 return Ok(());
@@ -213,13 +213,13 @@ impl Held {
 
     pub(super) fn loss(&self) -> Option<Loss> {
         if self.signal.loss().is_none() && self.valid_until() <= Instant::now() {
-            // Reports an end that came a moment ago, or while the machine slept.
+            // This reports an end that came a moment ago, or while the machine slept.
             self.handle.visit_known(&self.keys.name, |entry, at| entry.lose_late(self.hold, at));
         }
         self.signal.loss()
     }
 
-    /// Waits for the loss of the level, which comes at its hold's end at the latest, without borrowing anything.
+    /// Waits for the loss of the level, which comes at its hold's end at the latest. The future borrows nothing.
     pub(super) fn watch(&self) -> impl Future<Output = Loss> + Send + use<> {
         let held = self.clone();
         async move {
@@ -235,13 +235,13 @@ impl Held {
                     entry.hold(held.hold).map(|hold| hold.end_of(held.level))
                 });
                 match end.flatten() {
-                    // Another thread has found the loss and is about to count it, or this one has.
+                    // The loss is known, and its finder is about to count it.
                     _ if held.signal.loss().is_some() => {
                         if held.signal.announced_loss().is_none() {
                             changed.await;
                         }
                     }
-                    // It has a timer of its own, since the runtime of the background may have ended or be stopped.
+                    // This has a timer of its own, since the runtime of the background may have ended or be stopped.
                     Some(end) => tokio::select! {
                         biased;
                         () = changed => {}
@@ -273,11 +273,11 @@ impl Held {
     /// the answer.
     pub(super) async fn command(&self, pending: &Pending) -> Result<Meaning> {
         let mut sent = Sent::new(&self.handle, pending);
-        // Dropped last, after the entry was updated.
+        // The stragglers are dropped last, after the entry was updated.
         let (verdict, _stragglers) = self.handle.ask(pending).await;
         sent.is_armed = false;
         let at = match verdict.result {
-            // It was held until then, however long the machine has slept since.
+            // The level was held until then, however long the machine has slept since.
             Ok(Reply::Done | Reply::Ended(_) | Reply::LeftToOthers(_)) if pending.is_end() => {
                 self.handle.glance(Instant::now())
             }
@@ -289,8 +289,8 @@ impl Held {
         verdict.result.map(|_| meaning).map_err(|failure| failure.error)
     }
 
-    /// Has the masters confirm the hold as soon as no other command of it is under way: for the longer lease in `extends`, or else for what
-    /// is left of its lease. Fails if another command still is under way when `limit` is reached.
+    /// Makes the masters confirm the hold as soon as no other command of it is under way: for the longer lease in `extends`, or else for
+    /// the rest of its lease. Fails if another command is still under way at `limit`.
     pub(super) async fn confirm(&self, extends: Option<Lease>, limit: Instant) -> Result<()> {
         let extends = extends.map(|lease| (self.level, lease));
         let free = poll_fn(|cx| {
@@ -298,7 +298,7 @@ impl Held {
                 return Poll::Ready(Err(self.lost(loss)));
             }
             let begun = self.handle.visit(&self.keys, |entry, at| {
-                // Begins nothing for a hold that ends: the waker would never be called.
+                // Nothing is begun for a hold that ends, since the waker would never be called.
                 let command_id = self.handle.numbers.next();
                 self.is_known(entry)
                     .then(|| entry.begin_renewal(self.hold, extends, command_id, cx.waker(), at.now))

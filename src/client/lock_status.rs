@@ -70,8 +70,8 @@ impl LockStatus {
         self.usage.waiting_for
     }
 
-    /// Returns which other process they wait for, according to the server's answer to the latest one that asked. `None` if nobody
-    /// waits, if the lock is this process's, or if it is [not known](crate::Error::holder).
+    /// Returns which other process these requests wait for, according to the server's answer to the latest request that asked.
+    /// `None` if nobody waits, if the lock is this process's, or if it is [not known](crate::Error::holder).
     #[must_use]
     pub fn holder(&self) -> Option<&Holder> {
         self.usage.holder.as_ref()

@@ -96,7 +96,7 @@ impl Locks {
         let config = Config::over(&store);
         let events = MasterEvents::of(relay.clone(), 0);
         let master = InMemory::join(&store, config.node_timeout, Arc::downgrade(&events));
-        // Without randomness its locks are still separate: nobody else has this store.
+        // Even without randomness these locks are separate, since nobody else has this store.
         let uuid = uuid().unwrap_or_else(|_| "in-memory".to_owned());
         let quorum = Quorum::new(vec![master], config.probation());
         Locks::over(Session::new(config, quorum, uuid, Clock::new(), vec![events]), &relay)
@@ -234,7 +234,7 @@ impl Locks {
             let until = slice.map_or(limit, |slice| slice.min(limit));
             if timeout_at(until, progress).await.is_err() && limit <= Instant::now() {
                 if !unconfirmed {
-                    // Only a minority of masters may still have something left, which keeps nobody waiting.
+                    // Only a minority of masters may still have a field left, which keeps nobody waiting.
                     return Ok(());
                 }
                 let message = "some releases could not be confirmed in time; they go on in the background until their leases are over";
@@ -318,7 +318,7 @@ impl Builder {
     }
 }
 
-/// Returns the receivers of the masters' events, and the relay that is given the session later.
+/// Returns the receivers of the masters' events, and the relay that gets the session later.
 fn events(config: &Config) -> (Arc<EventRelay>, Vec<Arc<dyn Events>>) {
     let relay = Arc::new(EventRelay::default());
     let events = (0..config.masters.len()).map(|node| MasterEvents::of(relay.clone(), node));
@@ -332,7 +332,7 @@ fn built(
     events: Vec<Arc<dyn Events>>,
     relay: &EventRelay,
 ) -> Result<Locks> {
-    // What the fields of all holds begin with. With a name in front, the id is as unique as without one: processes with the same name
+    // The prefix of the fields of all holds. The id is as unique with a name in front as without one: processes with the same name
     // are different owners.
     let uuid = match &config.holder_name {
         Some(name) => format!("{name}:{}", uuid()?),

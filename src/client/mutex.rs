@@ -88,8 +88,8 @@ impl Mutex {
     /// # Errors
     ///
     /// [`Lost`](ErrorKind::Lost) with [`Loss::Gone`](crate::Loss::Gone): the claim was used before, its lease was over, or the lock
-    /// was forced away; or several resumed it at once and none of them was first on a majority of the masters, which frees the
-    /// lock. [`Misuse`](ErrorKind::Misuse): a claim of another lock, or a call outside a tokio runtime; nothing was sent.
+    /// was released by force; or several resumed it at once and none of them was first on a majority of the masters, which frees
+    /// the lock. [`Misuse`](ErrorKind::Misuse): a claim of another lock, or a call outside a tokio runtime; nothing was sent.
     /// [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied): no answer within the node timeout (with several
     /// masters: from no majority), or a refusal. A hold that was moved is then ended, which frees the lock; if nothing was moved,
     /// the claim is still good. [`Config`](ErrorKind::Config): a bad name. [`Closed`](ErrorKind::Closed): the `Locks` was closed,
@@ -247,7 +247,7 @@ impl<K: Kind> Mutex<K> {
         self.held(|_, levels| levels).unwrap_or(0)
     }
 
-    /// Passes to `look` the hold of the current owner and its ancestors, and how many of its levels are theirs.
+    /// Passes the hold of the current owner and its ancestors to `look`, and how many of its levels are theirs.
     pub(super) fn held<R>(&self, look: impl FnOnce(&table::Hold, usize) -> R) -> Option<R> {
         let owner = Owner::current();
         self.handle.table(|table, at| {
@@ -429,7 +429,7 @@ impl<K: Kind> Mutex<K> {
         self.check().await?;
         match self.reply(self.handle.force(&self.keys).await)? {
             Reply::Done => {
-                // If the hold was this process's, it is asked for at once. Waiters of this process are woken.
+                // If the hold was this process's, it is checked at once. Waiters of this process are woken.
                 self.handle.visit_known(&self.keys.name, |entry, at| {
                     entry.doubt_all(at.now);
                     entry.head_asks_once_more(at.now);

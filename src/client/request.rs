@@ -26,7 +26,7 @@ type AcquireFuture = Pin<Box<dyn Future<Output = Result<Guard, NotGranted>> + Se
 /// Makes the request for one lock.
 pub struct AskOne {
     options: AcquireOptions,
-    /// `None` before the first poll, and once it is ready.
+    /// `None` before the first poll, and once the request is ready.
     asking: Option<AcquireFuture>,
     answered: bool,
 }
@@ -37,7 +37,7 @@ impl AskOne {
         AskOne { options, asking: None, answered: false }
     }
 
-    /// Returns whether it is part of a request for several locks, and waits for others.
+    /// Returns whether it is part of a request for several locks and has to wait for other holders.
     pub(super) fn is_waiting(&self) -> bool {
         self.options.part.as_ref().is_some_and(|part| part.is_waiting())
     }
@@ -182,9 +182,9 @@ impl<K: Kind> Answer for Guard<K> {
 ///
 /// # Cancel safety
 ///
-/// If the future is dropped, the request leaves its line at once. If its command was under way, a grant that it may cause is undone
-/// in the background; at worst it lasts for one lease. A request for several locks also releases those that it had. While one name
-/// is waited for, the earlier ones are held and renewed, whether the future is polled or not.
+/// If the future is dropped, the request leaves the queue at once. If its command was under way, a grant that it may cause is
+/// undone in the background; at worst it lasts for one lease. A request for several locks also releases those that it had. While
+/// one name is waited for, the earlier ones are held and renewed, whether the future is polled or not.
 #[must_use = "futures do nothing unless polled"]
 pub struct Request<A: Answer> {
     asks: A::Asks,

@@ -24,12 +24,12 @@ pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Re
     let pending = handle.visit(&keys, |entry, at| {
         entry.begin_resume(handle.numbers.next(), claim.hold_id().into(), &handle.uuid, lease, at.now)
     });
-    // Its undo is armed before it is sent.
+    // The undo of the command is armed before it is sent.
     let mut sent = Sent::new(&handle, &pending);
-    // Dropped last, after the entry was updated.
+    // The stragglers are dropped last, after the entry was updated.
     let (verdict, _stragglers) = handle.ask(&pending).await;
-    // Like a request for the lock, it is never ready in its first poll: otherwise branches of a task that begin in one poll would
-    // look nested.
+    // Like a request for the lock, this is never ready in its first poll: otherwise branches of a task that begin in one poll
+    // would look nested.
     yield_now().await;
     sent.is_armed = false;
     let (answer, error) = match &verdict.result {

@@ -49,8 +49,8 @@ pub trait Work<H> {
     fn start(self, hold: H) -> Self::Future;
 }
 
-// One parameter for a closure and its future. If they were two parameters of `Run`, rustc would refuse to spawn a task whose
-// closure borrows: it forgets there that their lifetimes are the same.
+// One parameter for a closure and its future. With two parameters of `Run`, rustc would refuse to spawn a task whose closure
+// borrows, since it forgets that their lifetimes are the same.
 #[diagnostic::do_not_recommend]
 impl<W: FnOnce(H) -> F, F: Future, H> Work<H> for W {
     type Future = F;
@@ -61,17 +61,17 @@ impl<W: FnOnce(H) -> F, F: Future, H> Work<H> for W {
 }
 
 pin_project! {
-    /// The work of a run, before it is made, while it runs and after it is done.
+    /// The work of a run: before it is made, while it runs, and once it is done.
     #[project = DoingNow]
     enum Doing<W, F: Future> {
-        /// No part of it is made before the lock is held.
+        /// No part of the work is made before the lock is held.
         Unmade { work: Option<W> },
         Running { #[pin] work: F },
         Done { output: Option<F::Output> },
     }
 }
 
-/// How far a run has come. The work is always dropped before the guard.
+/// The stage of a run. The work is always dropped before the guard.
 enum RunStage<A: Asks> {
     Asking { request: A },
     Working { guard: A::Granted, owner: Owner, watching: Option<Watching> },
@@ -141,7 +141,7 @@ impl<A: Answer, W: Work<A::Hold>> RunNow<'_, A, W> {
         let RunStage::Asking { request } = &mut *self.stage else { return Poll::Ready(Ok(())) };
         if !request.is_begun() {
             let above = request.call_mut().owner.take().unwrap_or_else(Owner::current);
-            // If the run is dropped while it asks, nothing is left for an heir: nobody has this owner but its request.
+            // If the run is dropped while it asks, nothing is left for an heir, since only the request has this owner.
             request.call_mut().owner = Some(above.into_entered_child());
         }
         let granted = ready!(request.poll(cx));
@@ -156,9 +156,9 @@ impl<A: Answer, W: Work<A::Hold>> RunNow<'_, A, W> {
         Poll::Ready(Ok(()))
     }
 
-    /// Makes the work if there is none yet, and polls it, all as its owner: one entry into the scope, since a recursion makes thousands
-    /// of runs. Returns whether it is done now. Nothing is made or polled if the hold is lost. `begins`: whether this is the run's first
-    /// poll, in which its grant has just checked for a loss.
+    /// Makes the work if there is none yet, and polls it, all as its owner and in one entry into the scope, since a recursion makes
+    /// thousands of runs. Returns whether it is done now. Nothing is made or polled if the hold is lost. `begins`: this is the run's
+    /// first poll, and the grant has just checked for a loss.
     fn work(&mut self, begins: bool, cx: &mut Context<'_>) -> Result<bool> {
         let RunStage::Working { guard, owner, .. } = &*self.stage else { return Ok(false) };
         if !begins && guard.is_lost() {
@@ -167,7 +167,7 @@ impl<A: Answer, W: Work<A::Hold>> RunNow<'_, A, W> {
         let _inside = inside(owner);
         let _entered = guard.span().map(HeldSpan::enter);
         if let DoingNow::Unmade { work } = self.doing.as_mut().project() {
-            // Otherwise a run that is polled after its closure panicked would keep the lock, and never end.
+            // Without this a run that is polled after its closure panicked would keep the lock, and never end.
             let panicked = || Error::new(ErrorKind::Misuse, "polled after the work's closure panicked");
             let work = work.take().ok_or_else(panicked)?;
             let work = work.start(A::hold(guard)?);
@@ -176,7 +176,7 @@ impl<A: Answer, W: Work<A::Hold>> RunNow<'_, A, W> {
         if let DoingNow::Running { work } = self.doing.as_mut().project()
             && let Poll::Ready(output) = work.poll(cx)
         {
-            // Kept until the release is over.
+            // The output is kept until the release is over.
             self.doing.set(Doing::Done { output: Some(output) });
             return Ok(true);
         }
@@ -218,7 +218,7 @@ impl<A: Answer, W: Work<A::Hold>> RunNow<'_, A, W> {
         }
     }
 
-    /// Begins the release. From its first poll on the level is removed, and the scope may end.
+    /// Begins the release. Its first poll removes the level, and then the scope may end.
     fn release(&mut self, cx: &mut Context<'_>) {
         let stage = &mut *self.stage;
         let RunStage::Working { mut guard, owner, .. } = std::mem::replace(stage, RunStage::Over) else {

@@ -25,9 +25,9 @@ const UNAVAILABLE_AFTER: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 const RETRY_DELAY: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_millis(250);
 const LOCAL_HANDOFF: Duration = Duration::from_millis(10);
-/// The shortest time for which the server keeps a lock for the process that it has handed it to.
+/// The shortest time for which the server keeps a lock for the process that was handed it.
 const SHORTEST_TERM: Duration = Duration::from_secs(1);
-/// The longest time that a line stays on the server although nobody asks.
+/// The longest time that a line stays on the server while nobody asks.
 const LONGEST_STAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The options of a `Locks`.
@@ -73,7 +73,7 @@ const LONGEST_STAY: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Clone)]
 #[must_use = "options do nothing until `connect` is called"]
 pub struct Builder {
-    /// The options that are used as they are set. Of those below it has the defaults, which [`check`](Builder::check) replaces.
+    /// The options that are used as they are set. For the options below it has the defaults, which [`check`](Builder::check) replaces.
     config: Config,
     lease: Duration,
     restart_delay: Option<Duration>,
@@ -114,7 +114,7 @@ pub enum BareReentry {
     Refused,
 }
 
-/// All options, checked once they have left the builder.
+/// All options, as the builder has checked them.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) masters: Vec<MasterKind>,
@@ -134,11 +134,11 @@ pub(crate) struct Config {
     pub(crate) local_handoff: Duration,
     pub(crate) bare_reentry: BareReentry,
     pub(crate) confirm_reentry: bool,
-    /// For how long a thread stands in for a runtime that does not run.
+    /// For how long the backup thread renews while the runtime does not run.
     pub(crate) blocked_for: Duration,
     /// Whether releases are published on sharded channels, on masters that are clusters.
     pub(crate) sharded_channels: bool,
-    /// The name, which stands before the id of each hold.
+    /// The name that precedes the id of each hold.
     pub(crate) holder_name: Option<Arc<str>>,
     /// `None` if no wait is reported.
     pub(crate) warn_after: Option<WarnAfter>,
@@ -621,26 +621,26 @@ impl Config {
     /// Returns how long a single attempt to get a lock may take.
     pub(crate) fn attempt_limit(&self) -> Duration {
         let once = self.node_timeout;
-        // An acquire has to wait for those that already wait for replicas.
+        // An acquire may have to wait behind acquires that already wait for replicas.
         let acknowledged = |wait| once.saturating_mul(2).saturating_add(wait).saturating_mul(3) / 2;
         self.replicas.map_or(once, |replicas| acknowledged(replicas.wait))
     }
 
-    /// Returns whether a thread stands in for a runtime that does not run. In unit tests none does: a simulation has one thread,
-    /// and its clock is not that of a thread.
-    pub(crate) fn stands_in(&self) -> bool {
+    /// Returns whether the backup thread renews while the runtime does not run. It does not in unit tests: a simulation has one
+    /// thread, and a clock of its own.
+    pub(crate) fn uses_backup_thread(&self) -> bool {
         let is_there = |master: &MasterKind| !matches!(master, MasterKind::Memory(_));
         !self.blocked_for.is_zero() && !cfg!(any(test, shuttle)) && self.masters.iter().any(is_there)
     }
 
-    /// Returns what scripts need to know of the line, or `None` if there is none.
+    /// Returns what scripts need to know about the line, or `None` if there is none.
     pub(crate) fn line(&self) -> Option<Line> {
         let sharded = match &*self.masters {
             [MasterKind::Server(_) | MasterKind::Sentinel(_) | MasterKind::Memory(_)] => false,
             [MasterKind::Cluster(_)] if self.sharded_channels => true,
             _ => return None,
         };
-        // A process that crashes before it asks for the lock that was handed to it costs no more than one that crashes as its holder.
+        // A process that crashes before it takes the lock that was handed to it thus costs no more than one that crashes as its holder.
         let term = self.node_timeout.saturating_mul(2).min(self.lease.duration()).max(SHORTEST_TERM);
         let stays = self.poll_interval.saturating_mul(3).min(LONGEST_STAY).saturating_add(term);
         (self.fair && self.replicas.is_none()).then(|| Line {

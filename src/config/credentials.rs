@@ -1,4 +1,4 @@
-//! Credentials that change: the user's code that provides them, and the checks of their use.
+//! Credentials that change: the user's code that provides them, and the checks of that option.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::config::master::MasterKind;
 use crate::config::server::Server;
 use crate::error::{Result, rejected};
 
-/// The minimum of the time after which a provider is asked again.
+/// The shortest time after which a provider is asked again.
 const SHORTEST: Duration = Duration::from_millis(100);
 
 /// A user and a password, as a provider returns them to [`Builder::credentials`](crate::Builder::credentials).

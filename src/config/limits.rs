@@ -17,7 +17,7 @@ const LONGEST_HOLDER_NAME: usize = 64;
 /// How many replicas have to acknowledge a grant, and how long they have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Replicas {
-    /// The least number of them.
+    /// How many replicas have to acknowledge.
     pub(crate) count: usize,
     /// The longest time to wait for them.
     pub(crate) wait: Duration,
@@ -93,8 +93,8 @@ pub(super) fn check_wait(wait: Duration, lease: Lease, masters: &[MasterKind]) -
 /// Returns when a waiting request is reported, or `None` for never. `asked`: `None` for the default, `Duration::MAX` for never.
 pub(super) fn warn_after(asked: Option<Duration>, lease: Duration) -> Result<Option<WarnAfter>> {
     const SHORTEST: Duration = Duration::from_millis(1);
-    /// The first report comes soon, to show a request that waits for its own caller. Later ones come once a lease, so that a standby that
-    /// waits for days does not fill the log.
+    /// The first report comes soon, to reveal a request that waits for its own caller. Later ones come once per lease, so that a standby
+    /// that waits for days does not fill the log.
     const FIRST: Duration = Duration::from_secs(5);
     let Some(time) = asked else { return Ok(Some(WarnAfter { first: lease.min(FIRST), again: lease })) };
     if time < SHORTEST {
@@ -126,7 +126,7 @@ pub(super) fn check_address_map(map: &AddressMap, masters: &[MasterKind]) -> Res
     Ok(())
 }
 
-/// Checks the name of a holder. A `:` ends it where it stands before the id of a hold, so it must have none itself.
+/// Checks the name of a holder. A `:` separates the name from the id of a hold, so the name must not contain one.
 pub(super) fn check_holder_name(name: &str) -> Result<()> {
     let is_bad = |char: &char| match char {
         ':' => true,

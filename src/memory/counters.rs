@@ -1,4 +1,4 @@
-//! The fencing counters of a store. It does in this process what the Lua files do with them.
+//! The fencing counters of a store. This code does what the Lua files do with them on a server.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const HIGHEST: u64 = i64::MAX as u64;
 #[derive(Default)]
 pub(crate) struct Counters {
     all: HashMap<Arc<str>, Counter>,
-    /// At this number of counters, expired ones are removed.
+    /// Once there are this many counters, expired ones are removed.
     sweep_at: usize,
 }
 
@@ -55,7 +55,7 @@ impl Counters {
         self.put(fence, fence.least.unwrap_or_default().max(stands), now);
     }
 
-    /// Stores the token. It never shortens the time that a counter is kept; one that was found without an expiry stays without.
+    /// Stores the token. It never shortens the time that a counter is kept. A counter that was found without an expiry gets none.
     fn put(&mut self, fence: &Fence, token: u64, now: Instant) {
         let stays = fence.stays.map(|stays| after(now, stays.duration()));
         let until = match self.found(&fence.counter, now) {

@@ -15,7 +15,7 @@ use crate::wire::keys::Keys;
 #[derive(Default)]
 pub(crate) struct Lines {
     all: HashMap<Box<str>, StoredLine>,
-    /// At this number of lines expired ones are removed.
+    /// Once there are this many lines, expired ones are removed.
     sweep_at: usize,
 }
 
@@ -29,13 +29,13 @@ struct Place {
     field: Arc<str>,
     score: u64,
     since: Instant,
-    /// Whether it has let clients that do not know the line go first. It does so once.
+    /// Whether it has let clients that do not know the line go first, which it does once.
     gave_way: bool,
 }
 
 impl Lines {
-    /// Enters a waiter after all others, unless it is there already: it then keeps its place. Never shortens the time that the line
-    /// stays. Returns how many entries there are.
+    /// Enters a waiter after all others, unless it is in the line already and keeps its place. Never shortens the time that the
+    /// line stays. Returns how many entries there are.
     pub(super) fn enter(&mut self, keys: &Keys, field: &Arc<str>, stays: Lease, now: Instant) -> u32 {
         let (key, until) = (&keys.line().line, after(now, stays.duration()));
         sweep(&mut self.all, &mut self.sweep_at, |line| line.is_live(now));
@@ -65,8 +65,8 @@ impl Lines {
         line.places.get(place).map(|place| place.field.clone())
     }
 
-    /// Returns whether the first waiter lets clients that do not know the line go first; `others` of these wait. It does so at most
-    /// once.
+    /// Returns whether the first waiter lets clients that do not know the line go first, which it does at most once. `others` of
+    /// these clients wait.
     pub(super) fn gives_way(&mut self, key: &str, others: usize, now: Instant) -> bool {
         let Some(line) = self.all.get_mut(key).filter(|line| line.is_live(now)) else { return false };
         let every = line.places.len().div_ceil(others).next_power_of_two() as u64;
@@ -92,7 +92,7 @@ impl Lines {
         at.is_some()
     }
 
-    /// Returns who waits there, in order.
+    /// Returns the waiting processes, in order.
     pub(super) fn waiters(&self, key: &str, now: Instant) -> Vec<WaitingProcess> {
         let line = self.all.get(key).filter(|line| line.is_live(now));
         let places = line.into_iter().flat_map(|line| &line.places);
@@ -105,7 +105,7 @@ impl Lines {
         self.all.clear();
     }
 
-    /// Returns the fields that wait there, in order, and until when the line stays.
+    /// Returns the fields in the line, in order, and until when the line stays.
     #[cfg(test)]
     pub(crate) fn seen(&self, key: &str, now: Instant) -> Option<(Vec<Arc<str>>, Instant)> {
         let line = self.all.get(key).filter(|line| line.is_live(now))?;

@@ -67,7 +67,7 @@ impl Memory {
         };
         // The store is unlocked by now, so the receiver of a notice may visit it.
         notices.into_iter().for_each(|deliver| deliver());
-        // Not notified after every visit: a task that waits for an answer visits the store to look, and two such tasks would wake
+        // Not notified after every visit: a task that waits for an answer visits the store to look, and two of them would wake
         // each other for ever.
         if progressed {
             self.0.progress.notify_waiters();

@@ -1,4 +1,4 @@
-//! The store behind an in-memory master. It does in this process what the Lua files do. `now` is an argument.
+//! The store of an in-memory master. It does what the Lua files do on a server. `now` is an argument.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, OnceLock, Weak};
@@ -16,10 +16,10 @@ use crate::wire::{self, AT_ITS_END, Action, Call, Fence, Hint, LEFT_TO_OTHERS, L
 /// The reply to a command once it has run. The inner value is `None` if the connection broke first.
 pub(crate) type PendingReply = Arc<OnceLock<Option<Reply>>>;
 
-/// At most this many waiters whose processes are gone are skipped in a line by one command.
+/// The most waiters of a line that one command skips because their processes are gone.
 const MOST_SERVED: usize = 64;
 
-/// How long a lock is left to clients that do not know the line. All clients of a store are near.
+/// How long a lock is left to clients that do not know the line. It is short, since all clients of a store are in this process.
 const TURN: Duration = Duration::from_millis(1);
 
 /// The data of a store. It changes only while it is locked, and never across an await.
@@ -28,7 +28,7 @@ pub(crate) struct Store {
     locks: HashMap<Arc<str>, StoredLock>,
     pub(crate) lines: Lines,
     pub(crate) counters: Counters,
-    /// At this number of locks, expired ones are removed.
+    /// Once there are this many locks, expired ones are removed.
     sweep_at: usize,
     /// No command runs before this.
     pub(crate) stalled_until: Option<Instant>,
@@ -140,7 +140,7 @@ impl Store {
                 let _ = pending.set(Some(reply));
             }
         }
-        // Nobody reconnects while replies are dropped: all commands would be sent again and dropped again, without a pause.
+        // Nobody reconnects while replies are dropped: all commands would be sent and their replies dropped again, without a pause.
         let back = if self.unanswered == 0 { std::mem::take(&mut self.reconnecting) } else { HashSet::new() };
         for id in back {
             let client = self.clients.get(&id);
@@ -228,7 +228,7 @@ impl Store {
         }
         match *action {
             Action::Acquire { count, lease } => {
-                // A lock that was handed to the field is not held yet: the counter has the token of the hold before.
+                // A lock that was handed to the field is not held yet, and the counter still has the token of the previous hold.
                 let held = self.held(key, now).is_some_and(|held| held.field != *field || held.count > 0);
                 if let Some(fence) = fence
                     && !held
@@ -260,7 +260,7 @@ impl Store {
             Action::Renew { lease } => {
                 change_if_held(self.held_by(key, field, now), |held| held.extend(lease, now))
             }
-            // The store's clock is never set, and no reply of it names the end of a key.
+            // Never asked for, since the store's clock is never set and no reply of the store names the end of a key.
             Action::Shorten { .. } => change_if_held(self.held_by(key, field, now), |_| ()),
             Action::Repair { count, lease } if self.held(key, now).is_none() => {
                 let until = after(now, lease.duration());
@@ -275,7 +275,7 @@ impl Store {
             Action::Force => match self.held(key, now).map(|held| held.field.clone()) {
                 Some(field) => {
                     self.locks.remove(key);
-                    // A hint for the holder that has lost it.
+                    // This hint is for the holder that has lost the lock.
                     call.line.is_some().then(|| self.hint(call, &field, None));
                     call.line.and_then(|line| self.serve(call, line, None, now));
                     self.publish(keys.channel(), RELEASED);
@@ -348,7 +348,7 @@ impl Store {
         let handed = match line.filter(|_| self.lines.first(&keys.line().line, now).is_some()) {
             Some(line) => {
                 let left = self.lines.remove(&keys.line().line, field, now);
-                // The release of a process that asks by itself reaches nobody: the next one begins to ask by itself.
+                // The holder polls and may not publish, so its release notifies nobody: the next waiter begins to poll now.
                 let wait_and_count = |held: &mut StoredLock| match wire::polls(&held.field) {
                     true => (Duration::ZERO, held.count),
                     false => (held.left(now), held.count),
@@ -407,8 +407,8 @@ impl Store {
         true
     }
 
-    /// Hands a free lock to the first of its line that can be reached. `mine`: if that is the call's own field, the reply grants it for
-    /// this lease. Returns the field that has the lock now.
+    /// Hands a free lock to the first waiter of its line that can be reached. `mine`: if that is the call's own field, the reply grants
+    /// the lock for this lease. Returns the field that has the lock now.
     fn serve(&mut self, call: &Call, line: Line, mine: Option<Lease>, now: Instant) -> Option<Arc<str>> {
         for _ in 0..MOST_SERVED {
             let first = self.lines.take_first(&call.keys.line().line, now)?;
@@ -429,7 +429,7 @@ impl Store {
         None
     }
 
-    /// Notifies the waiter at this place of the line when the lock may be free, or the next one that gets messages.
+    /// Sends a hint, when the lock may be free, to the waiter at this place of the line or to the next one that gets messages.
     fn tell(&mut self, mut place: usize, call: &Call, wait: Duration, now: Instant) {
         let line = &call.keys.line().line;
         for _ in 0..MOST_SERVED {

@@ -1,4 +1,4 @@
-//! Who holds a lock: the owner, and work that runs as one.
+//! Who holds a lock: the owner, and work that runs as an owner.
 
 #[cfg(feature = "tower")]
 mod layer;

@@ -14,7 +14,7 @@ use crate::base::{Mutex, lock};
 
 thread_local! {
     // Not `tokio::task_local!`: it panics if a scope is dropped while its thread ends, and clones the value for each poll.
-    static CURRENT: RefCell<Vec<Inner>> = const { RefCell::new(Vec::new()) };
+    static CURRENT: RefCell<Vec<PolledScope>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A scope that is being polled, and the task that it runs in. The last one is the innermost. A `LocalSet` polls its tasks in the poll of
@@ -24,7 +24,7 @@ thread_local! {
 /// 2. Two of its tasks request one lock.
 /// 3. Both are taken for the scope's owner, and the second one re-enters what the first one holds.
 #[derive(Clone)]
-struct Inner {
+struct PolledScope {
     owner: Owner,
     task: Option<task::Id>,
 }
@@ -82,8 +82,8 @@ struct TreeNode {
 struct Scopes {
     open: usize,
     entered: bool,
-    /// One registration for each level and each request. What they stand for passes to the heir when the last scope ends. A `run` has
-    /// none, since its level is released before its scope ends.
+    /// One registration for each level and each request, which pass to the heir when the last scope ends. The level of a `run` has
+    /// none, since it is released before the scope ends.
     positions: Vec<Position>,
 }
 
@@ -218,9 +218,9 @@ impl Owner {
         }
     }
 
-    /// Returns the owner of a level that this owner acquires at `position` now: itself, or its nearest live ancestor if its last
-    /// scope has ended. That owner notifies the session when it ends, until [`forget`](Owner::forget).
-    pub(crate) fn settle_at(&self, position: &Position) -> Owner {
+    /// Registers a level or a request at `position` with this owner or, if its last scope has ended, with its nearest live
+    /// ancestor. Returns that owner, which notifies the session when it ends, until [`unregister_at`](Owner::unregister_at).
+    pub(crate) fn register_at(&self, position: &Position) -> Owner {
         let mut at = self;
         while let Kind::Made(node) = &at.0 {
             if lock(&node.scopes).register(position) {
@@ -235,11 +235,11 @@ impl Owner {
         at.clone()
     }
 
-    /// Undoes one [`settle_at`](Owner::settle_at).
-    pub(crate) fn forget(&self, position: &Position) {
+    /// Undoes one [`register_at`](Owner::register_at).
+    pub(crate) fn unregister_at(&self, position: &Position) {
         if let Kind::Made(node) = &self.0 {
             let mut scopes = lock(&node.scopes);
-            // Searched from the end: holds are mostly released in the reverse order of their grants.
+            // Searched from the end, since holds are usually released in the reverse order of their grants.
             if let Some(at) = scopes.positions.iter().rposition(|registered| registered.is(position)) {
                 scopes.positions.swap_remove(at);
             }
@@ -257,14 +257,14 @@ impl Owner {
     /// Ends one scope. When the last one ends, all that the owner still has passes to its heir.
     pub(crate) fn leave(self) {
         if let Kind::Made(node) = &self.0
-            // Otherwise nobody else has the owner: neither a level, nor a request, nor code that may make one.
+            // If nothing else refers to the owner (no level, no request, and no code that may make one), nothing has to pass on.
             && Arc::strong_count(node) > 1
         {
             self.end_scope(node);
         }
     }
 
-    // Not inlined, since most owners that leave are nobody else's.
+    // Not inlined, since most owners that leave have nothing to pass on.
     #[inline(never)]
     fn end_scope(&self, node: &TreeNode) {
         let positions = {
@@ -320,14 +320,14 @@ fn innermost() -> Option<Owner> {
     read.ok().flatten()
 }
 
-/// Keeps an owner the current one until this is dropped: around each poll of its work, and around the work's drop. Its value is whether
-/// it does: not while the thread ends.
+/// Keeps an owner the current one until this is dropped: around each poll of its work, and around the work's drop. The value is false
+/// if the owner could not be set, since the thread is ending.
 pub(crate) struct Inside(bool);
 
 /// Makes the owner the current one. It returns a guard and doesn't take the work as a closure, which would add a frame to a stack of a
 /// thousand nested polls.
 pub(crate) fn inside(owner: &Owner) -> Inside {
-    let inner = Inner { owner: owner.clone(), task: task::try_id() };
+    let inner = PolledScope { owner: owner.clone(), task: task::try_id() };
     Inside(CURRENT.try_with(|current| current.borrow_mut().push(inner)).is_ok())
 }
 

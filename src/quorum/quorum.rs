@@ -19,7 +19,7 @@ pub(crate) struct Quorum {
     masters: Box<[Arc<dyn Backend>]>,
     /// How long after its start a master has no vote on fresh grants. With `None` it has a vote at once.
     probation: Option<Duration>,
-    /// The process that made the connections to them. `None` if there are no connections.
+    /// The process that made the connections. `None` if there are no connections.
     process: Option<u32>,
     /// Whether the first attempts to connect may be under way and have to be waited for.
     opening: AtomicBool,
@@ -30,7 +30,7 @@ pub(crate) struct Quorum {
 /// The answer of one master.
 pub(crate) type Reported = Result<Reply, Failure>;
 
-/// Calls in flight; once there is a verdict, those of the stragglers.
+/// Calls in flight. Once there is a verdict, the remaining ones are stragglers.
 pub(crate) struct Stragglers<T = Reported>(Vec<(usize, BoxFuture<T>)>);
 
 impl Quorum {
@@ -47,8 +47,8 @@ impl Quorum {
         }
     }
 
-    /// Marks the first attempts to connect as under way: nobody has waited for them. A call to a single master waits for a
-    /// connection by itself.
+    /// Marks the first attempts to connect as under way, since nothing has waited for them. Only set for several masters: a call
+    /// to a single one waits for its connection by itself.
     pub(crate) fn opening(self) -> Quorum {
         Quorum { opening: (self.masters.len() > 1).into(), ..self }
     }
@@ -82,7 +82,7 @@ impl Quorum {
         self.opening.store(false, Relaxed);
     }
 
-    /// Returns whether this is a copy in the child of a `fork`, which sends nothing. It has the ids of its parent:
+    /// Returns whether this is a copy in the child of a `fork`, which sends nothing, since it has the ids of its parent:
     ///
     /// 1. The parent takes a lock with the field `uuid:6`.
     /// 2. The next id of the child is 6 too, so it asks for the lock with the same field.
@@ -129,8 +129,8 @@ impl Quorum {
         away.fold(MasterSet::NONE, |masters, (index, _)| masters.union(MasterSet::one(index)))
     }
 
-    /// Returns whether a majority of the masters is connected, as far as is known. Without one a hold may end unnoticed here, until
-    /// a new connection reports it.
+    /// Returns whether a majority of the masters is connected, as far as is known. Without a majority a hold may end unnoticed,
+    /// until a new connection reports it.
     pub(crate) fn is_connected(&self, keys: &Keys) -> bool {
         let connected = self.masters.iter().filter(|master| master.is_connected(keys)).count();
         self.is_majority(connected)
@@ -212,7 +212,7 @@ impl Quorum {
         }
     }
 
-    /// Returns what the answer of the only master means. If it did as asked, no votes are counted, since nobody else is waited for.
+    /// Returns the verdict of the only master. If it did as asked, no votes are counted, since there is nobody else to wait for.
     fn of_one(&self, rule: Rule, call: &Call, answer: Reported) -> Verdict {
         let is_young = self.is_young(0);
         match answer {
@@ -277,8 +277,8 @@ impl Quorum {
             asking.poll(cx, |index, answers| {
                 for ((at, _), answer) in asked(commands, index).zip(answers) {
                     tallies[at].count(index, self.is_young(index), answer);
-                    // Counted even if the verdict is certain already: this master is no straggler any more, though other masters
-                    // are waited for.
+                    // Counted even if the verdict is certain already: other masters are still waited for, and this one is no
+                    // longer a straggler.
                     verdicts[at] = tallies[at].verdict();
                 }
             });

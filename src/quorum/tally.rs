@@ -1,4 +1,4 @@
-//! Combines the answers of several masters to one command. With one master, the first answer decides.
+//! Combines the answers of several masters to one command. With a single master, its answer decides.
 
 mod looks;
 
@@ -27,7 +27,7 @@ impl Verdict {
     pub(super) const DONE: Verdict =
         Verdict { result: Ok(Reply::Done), spread: Spread::NONE, split: false, token: None };
 
-    /// Returns the part of it that the entry has to know.
+    /// Returns the part of the verdict that the entry has to know.
     pub(crate) fn answer(&self) -> Result<&Reply, Outcome> {
         self.result.as_ref().map_err(|failure| failure.outcome)
     }
@@ -41,7 +41,7 @@ impl Verdict {
             }
             Ok(_) => "it was lost before its fencing token was known to a majority; try again".to_owned(),
             Err(failure) => {
-                // It was granted, and the renewal that was sent since may have run.
+                // The acquire was granted, and the renewal that was sent after it may have run.
                 return Verdict { result: Err(Failure { outcome: Outcome::Unknown, ..failure }), ..self };
             }
         };
@@ -66,7 +66,7 @@ pub(super) struct Tally {
     pending: MasterSet,
     /// Masters that did as asked.
     done: MasterSet,
-    /// Masters that lack the field. Those in `gone_young` are no votes against the hold: they forgot it, and nobody else can have been
+    /// Masters that lack the field. Those in `gone_young` do not vote against the hold: they forgot it, and nobody else can have been
     /// granted the lock there, so the field may be written to them again.
     gone: MasterSet,
     gone_young: MasterSet,
@@ -83,7 +83,7 @@ pub(super) struct Tally {
     unknown: MasterSet,
     /// Masters without a vote: young ones that granted, and young ones that were not asked.
     barred: MasterSet,
-    /// What one of the foreign masters has in the place of a lock.
+    /// What one of the foreign masters has in place of a lock.
     obstacle: Option<Reply>,
     /// The longest TTL of a key that stays longer than a renewal requested, and the number that stands for its end in a
     /// command that shortens it.
@@ -145,8 +145,8 @@ impl Tally {
         self.pending.remove(master);
         match answer {
             Ok(Reply::Done | Reply::Token(_)) if young && self.rule == Rule::Fresh => {
-                // It restarted while it was asked. If the request is refused, its field has to be ended there; if it is granted,
-                // the field is there already.
+                // The master restarted while it was asked. If the request is refused, its field has to be ended there; if it is
+                // granted, the field is there already.
                 self.barred.insert(master);
                 self.unknown.insert(master);
             }
@@ -163,7 +163,7 @@ impl Tally {
                 self.done.insert(master);
                 self.longer = self.longer.max(Some((left, ends)));
             }
-            // Only a single master answers how many wait.
+            // Only a single master gives these answers.
             Ok(reply @ (Reply::Ended(_) | Reply::LeftToOthers(_) | Reply::Waiters(_))) => {
                 self.done.insert(master);
                 self.special = Some(reply);
@@ -237,7 +237,7 @@ impl Tally {
 
     fn fresh(&self) -> Option<Verdict> {
         if self.is_majority(self.done) {
-            // Not those that failed: the field is written to them when they are back. No end has to reach those that are missing it.
+            // Not masters with an unknown outcome: they get the field when they are back. No end has to reach those that are missing it.
             let lacking = self.barred.union(self.busy).without(self.unknown);
             let missing = lacking.union(self.failed).without(self.unknown);
             let spread = Spread { lacking, missing, ..self.spread() };
@@ -249,7 +249,7 @@ impl Tally {
         let remains = self.done.union(self.unknown);
         let voters = self.done.union(self.busy).union(self.foreign);
         if !self.is_majority(voters) && self.is_majority(voters.union(self.pending)) {
-            // Either a majority refused, or a majority did not answer: the answers still to come decide between the two.
+            // Either a majority refuses or a majority does not answer: the answers still to come decide which.
             return None;
         }
         let refused = if !self.is_majority(voters) {
@@ -284,7 +284,7 @@ impl Tally {
             return Some(Verdict { spread, ..self.with_reply(deferral.unwrap_or(longer)) });
         }
         if self.is_blocking(no) {
-            // The fields on the other masters are no hold any more.
+            // The fields on the other masters are no longer a hold.
             let remains = MasterSet::first(self.masters).without(no);
             let spread = Spread { remains, missing: no, unanswered: MasterSet::NONE, ..self.spread() };
             return Some(Verdict { spread, ..self.with_reply(Reply::Gone) });
@@ -349,7 +349,7 @@ impl Tally {
 
     /// Returns the verdict that there is no majority.
     fn undecided(&self) -> Verdict {
-        // Masters that were not asked count as if it ran there: `Unknown` is always safe.
+        // Masters that were not asked count as if the command ran there: `Unknown` is always safe.
         let ran = self.masters > self.failed.len() || !self.unknown.is_empty();
         let outcome = if ran { Outcome::Unknown } else { Outcome::NotRun };
         Verdict { result: Err(Failure { outcome, error: self.error() }), ..self.with_reply(Reply::Done) }
@@ -376,7 +376,8 @@ impl Tally {
         self.obstacle.clone().unwrap_or_else(|| Reply::NotALock("something else".to_owned()))
     }
 
-    /// Returns the last failure, with how many masters answered and failed. If none failed, it says why there is no majority.
+    /// Returns the last failure, with the numbers of masters that answered and failed. If none failed, the error says why there
+    /// is no majority.
     fn error(&self) -> Error {
         let (young, masters) = (self.barred.union(self.gone_young).len(), self.masters);
         match &self.failure {
@@ -394,7 +395,7 @@ impl Tally {
                     "{answered} of {masters} masters gave an answer that counts, but {} are needed; {failed} failed{young}; the last failure",
                     self.majority
                 );
-                return failure.error.again().behind(&counted);
+                return failure.error.again().prefixed(&counted);
             }
             None => {}
         }

@@ -1,4 +1,4 @@
-//! The part of a session that asks the masters, and waits for answers that come after the verdict.
+//! Asks the masters, and waits for answers that come after the verdict.
 
 use std::slice::from_ref;
 use std::sync::Arc;
@@ -13,8 +13,9 @@ use crate::table::{LateAnswer, LockEntry, Meaning};
 use crate::wire::keys::Keys;
 use crate::wire::{Pending, Reply, Token};
 
-/// Tasks that wait for stragglers. They start when this is dropped, which must happen after the entry got the verdict. A
-/// straggler's earlier answer would be overwritten by the verdict, which counts the straggler among those still to answer.
+/// Tasks that wait for stragglers. They start when this is dropped, which must happen after the entry got the verdict. If a
+/// straggler's answer were noted before, the verdict would overwrite it, since the verdict counts the straggler among those still
+/// to answer.
 #[must_use = "the stragglers are polled as soon as this is dropped"]
 #[derive(Default)]
 pub(crate) struct StragglerTasks(Vec<Task>);
@@ -33,7 +34,7 @@ impl Drop for StragglerTasks {
 pub(crate) struct Sent<'a> {
     session: &'a Session,
     pub(crate) pending: &'a Pending,
-    /// Until it is answered: its drop reports an unknown outcome.
+    /// Set until it is answered: a drop then reports an unknown outcome.
     pub(crate) is_armed: bool,
 }
 
@@ -53,7 +54,7 @@ impl Sent<'_> {
 impl Drop for Sent<'_> {
     fn drop(&mut self) {
         if self.is_armed {
-            // It may still be on its way to any master, over a connection that is replaced before the end is sent.
+            // The command may still be on its way to any master, over a connection that is replaced before the end is sent.
             let spread = Spread { given_up: self.pending.masters, ..Spread::default() };
             self.conclude(Err(Outcome::Unknown), spread);
         }
@@ -66,10 +67,10 @@ impl Session {
         let (mut verdict, stragglers) = self.quorum.ask(pending).await;
         let mut late = self.note(from_ref(pending), from_ref(&verdict), stragglers, |answer| vec![answer]);
         if let Some(Token { highest, agreed: false }) = verdict.token {
-            // The token may count as known only if the lock is still held: 1. n1 answers 101, n2 answers 51, and 101 is handed out.
-            // 2. It is released. 3. The next holder is granted by n2 and n3, and gets 52. 4. 101 reaches n2 when the next holder
-            // has 52 already.
-            // Boxed, since it is rare and would otherwise take room in each task that has a lock.
+            // The token counts as known to a majority only if the lock is still held. Otherwise: 1. n1 answers 101, n2 answers 51,
+            // and 101 is handed out. 2. The lock is released. 3. The next holder is granted by n2 and n3, and gets 52. 4. 101
+            // reaches n2 when the next holder already has 52. Boxed, since this is rare and would otherwise take space in each task
+            // that has a lock.
             let renewal = Box::pin(async move { self.ask(&pending.acknowledging(highest)).await });
             let (renewed, mut later) = renewal.await;
             late.0.append(&mut later.0);
@@ -112,7 +113,7 @@ impl Session {
         }
         let me = if stragglers.is_empty() { None } else { self.me.upgrade() };
         let Some(me) = me else { return StragglerTasks::default() };
-        // If it is dropped with its runtime, maybe before its first poll, its commands may have run.
+        // If the task is dropped with its runtime, maybe before its first poll, its commands may have run.
         let commands = commands.to_vec();
         let missing = scopeguard::guard((me, commands, stragglers.masters()), |(me, commands, masters)| {
             for master in masters.iter() {

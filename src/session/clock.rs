@@ -21,7 +21,7 @@ pub(crate) struct Clock {
     most: AtomicU64,
 }
 
-/// A smaller growth of the gap is the time between the two readings, not sleep.
+/// A smaller growth of the gap is due to the time between the two readings, not to sleep.
 const NOISE: u64 = 1_000_000;
 
 /// How many times the gap at the start is read.
@@ -44,8 +44,7 @@ impl Clock {
         moment_of(now(), slept)
     }
 
-    /// Returns the moment of this `now` of tokio's. It doesn't check whether the machine has slept since the last
-    /// [`moment`](Clock::moment).
+    /// Returns the moment for this `now` of tokio's, without a check whether the machine has slept since the last [`moment`](Clock::moment).
     pub(super) fn glance(&self, now: Instant) -> Moment {
         moment_of(now, self.most.load(Relaxed) - self.first)
     }
@@ -62,7 +61,7 @@ impl Clock {
     }
 }
 
-/// Returns the moment of this `now` of tokio's, if the machine has slept for so many nanoseconds.
+/// Returns the moment for this `now` of tokio's, if the machine has slept for `slept` nanoseconds.
 fn moment_of(now: Instant, slept: u64) -> Moment {
     // Most machines never sleep.
     if slept == 0 {
@@ -72,7 +71,7 @@ fn moment_of(now: Instant, slept: u64) -> Moment {
     Moment { now: now + slept, slept }
 }
 
-/// The longest time that [`sleep_until`] sleeps without a look at the clock.
+/// The longest that [`sleep_until`] sleeps without a look at the clock.
 const GLANCE: Duration = Duration::from_secs(1);
 
 /// Sleeps until `end`, a moment on the timeline of holds' deadlines.
@@ -110,22 +109,22 @@ pub(crate) fn time_of_day() -> u64 {
 }
 
 /// Whether tokio's own thread-locals are still alive on this thread.
-struct Stand(bool);
+struct TokioAlive(bool);
 
-impl Drop for Stand {
-    // A thread-local with a drop is destroyed in turn, the latest one first.
+impl Drop for TokioAlive {
+    // Thread-locals with a drop are destroyed in order, the one made last first.
     fn drop(&mut self) {}
 }
 
 thread_local! {
     /// Made after tokio's thread-local, since it looks at tokio's handle, and so destroyed before it.
-    static STAND: Stand = Stand(!Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()));
+    static TOKIO_ALIVE: TokioAlive = TokioAlive(!Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()));
 }
 
 /// Returns the time, also for a guard that another thread-local drops when its thread ends. If a clock was ever paused in the process,
 /// tokio's `now` panics there, which would end the process.
 fn now() -> Instant {
-    match STAND.try_with(|stand| stand.0) {
+    match TOKIO_ALIVE.try_with(|alive| alive.0) {
         Ok(true) => Instant::now(),
         _ => Instant::from_std(std::time::Instant::now()),
     }

@@ -13,7 +13,7 @@ pub(crate) struct EventRelay(OnceLock<Weak<Session>>);
 
 impl EventRelay {
     pub(crate) fn relay_to(&self, session: &Arc<Session>) {
-        // This is set once, before anything that matters is reported.
+        // Set once, before anything that matters is reported.
         let _ = self.0.set(Arc::downgrade(session));
     }
 }
@@ -52,7 +52,7 @@ impl MasterEvents {
 impl Events for MasterEvents {
     fn reconnected(&self) {
         let Some(session) = self.session() else { return };
-        // This way a server that came back empty is noticed now, not only after a third of the lease.
+        // This way a server that restarted empty is noticed now, not only after a third of the lease.
         session.visit_all(|entry, at| {
             entry.doubt_all(at.now);
             entry.orphans.retry(self.master, at.now);
@@ -63,7 +63,7 @@ impl Events for MasterEvents {
     fn subscribed(&self, channel: &str) {
         let Some(session) = self.session() else { return };
         if session.hints.set(channel, true) {
-            // Announces, for each lock that this process waits for already, that it knows of lines.
+            // Announces that this process knows of lines, for each lock that it already waits for.
             session.table(|table, _| {
                 table.channels().for_each(|channel| session.subscribe_companion(channel, true));
             });

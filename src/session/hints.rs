@@ -1,4 +1,4 @@
-//! `Hints`: the channels on which this process gets the hints about the lines in which it waits.
+//! `Hints`: the channels on which this process gets hints about the lines that it waits in.
 
 use std::sync::Arc;
 
@@ -8,13 +8,12 @@ use crate::wire::Line;
 use crate::wire::keys::{self, Keys};
 
 /// There is one channel for all locks. The process subscribes to it at its first wait, and stays subscribed. Otherwise a process
-/// that waits for a lock now and then, with one request at a time, would have to subscribe before each wait could begin in the
-/// line.
+/// that waits for a lock now and then would have to subscribe before each of its requests could enter the line.
 ///
 /// On a Cluster each lock has a channel of its own, in its slot, since only the node of that slot can send hints. The process
 /// subscribes to it together with the channel of the lock's releases.
 pub(crate) struct Hints {
-    /// What scripts need to know of a lock's line. `None` if these locks have no line.
+    /// What scripts need to know about a lock's line. `None` if these locks have no line.
     line: Option<Line>,
     /// The channel for all locks.
     channel: Arc<str>,
@@ -42,7 +41,7 @@ impl Hints {
         self.line.is_some_and(|line| line.sharded)
     }
 
-    /// Returns the channel for all locks if it has to be subscribed to now.
+    /// Returns the channel for all locks at the first call, which has to subscribe to it.
     pub(super) fn begin(&self) -> Option<&str> {
         let has_one = self.line.is_some_and(|line| !line.sharded);
         (has_one && !self.wanted.swap(true, SeqCst)).then_some(&*self.channel)
@@ -64,16 +63,15 @@ impl Hints {
         sharded.then(|| keys::channel_of_hints(channel, &self.wakes, &self.uuid)).flatten()
     }
 
-    /// Returns the second channel to subscribe to if `on`, else to leave, together with this channel of a lock's releases. It shows
-    /// scripts that this process knows of lines. `None` if no hints arrive, for example since the user lacks the right, which both
-    /// channels need.
+    /// Returns the second channel to subscribe to, or to leave, along with this channel of a lock's releases. Its subscription
+    /// shows scripts that this process knows of lines. `None` if no hints arrive, for example because the user lacks the right that
+    /// both channels need.
     pub(super) fn companion(&self, channel: &str, on: bool) -> Option<String> {
         let arrive = self.line.is_some_and(|line| !line.sharded) && (!on || self.on.load(SeqCst));
         arrive.then(|| [&self.wakes, channel].concat())
     }
 
-    /// Returns that second channel for a lock on a Cluster, and the channel of its hints. Both are refused to a user that lacks the
-    /// right.
+    /// Returns the second channel of a lock on a Cluster, and the channel of its hints. Both are refused to a user that lacks the right.
     pub(super) fn channels_of(&self, keys: &Keys) -> Option<[String; 2]> {
         let line = self.are_sharded().then(|| keys.sharded_line()).flatten()?;
         Some([&self.uuid, &**keys.channel()].map(|rest| [&*line.wakes, rest].concat()))
@@ -84,8 +82,9 @@ impl Hints {
     }
 
     /// Returns what a request passes to the script to enter the line of this lock, or `None` if it is not known yet whether hints
-    /// will reach this process. If they fail, it polls in the line. But if it is subscribed to the lock's releases, the result is
-    /// `None`: scripts take it for a client that does not know the line, and such clients have turns of their own.
+    /// will reach this process. If they can't, the request polls in the line. But if this process is subscribed to the lock's
+    /// releases then, the result is `None`: scripts take the process for a client that does not know the line, and such clients
+    /// have turns of their own.
     pub(crate) fn line(&self, entry: &LockEntry) -> Option<Line> {
         let line = self.line?;
         let (on, failed) = match line.sharded {

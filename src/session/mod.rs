@@ -1,12 +1,12 @@
-//! One process's view of its locks, and the background task that keeps them.
+//! One process's view of its locks, and the background task that maintains them.
 
 mod ask;
+mod backup_thread;
 pub(crate) mod clock;
 mod events;
 mod hints;
 mod pulse;
 mod session;
-mod stand_in;
 mod watchdog;
 
 pub(crate) use ask::Sent;

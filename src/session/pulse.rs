@@ -1,17 +1,17 @@
-//! `Pulse`: whether the runtime of a session runs.
+//! `Pulse`: shows whether the runtime of a session runs.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use tokio::time::Instant;
 
-/// State that the session shares with the thread that stands in for the runtime.
+/// State that the session shares with the backup thread.
 #[derive(Debug)]
 pub(super) struct Pulse {
     /// Whether the thread looks at this session, or never has to. Changes to `false` only while the table is locked.
     pub(super) attended: AtomicBool,
     /// How often the watchdog has looked at what is due.
     pub(super) beats: AtomicU64,
-    /// Whether the runtime has a clock of its own; deadlines by such a clock mean nothing on the thread.
+    /// Whether the runtime's clock is paused; deadlines by such a clock mean nothing on the thread.
     pub(super) paused: AtomicBool,
 }
 

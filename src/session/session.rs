@@ -25,7 +25,7 @@ use crate::table::{
 use crate::wire::Pending;
 use crate::wire::keys::Keys;
 
-/// How long the background task may leave due work alone before another runtime takes it over.
+/// How long due work may wait for the background task before another runtime takes the task over.
 const TAKEOVER: Duration = Duration::from_millis(50);
 
 /// One process's view of the locks on its masters.
@@ -34,10 +34,9 @@ pub(crate) struct Session {
     pub(crate) quorum: Quorum,
     pub(crate) timing: Arc<Timing>,
     pub(crate) numbers: Numbers,
-    /// The prefix of each field that this session writes: a label, if there is one, and a part from the operating system's
-    /// randomness.
+    /// The prefix of each field that this session writes: a label, if there is one, and random text from the operating system.
     pub(crate) uuid: String,
-    /// Wakes the watchdog, since something is due sooner than it knows.
+    /// Wakes the watchdog when something is due sooner than it knows.
     pub(super) nudge: Notify,
     /// Notified whenever the background has done something; `close` waits on it.
     pub(crate) progress: Notify,
@@ -46,9 +45,9 @@ pub(crate) struct Session {
     clock: Clock,
     stage: AtomicU8,
     pub(super) me: Weak<Session>,
-    /// The runtime of the connections, which also runs what is begun outside of a runtime. `None` if there are no connections.
+    /// The runtime of the connections, which also runs tasks that are begun outside a runtime. `None` if there are no connections.
     pub(super) runtime: Option<runtime::Handle>,
-    /// The number of the background task that works, or zero if none does.
+    /// The number of the active background task, or zero if there is none.
     pub(super) active_watchdog: AtomicU64,
     pub(super) watchdogs_started: AtomicU64,
     pub(super) pulse: Pulse,
@@ -58,11 +57,11 @@ pub(crate) struct Session {
     _events: Vec<Arc<dyn Events>>,
 }
 
-/// How far a session has come. It only moves forward.
+/// The stage of a session's life. It only moves forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
     Open,
-    /// `close` was called, or the last handle is gone: the background finishes what is queued.
+    /// `close` was called, or the last handle is gone: the background finishes its queued work.
     Closing,
     /// The background has ended after its work.
     Closed,
@@ -78,11 +77,9 @@ impl Session {
         clock: Clock,
         events: Vec<Arc<dyn Events>>,
     ) -> Arc<Session> {
-        // At least as long as a polled future may take. Otherwise:
-        // 1. An acquire is granted.
-        // 2. It is given up before its answer is looked at, and undone.
-        // 3. It is sent again, and so on for ever.
-        // A call of a pipeline may take a node timeout more than one that is sent alone.
+        // At least as long as a future that is polled may take. Otherwise: 1. An acquire is granted. 2. It is given up before its
+        // answer is looked at, and undone. 3. It is sent again, and so on for ever. A call in a pipeline may take a node timeout
+        // longer than one that is sent alone.
         let patience = config.attempt_limit().saturating_mul(2).max(HEAD_PATIENCE);
         let retry = retry_pause(config.lease);
         let (lease, drift) = (config.lease, config.drift);
@@ -94,7 +91,7 @@ impl Session {
         let hints = Hints::new(&config.prefix, &uuid, line);
         let takeover = quorum.is_portable().then_some(TAKEOVER);
         let runtime = runtime::Handle::try_current().ok().filter(|_| !quorum.is_portable());
-        let pulse = Pulse::new(config.stands_in());
+        let pulse = Pulse::new(config.uses_backup_thread());
         Arc::new_cyclic(|me: &Weak<Session>| Session {
             config,
             quorum,
@@ -122,13 +119,13 @@ impl Session {
         self.clock.moment()
     }
 
-    /// Returns the moment by tokio's clock, with the machine's sleep as far as it is known without a look. The moment may be too early,
-    /// and so are deadlines that are counted from it: use it only for what neither extends nor ends a hold.
+    /// Returns the moment by tokio's clock, with the machine's sleep as last read. The moment may be too early, and so may deadlines
+    /// that are counted from it: use it only for what neither extends nor ends a hold.
     pub(crate) fn glance(&self, now: Instant) -> Moment {
         self.clock.glance(now)
     }
 
-    /// Decides something about one lock, then carries out the consequences once nothing is locked any more.
+    /// Decides something about one lock, then carries out the effects once the table is unlocked.
     pub(crate) fn visit<R>(&self, keys: &Arc<Keys>, visit: impl FnOnce(&mut LockEntry, Moment) -> R) -> R {
         self.visit_at(self.moment(), keys, visit)
     }
@@ -144,12 +141,12 @@ impl Session {
         self.visit_table(at, keys, true, visit)
     }
 
-    /// Returns how often a waiter has to check whether the background task works; `None` if no other runtime may take it over.
+    /// Returns how often a waiter has to check that the background task works; `None` if no other runtime may take it over.
     pub(crate) fn takeover_pause(&self) -> Option<Duration> {
         self.quorum.is_portable().then_some(TAKEOVER)
     }
 
-    /// Visits a lock without taking the background task over. Otherwise:
+    /// Visits a lock without taking over the background task. Otherwise:
     ///
     /// 1. The machine is busy, and what is due is late.
     /// 2. A visit takes the background task over, and visits all locks.
@@ -196,7 +193,7 @@ impl Session {
         let unattended = effects.unattended;
         self.carry_out(keys, effects);
         if begins_to_watch {
-            self.begin_stand_in();
+            self.start_backup_thread();
         }
         if self.stage() == Stage::RuntimeEnded {
             self.send_last(std::slice::from_ref(keys));
@@ -207,7 +204,7 @@ impl Session {
         result
     }
 
-    /// Begins the ends that are still owed for this lock. Called after the end of the runtime.
+    /// Begins the ends that are still owed for this lock. Called after the runtime has ended.
     pub(super) fn last_ends(&self, keys: &Arc<Keys>) -> Vec<Pending> {
         let (now, mut effects) = (self.moment().now, VisitEffects::default());
         let ends =
@@ -216,8 +213,8 @@ impl Session {
         ends
     }
 
-    /// Grants a nested level to this owner, a new one, if neither a command nor a visit is needed: see [`LockEntry::nest`]. Called
-    /// inside a runtime.
+    /// Grants a nested level to this new owner, if neither a command nor a visit is needed: see [`LockEntry::nest`]. Called inside
+    /// a runtime.
     pub(crate) fn nest(&self, keys: &Arc<Keys>, owner: &Owner, fenced: bool) -> Option<Arc<Grant>> {
         self.ensure_watchdog();
         let granted = {
@@ -249,8 +246,7 @@ impl Session {
         Some(self.visit(&keys, visit))
     }
 
-    /// Subscribes to the channel by which scripts see that this process knows of lines, or leaves it. Called while the table is
-    /// locked.
+    /// Subscribes to the channel that shows scripts that this process knows of lines, or leaves it. Called while the table is locked.
     pub(super) fn subscribe_companion(&self, channel: &str, on: bool) {
         if let Some(companion) = self.hints.companion(channel, on) {
             self.quorum.subscribe(&companion, on);
@@ -271,7 +267,7 @@ impl Session {
     #[inline(never)]
     fn carry_out(&self, keys: &Keys, effects: VisitEffects) {
         let sooner = effects.sooner;
-        // Most visits leave nothing to be done.
+        // Most visits have no effects.
         let events = effects.out.map_or_else(Vec::new, |out| {
             // Counted before anybody is notified: code that reads the metrics after `lost()` finds the loss counted.
             for event in &out.log {
@@ -286,8 +282,8 @@ impl Session {
             wake_all(out.wake);
             out.log
         });
-        // On a closed session, `close` or the end of the watchdog may wait for a visit that makes nothing due: the one after a
-        // release that its caller sent and got the answer to.
+        // On a closed session, `close` or the watchdog's end may wait for a visit that makes nothing due: the one after the
+        // answer to a release that its caller sent.
         if sooner || self.stage() > Stage::Open {
             self.nudge.notify_waiters();
         }
@@ -335,7 +331,7 @@ impl Session {
         }
     }
 
-    /// Moves on to a later stage. All waiters end with an error; queued commands are finished.
+    /// Moves on to a later stage. All waiters fail with an error; queued commands are finished.
     pub(crate) fn advance(&self, stage: Stage) {
         self.stage.fetch_max(stage as u8, SeqCst);
         self.table(|table, _| table.closed = true);
@@ -373,10 +369,10 @@ impl Session {
     }
 
     /// Returns a future that waits for the first attempts to connect, for one node timeout at most; `None` if they are over. It is
-    /// awaited before the first command to several masters. Otherwise a single attempt at the start of a program would find none of
-    /// them, though all can be reached; and a command that is sent must not wait for a connection, for the reason given in `Role`.
+    /// awaited before the first command to several masters. Otherwise a single attempt at the start of a program would find none
+    /// of them connected; and a command must not wait for a connection once it is sent, for the reason given in `Role`.
     pub(crate) fn opening(&self, limit: Option<Instant>) -> Option<impl Future<Output = ()> + Send> {
-        // Boxed, since it is rare and would otherwise take room in each task that has a lock.
+        // Boxed, since it is rarely needed and would otherwise take space in each task that has a lock.
         self.quorum.is_opening().then(|| boxed(self.opened(limit)))
     }
 
@@ -388,12 +384,12 @@ impl Session {
         }
     }
 
-    /// Returns the error of a request that would wait in the child of a fork, where nobody ends its wait.
+    /// Returns the error of a request that would wait in the child of a fork, where nothing would end its wait.
     pub(crate) fn check_process(&self) -> Result<(), Error> {
         self.quorum.check_process()
     }
 
-    /// Returns the system that keeps the locks, by OpenTelemetry's name, or `None` if this process does.
+    /// Returns OpenTelemetry's name of the system that keeps the locks, or `None` if this process keeps them.
     pub(crate) fn system(&self) -> Option<&'static str> {
         (!self.quorum.is_portable()).then_some("redis")
     }
@@ -413,7 +409,7 @@ impl Session {
         self.measure_failure(name, error);
     }
 
-    /// Counts a missing answer, or the refusal of a command that everybody may send.
+    /// Counts a missing answer, or the refusal of a command that needs no special right.
     pub(crate) fn measure_failure(&self, name: &str, error: &Error) {
         if error.kind() == ErrorKind::Unavailable {
             self.measure(name, Sample::Unavailable);
@@ -432,8 +428,7 @@ impl Session {
         self.table(|table, _| table.entry_of(keys)?.outage.fresh(age, now)?.outlast(patience, began, now))
     }
 
-    /// Returns the age from which a failure shows nothing, since nobody may have asked in the meantime. No request pauses for
-    /// longer.
+    /// Returns the age from which a failure proves nothing, since nobody may have asked since. No request pauses for longer.
     fn outage_age(&self) -> Duration {
         self.timing.patience.max(self.config.unavailable_after).saturating_add(self.longest_pause())
     }
@@ -443,13 +438,13 @@ impl Session {
         let (low, high) = self.config.retry_delay.clone().into_inner();
         let doubled = |bound: Duration| bound.saturating_mul(1 << pauses.min(16));
         let longest = doubled(high).min(self.longest_pause());
-        // Keep it random, however narrow the range is. Otherwise: 1. Three ask three masters at once, and each gets one. 2. If all
-        // pause for the same time, they ask at once again, and so on without end.
+        // The pause stays random, however narrow the range is. Otherwise: 1. Three clients ask three masters at once, and each
+        // gets one. 2. All pause for the same time, ask at once again, and so on without end.
         let shortest = doubled(low).min(low.max(longest / 2));
         random_between(shortest, longest).max(Duration::from_millis(1))
     }
 
-    /// Returns the limit of the upper bound's growth.
+    /// Returns the limit to which the upper bound grows.
     pub(crate) fn longest_pause(&self) -> Duration {
         self.config.retry_delay.end().saturating_mul(2).max(Duration::from_secs(1))
     }

@@ -1,4 +1,4 @@
-//! The one background task: it renews holds, ends those that are over, and sends the queued releases and settles.
+//! The background task: it renews holds, ends those that are over, and sends the queued releases and settles.
 
 use std::future::Future;
 use std::ops::ControlFlow::Continue;
@@ -19,8 +19,8 @@ use crate::wire::{Pending, Rule};
 type Batch = Vec<Pending>;
 
 impl Session {
-    /// Starts the background task, unless it is running: on the runtime of the connections, or of the caller if there are none. On another
-    /// runtime it could end before they do.
+    /// Starts the background task, unless it is running: on the runtime of the connections, or on the caller's if there are none. On
+    /// another runtime, the task could end before the connections do.
     pub(crate) fn ensure_watchdog(&self) {
         if self.active_watchdog.load(SeqCst) == 0 {
             self.start_watchdog(|session, number| {
@@ -44,8 +44,9 @@ impl Session {
         self.active_watchdog.load(SeqCst) == number
     }
 
-    /// Takes the background task over to the caller's runtime. The old task has not looked at what is due: its runtime lives, but
-    /// nobody drives it. If it is driven again, the old task notices and ends; commands that it has sent count as unanswered.
+    /// Moves the background task to the caller's runtime. The old task has not looked at what is due: its runtime lives, but
+    /// nobody drives it. Once that runtime is driven again, the old task notices and ends. The commands that it has sent count as
+    /// unanswered.
     pub(super) fn take_over(&self) {
         let taken = self.start_watchdog(|session, number| {
             session.active_watchdog.store(number, SeqCst);
@@ -59,9 +60,9 @@ impl Session {
         }
     }
 
-    /// Drops a guard: its level counts no more. If it is the last one of its hold and no other command is under way, the end is
-    /// written to the sockets here and now, since the program may end after this. Otherwise the background sends it: a thousand
-    /// guards that are dropped at once would be a thousand writes, and those of one hold as many commands.
+    /// Drops a guard: its level no longer counts. If that was the last level of its hold and no other command is under way, the
+    /// end is written to the sockets at once, since the program may exit after this. Otherwise the background sends the release:
+    /// a thousand guards that are dropped at once would be a thousand writes, and those of one hold a thousand commands.
     pub(crate) fn let_go(&self, keys: &Arc<Keys>, hold: u64, level: u64) {
         let at_once =
             self.runtime.as_ref().filter(|_| self.stage() < Stage::Closed && self.quorum.is_unused(keys));
@@ -76,15 +77,15 @@ impl Session {
         }
     }
 
-    /// Called when the runtime has ended, and the background with it. Writes to the sockets the ends that are still owed for these
-    /// locks. It does so in the visit of each lock, since the tasks of the runtime are dropped in any order, and a task's own drop
-    /// may make another end due.
+    /// Called when the runtime has ended, and the background with it. Writes the ends that are still owed for these locks to the
+    /// sockets. Called for each lock that is visited later too, since the tasks of the runtime are dropped in any order, and a
+    /// task's own drop may make another end due.
     #[cold]
     pub(super) fn send_last(&self, keys: &[Arc<Keys>]) {
         let ends: Vec<_> = keys.iter().flat_map(|keys| self.last_ends(keys)).collect();
         self.quorum.run_last(&ends);
         // If something was written, the connection stays until the last handle is dropped: if it were closed before the server has
-        // read everything, the server's answers would fail, and it would read no more.
+        // read everything, the server's answers would fail, and it would stop reading.
         if ends.is_empty() && !self.table(|table, _| table.has_holds()) {
             self.quorum.end_with_runtime();
         }
@@ -98,7 +99,7 @@ impl Session {
             if held > 0 {
                 telemetry::runtime_ended(held);
             }
-            // All ends are sent together: one by one, thousands of dropped guards would be as many writes.
+            // All ends are sent together: one by one, thousands of dropped guards would be thousands of writes.
             let keys = lock(&self.table).keys();
             self.send_last(&keys);
             return self.advance(Stage::RuntimeEnded);
@@ -115,8 +116,8 @@ impl Session {
         self.progress.notify_waiters();
     }
 
-    /// Returns what `close` waits for: whether ends are unconfirmed, whether anything else is left to be sent, and whether nothing
-    /// is held or requested.
+    /// Returns what `close` waits for: whether ends are unconfirmed, whether other commands are left to be sent, and whether
+    /// nothing is held or requested.
     pub(crate) fn left_to_do(&self) -> (bool, bool, bool) {
         let forcing = self.is_forcing();
         self.table(|table, _| {
@@ -125,10 +126,10 @@ impl Session {
     }
 }
 
-/// Runs until the session is closed or has no handle left, and nothing is left to be sent. `number` is that of this background task
-/// in its session.
+/// Runs until the session is closed or has no handle left, and nothing is left to be sent. `number` identifies this background task
+/// within its session.
 fn watch(session: Arc<Session>, number: u64) -> impl Future<Output = ()> + Send {
-    // If the task is dropped with its runtime, maybe before its first poll, nobody else wakes the waiters.
+    // If the task is dropped with its runtime, maybe before its first poll, nothing else wakes the waiters.
     let ended = scopeguard::guard(session.clone(), move |session| session.runtime_ended(number));
     async move {
         let is_done = attend(&session, number).await;
@@ -150,7 +151,7 @@ async fn attend(session: &Arc<Session>, number: u64) -> bool {
         let (batch, next) = due(session);
         if !batch.is_empty() {
             // Each part is sent on a task of its own. A server that does not answer must not keep the watchdog from declaring a
-            // loss, and a server whose answer about an orphan is awaited must not delay the report of a renewal.
+            // loss, and an awaited answer about an orphan must not delay the report of a renewal.
             let (orphans, batch): (Batch, Batch) =
                 batch.into_iter().partition(|pending| pending.rule() == Rule::Remains);
             for batch in [batch, orphans].into_iter().filter(|batch| !batch.is_empty()) {
@@ -159,7 +160,7 @@ async fn attend(session: &Arc<Session>, number: u64) -> bool {
             continue;
         }
         // `close` is notified only of a change. Otherwise: 1. A task awaits `close` and a request. 2. Each of its polls polls the
-        // request, which nudges this task. 3. This task notifies `close`, and so on without a pause until the masters answer.
+        // request, which wakes this task. 3. This task notifies `close`, and so on without a pause until the masters answer.
         let now_left = (session.stage() > Stage::Open).then(|| session.left_to_do());
         if now_left.is_none() || now_left != left {
             left = now_left;
@@ -171,8 +172,8 @@ async fn attend(session: &Arc<Session>, number: u64) -> bool {
             return true;
         }
         tokio::select! {
-            // In a fixed order, so that a simulation can be repeated. Finished tasks go first: otherwise a watchdog that is nudged
-            // all the time would keep its finished tasks.
+            // In a fixed order, so that a simulation can be repeated. Finished tasks go first: otherwise a watchdog that is woken
+            // all the time would never remove them.
             biased;
             Some(_) = sent.join_next() => {}
             () = nudged => {}
@@ -183,7 +184,7 @@ async fn attend(session: &Arc<Session>, number: u64) -> bool {
     false
 }
 
-/// Returns what has to be sent now or, if that is nothing, when to look again, on the timeline of holds.
+/// Returns the commands to send now or, if there are none, when to look again, by the clock of the holds.
 fn due(session: &Session) -> (Batch, Option<Instant>) {
     loop {
         let (keys, next) = session.table(|table, at| table.due(at.now));
@@ -192,7 +193,7 @@ fn due(session: &Session) -> (Batch, Option<Instant>) {
         }
         let mut batch = Batch::new();
         for keys in keys {
-            // `away` is read inside the visit: a master that returns is either reported to the entry after this, or seen here.
+            // `away` is read inside the visit: a master that becomes reachable is either reported to the entry after this, or seen here.
             batch.extend(
                 session.visit(&keys, |entry, at| entry.check(at, session.quorum.away(), &session.numbers)),
             );
@@ -203,9 +204,9 @@ fn due(session: &Session) -> (Batch, Option<Instant>) {
     }
 }
 
-/// Sends a batch, and reports its outcomes to the entries. `begun` is set if the single command of the batch was sent already.
+/// Sends a batch, and reports the outcomes to the entries. `begun` is set if the single command of the batch was already sent.
 fn send(session: Arc<Session>, batch: Batch, begun: Option<Stragglers>) -> impl Future<Output = ()> + Send {
-    // If it is dropped with its runtime, maybe before its first poll, its commands may have run, and the next watchdog has to know.
+    // If the task is dropped with its runtime, maybe before its first poll, its commands may have run, and the next watchdog has to know.
     let sent = scopeguard::guard((session, batch), |(session, batch)| {
         for pending in batch {
             session.visit(&pending.call.keys, |entry, at| {

@@ -1,4 +1,4 @@
-//! A request's way to its grant: its line, its turn, and the answers to its attempts.
+//! A request's way to its grant: its place in the queue, its turn, and the answers to its attempts.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -22,18 +22,18 @@ use crate::wire::{self, Action, Fence, Line, Pending};
 pub(crate) enum Admission {
     /// Send this acquire.
     Ask(Pending),
-    /// Nothing: it has taken over a hold that was offered, or has entered that of its tree, without a command. It has left its line, and is
-    /// dropped once nothing is locked.
+    /// Nothing: it took over an offered hold, or entered the hold of its tree, without a command. It has left the queue. Drop the request
+    /// once nothing is locked.
     Granted(Arc<Grant>, Waiter),
-    /// Others are before it: it waits until woken, at most until then. A request that makes a single attempt is over.
+    /// Others are before it: it waits until woken, at most until the given time. A request that makes a single attempt is over.
     Refused(Option<Instant>),
-    /// A command of this process is before it, which is soon over: it waits until woken, at most until then.
+    /// A command of this process goes before it, and is soon over: it waits until woken, at most until the given time.
     Wait(Option<Instant>),
     /// The hold that it would enter is lost.
     Lost(Loss),
     /// The hold that it would enter has no fencing token.
     Unfenced,
-    /// It may be nested in a level of its owner, or stand beside it in another branch.
+    /// It may be nested in a level of its owner, or belong to another branch of its owner.
     Ambiguous,
 }
 
@@ -46,33 +46,33 @@ impl Admission {
 /// What [`LockEntry::admit`] needs from the request's options and the session.
 #[derive(Clone)]
 pub(crate) struct AcquireParams<'a> {
-    /// The level that it asks for. Its number is that of the command, or of the level if no command is sent.
+    /// The level that it asks for. Its number is also that of the command, if one is sent.
     pub(crate) new: NewLevel,
     pub(crate) single_attempt: bool,
     pub(crate) uuid: &'a str,
-    /// What the grant requires of the fencing counter, if it shall have a token. Made only for an attempt, not for each look of a
-    /// waiter.
+    /// What the grant requires of the fencing counter, if it needs a token. Called only for an attempt, not each time that a
+    /// waiter is polled.
     pub(crate) fence: Option<&'a dyn Fn() -> Arc<Fence>>,
-    /// Whether it may take over an offered hold and, if it is bare, enter a hold without a command: not in its first poll, see
-    /// `Acquire::attempt`, and not in a copy of the process.
+    /// Whether it may take over an offered hold and, if it is bare, enter a hold without a command: not in its first poll (see
+    /// `Acquire::attempt`), and not in the child of a fork.
     pub(crate) takes_over: bool,
-    /// Whether it may enter the hold of its tree without a command, if this returns that the masters are connected, and that this is no
-    /// copy of the process. `None`: it may not.
+    /// Returns whether it may enter the hold of its tree without a command: the masters have to be connected, and this must not be the
+    /// child of a fork. `None`: it may not.
     pub(crate) nests: Option<&'a dyn Fn() -> bool>,
     /// Whether it fails if its owner has a bare guard of the lock.
     pub(crate) refuses: bool,
     /// Whether it asks who has the lock, if the lock is busy.
     pub(crate) report_holder: bool,
-    /// The fair line that it enters if the lock is busy.
+    /// The line that it enters if the lock is busy.
     pub(crate) line: Option<Line>,
 }
 
-/// What decides how long a refused request sleeps.
+/// What determines how long a refused request sleeps.
 #[derive(Clone, Copy)]
 pub(crate) struct Refusal {
     /// When it asks again if nothing wakes it.
     pub(crate) latest: Instant,
-    /// The end of its random pause, by which it asks again if the message of a release may have been missed.
+    /// The end of its random pause, when it asks again if it may have missed the message of a release.
     pub(crate) pause: Instant,
     /// Whether the message of a release, or a hint, reaches this process.
     pub(crate) is_notified: bool,
@@ -81,7 +81,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// Describes a refusal after which the request sleeps until then, or until it is notified.
+    /// Describes a refusal after which the request sleeps until the given time, or until it is notified.
     pub(crate) fn until(until: Instant) -> Refusal {
         Refusal { latest: until, pause: until, is_notified: true, split: false }
     }
@@ -89,7 +89,7 @@ impl Refusal {
 
 #[cfg(test)]
 impl AcquireParams<'_> {
-    /// Returns those of a plain request in its first poll.
+    /// Returns the parameters of a plain request in its first poll.
     pub(crate) fn plain(number: u64, lease: crate::base::Lease) -> Self {
         AcquireParams {
             new: NewLevel::watched(number, lease),
@@ -106,24 +106,25 @@ impl AcquireParams<'_> {
 }
 
 impl LockEntry {
-    /// Enters a request at its first poll.
+    /// Puts a request into the queue at its first poll.
     #[cfg(test)]
     pub(crate) fn enter_alone(&mut self, request: Waiter) -> Result<(), Ambiguous> {
         self.enter(request, u64::MAX)
     }
 
-    /// Enters a request that belongs to one that began at that number. A level of its owner that was granted since is not above it:
-    /// two branches of the owner ask, and they queue. They need not have been in the line together: 1. The first one gives up its
-    /// place in the line, since it waits for another name. 2. The second one is granted. 3. The first one asks again.
+    /// Puts a request into the queue that belongs to a call which began at the number `began`. A level that its owner was granted
+    /// since is not above the request: two branches of the owner ask, and they queue. They need not have been in the queue
+    /// together: 1. The first one leaves the queue, since it waits for another name. 2. The second one is granted. 3. The first one
+    /// asks again.
     pub(crate) fn enter(&mut self, mut request: Waiter, began: u64) -> Result<(), Ambiguous> {
-        // The owner of a `run` ends after its request and its level, so nothing of it passes to an heir.
+        // The owner of a `run` ends after its request and its level, so it leaves nothing to an heir.
         if request.bare {
-            request.owner = request.owner.settle_at(&self.position);
+            request.owner = request.owner.register_at(&self.position);
         }
         let owner = request.owner.clone();
         // Only bare requests prove branches. A level counts even if its hold is lost: 1. Two branches of an owner ask at once. 2. The
-        // first one gets the lock, and its hold is lost. 3. It asks once more, under its guard. If it were taken for a branch that
-        // begins, it would be granted the lock again without learning of the loss.
+        // first one gets the lock, and its hold is lost. 3. It asks once more, while it has the guard. If this request counted as a
+        // new branch, it would be granted the lock again without learning of the loss.
         let mut holds = false;
         for hold in self.holds.iter_mut().filter(|_| request.bare) {
             // The newest comes first.
@@ -136,7 +137,7 @@ impl LockEntry {
                 self.queue.note_branch(&owner);
             }
         }
-        self.queue.enter(request, holds).inspect_err(|_| owner.forget(&self.position))
+        self.queue.enter(request, holds).inspect_err(|_| owner.unregister_at(&self.position))
     }
 
     /// Notes that a request is being polled: from now on `waker` is woken for it. Drop the returned value once nothing is locked: a
@@ -146,8 +147,8 @@ impl LockEntry {
         self.queue.get_mut(id)?.polled(waker, now)
     }
 
-    /// Takes a request that is ready, refused or dropped out of its line, and wakes the one after it. Its drop calls this at once: a
-    /// request that lingered would prove branches that do not exist.
+    /// Takes a request that is ready, refused or dropped out of the queue, and wakes the one after it. The request's drop calls this
+    /// at once: a request that lingered would prove branches that do not exist.
     ///
     /// Drop the returned value once nothing is locked: a waker may be the last reference to its task, whose drop may drop guards.
     #[must_use]
@@ -155,11 +156,11 @@ impl LockEntry {
         let head = self.outer_front().is_some_and(|front| front.id == id);
         let request = self.queue.remove(id);
         if let Some(request) = request.as_ref().filter(|request| request.bare) {
-            request.owner.forget(&self.position);
+            request.owner.unregister_at(&self.position);
         }
         self.forget_proofs();
-        // 1. A message comes, and wakes the head. 2. It goes without having looked. 3. The next one, which may have asked and
-        // gone to sleep when it was head before, would sleep on beside a free lock: so a new head always asks.
+        // 1. A message wakes the head. 2. The head leaves without having asked. 3. The next request, which may have asked and
+        // gone to sleep when it was the head before, would sleep on though the lock is free. So a new head always asks.
         if head {
             self.head_asks_once_more(now)
         } else {
@@ -171,14 +172,14 @@ impl LockEntry {
     /// Returns what this request has to do. Called in its poll.
     pub(crate) fn admit(&mut self, id: u64, ask: AcquireParams, at: Moment) -> Admission {
         // 1. The outer level's `max_hold` is over, and the background has not looked yet. 2. Its owner asks to re-enter. 3. A
-        // grant beneath a level that is over would live on.
+        // grant below a level that is over would live on.
         if let Some(live) = self.live().map(|hold| hold.id) {
             self.lose_late(live, at);
         }
         let now = at.now;
         if ask.single_attempt && self.queue.len() > 1 {
-            // The background looks at a late head only while another request is in line, which this one is for a moment: otherwise
-            // a lock that nobody holds would be refused for as long as the head is not polled.
+            // The background looks at a late head only while another request is in the queue, and this one is there only for a
+            // moment. Without this look, a lock that nobody holds would be refused for as long as the head is not polled.
             self.end_overdue(at);
             self.pass_over_late(now);
             if self.holds.iter().any(Hold::is_over) {
@@ -186,8 +187,8 @@ impl LockEntry {
             }
         }
         let Some(request) = self.queue.get(id) else { return Admission::Refused(None) };
-        // A loss that was noted comes first: 1. A nested request waits. 2. The hold is lost. 3. The task that awaits its loss drops
-        // the guard. 4. The request is polled: it would be granted the lock again, without learning of the loss.
+        // A noted loss is checked first: 1. A nested request waits. 2. The hold is lost. 3. The task that awaits the loss drops the
+        // guard. 4. The request is polled: it would be granted the lock again, without learning of the loss.
         if let Some(loss) = request.lost.or_else(|| self.lost_above(request)) {
             return Admission::Lost(loss);
         }
@@ -198,7 +199,7 @@ impl LockEntry {
     }
 
     /// Warns about a refused request that waits for an owner in whose scope the request itself runs, since that wait can hardly
-    /// end. `surrounds`: whether an owner is one of those.
+    /// end. `surrounds` returns whether an owner is such an owner.
     pub(crate) fn warn_of_self_wait(&mut self, id: u64, surrounds: impl Fn(&Owner) -> bool) {
         let Some(hold) = self.holds.iter().find(|hold| hold.lives()) else { return };
         let Some(request) = self.queue.get_mut(id).filter(|request| !request.warned) else { return };
@@ -254,8 +255,8 @@ impl LockEntry {
                 let hold = hold.id;
                 return Admission::of(self.take(id, hold, &ask.new, now));
             }
-            // It enters in its next poll. It is woken as others are: 1. It yields, and is not polled again for a while. 2. A
-            // sibling asks after it. 3. It is passed over.
+            // It enters in its next poll, and may be passed over like any other: 1. It yields, and is not polled again for a
+            // while. 2. A sibling asks after it. 3. It is passed over.
             self.no_longer_asleep(id);
             let woken = self.queue.get_mut(id).and_then(|request| request.wake(now));
             self.out.wake(woken);
@@ -266,8 +267,8 @@ impl LockEntry {
         };
         if !hold.is_idle(renews, now) {
             let until = hold.overdue_at();
-            // Its pause is over. 1. It waits for a settle. 2. That is answered, which wakes nobody who sleeps. 3. It would look
-            // again by the clock alone, and may meet a renewal each time.
+            // Its pause is over. 1. It waits for a settle. 2. The settle is answered, which wakes no request that sleeps. 3. It
+            // would look again only when its timer fires, and may find a renewal under way each time.
             self.no_longer_asleep(id);
             return Admission::Wait(until);
         }
@@ -277,26 +278,26 @@ impl LockEntry {
         Admission::Ask(pending)
     }
 
-    /// Decides the turn of a request that nests in no live hold: a stranger, or any request while no hold lives.
+    /// Decides the turn of a request that does not nest in a live hold: a stranger, or any request while no hold lives.
     fn admit_outermost(&mut self, id: u64, ask: AcquireParams, now: Instant) -> Admission {
         if let Some(offered) = self.offered_to(id, &ask, now) {
             return Admission::of(self.take(id, offered, &ask.new, now));
         }
         let (busy, front) = (self.live().is_some(), self.outer_front().map(|front| front.id));
         let Some(request) = self.queue.get(id) else { return Admission::Refused(None) };
-        // Checked before the ends: 1. The head waits for the end of a hold, and not for its own time. 2. That end is answered,
-        // which does not wake a request that pauses. 3. Nothing wakes it for a node timeout.
+        // Checked before the ends. Otherwise: 1. The head waits for the end of a hold, and not for its own time. 2. That end is
+        // answered, which does not wake a request that pauses. 3. Nothing wakes it for a node timeout.
         if let Some(until) = request.pauses_until(now).filter(|_| front == Some(id) && !ask.single_attempt) {
             return Admission::Refused(Some(until));
         }
-        // Not even the end of a hold of this process concerns the others: only the head is woken by its answer. 1. A request is told to
-        // wait for that end. 2. Its time is over during the next one. 3. It would report that the server does not answer.
+        // Only the head waits for the end of a hold of this process, since the answer wakes only the head. Otherwise: 1. Another
+        // request waits for that end. 2. Its time runs out during the next end. 3. It would report that the server does not answer.
         if front != Some(id) && !ask.single_attempt {
             self.no_longer_asleep(id);
             return Admission::Refused(None);
         }
-        // A release of this process goes first, or a request would meet its own past. It does so once: a release that the server
-        // does not answer must not keep a request from asking itself.
+        // A release of this process goes first, or a request would find its own process's old hold. It goes first only once: a
+        // release that the server does not answer must not keep requests from asking.
         if self.holds.iter().any(|hold| hold.ends() && hold.failures == 0) {
             let until = self.holds.iter().filter_map(Hold::overdue_at).min();
             if request.sleeps_until(now).is_none() {
@@ -314,7 +315,7 @@ impl LockEntry {
             }
         } else if !ask.single_attempt {
             // While this process has a hold there is nothing to ask: its end wakes the head, and if its key is deleted unnoticed,
-            // the hold's own renewal reveals that.
+            // its next renewal reveals that.
             let until = request.sleeps_until(now);
             if until.is_some() || (busy && request.phase == WaiterState::Waiting) {
                 return Admission::Refused(until);
@@ -331,7 +332,7 @@ impl LockEntry {
             self.set_phase(id, WaiterState::Asking);
             return Admission::Ask(pending);
         }
-        // A process has one place in the fair line.
+        // A process has one place in the line.
         let has_place = |hold: &Hold| hold.in_line || hold.enters && hold.is_beginning();
         let enters = (self.contended || self.is_subscribed())
             && !ask.single_attempt
@@ -345,7 +346,7 @@ impl LockEntry {
         let mut hold = Hold::new(command_id, keys, field, timing, lease, now);
         let mut pending = hold.ask(lease, fence, command_id, now);
         (pending.call.line, hold.enters) = (line, line.is_some());
-        // It also asks if it may sleep on the answer. A request that is not subscribed asks again once it is.
+        // A request that may sleep after the answer also asks who has the lock. One that is not subscribed yet asks again once it is.
         pending.call.report_holder = ask.report_holder || (self.is_subscribed() && !ask.single_attempt);
         self.holds.push(hold);
         self.set_phase(id, WaiterState::Asking);
@@ -354,7 +355,7 @@ impl LockEntry {
 
     /// Called when it is not this request's turn: clears the sleep, so that it asks as soon as it is the head. Otherwise: 1. It
     /// fell asleep as the head. 2. An earlier one that had been passed over came back. 3. Its own timer ended in the meantime,
-    /// without effect. 4. The earlier one left, and nobody wakes a request that seems asleep.
+    /// without effect. 4. The earlier one left, and nothing wakes a request that seems asleep.
     fn no_longer_asleep(&mut self, id: u64) {
         if self.queue.get(id).is_some_and(Waiter::is_asleep) {
             self.set_phase(id, WaiterState::Waiting);
@@ -368,9 +369,9 @@ impl LockEntry {
         }
     }
 
-    /// Called when its command is over without success: it asks again as soon as it is its turn. Otherwise: 1. Its command is given
-    /// up. 2. An earlier request that had been passed over comes back and is the front. 3. This one still seems to be asking, and
-    /// waits for that one. 4. The front leaves, and nobody wakes a request that seems to be asking.
+    /// Called when its command is over without success: it asks again as soon as its turn comes. Otherwise: 1. Its command is given
+    /// up. 2. An earlier request that had been passed over comes back and is the head. 3. This one still seems to be asking, and
+    /// waits for the head. 4. The head leaves, and nothing wakes a request that seems to be asking.
     pub(crate) fn back_to_waiting(&mut self, id: u64) {
         self.set_phase(id, WaiterState::Waiting);
     }
@@ -382,29 +383,29 @@ impl LockEntry {
         }
     }
 
-    /// Puts a request to sleep whose acquire was answered "busy", unless something happened while it asked. If it may have missed the
+    /// Puts a request whose acquire was answered "busy" to sleep, unless something happened while it asked. If it may have missed the
     /// message of a release, it sleeps no longer than a pause. After a split vote it sleeps for the whole pause, whatever messages come.
     pub(crate) fn refused(&mut self, id: u64, Refusal { latest, pause, is_notified, split }: Refusal) {
         let missed = self.subscription.as_mut().is_some_and(|subscription| subscription.take_missed());
         match split {
-            // Whoever settles a split vote publishes: all would ask again in step.
+            // Each request that undoes its votes publishes, so all would ask again in step.
             true => self.pause_request(id, pause),
             false if is_notified && !missed => self.put_to_sleep(id, latest),
             false => self.put_to_sleep(id, latest.min(pause)),
         }
     }
 
-    /// Returns whether the votes on the previous attempt were split, which its verdict did not show. It returns true once.
+    /// Returns whether the votes on the previous attempt were split, which its verdict did not show. Returns true only once.
     pub(crate) fn was_split(&mut self) -> bool {
         self.subscription.as_mut().is_some_and(|subscription| std::mem::take(&mut subscription.split))
     }
 
-    /// Makes the request ask again then, whatever messages come in between.
+    /// Makes the request ask again at `until`, whatever messages come in between.
     pub(crate) fn pause_request(&mut self, id: u64, until: Instant) {
         self.set_phase(id, WaiterState::Pausing { until });
     }
 
-    /// Makes the request ask again then, or at once if something happened while it asked.
+    /// Makes the request ask again at `until`, or at once if something happened while it asked.
     pub(crate) fn put_to_sleep(&mut self, id: u64, until: Instant) {
         if let Some(request) = self.queue.get_mut(id) {
             let again = std::mem::take(&mut request.again);

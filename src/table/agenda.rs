@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
-/// The slots of entries, by their next due times. Renewals are due together, at few different times: adding or removing a slot
-/// costs the same however many share its time.
+/// The slots of entries, by their next due times. Many renewals are due at the same time, so adding or removing a slot costs the
+/// same however many share its time.
 #[derive(Debug, Default)]
 pub(super) struct Agenda {
     due: BTreeMap<Instant, Vec<usize>>,
-    /// For each slot, its position among those of its time.
+    /// For each slot, its position among those with the same due time.
     at: Vec<usize>,
 }
 
@@ -18,12 +18,12 @@ impl Agenda {
         self.due.first_key_value().map(|(due, _)| *due)
     }
 
-    /// Returns the slots that are due: the earliest first, those of one time in no order.
+    /// Returns the slots that are due: the earliest first, in no particular order within one time.
     pub(super) fn until(&self, now: Instant) -> impl Iterator<Item = usize> {
         self.due.range(..=now).flat_map(|(_, places)| places).copied()
     }
 
-    /// Adds a slot that is not in it.
+    /// Adds a slot that is not in the agenda.
     pub(super) fn insert(&mut self, due: Instant, slot: usize) {
         let places = self.due.entry(due).or_default();
         if self.at.len() <= slot {
@@ -33,7 +33,7 @@ impl Agenda {
         places.push(slot);
     }
 
-    /// Removes a slot that is in it at this time.
+    /// Removes a slot that is in the agenda at this time.
     pub(super) fn remove(&mut self, due: Instant, slot: usize) {
         let Some(places) = self.due.get_mut(&due) else { return };
         let Some(at) = self.at.get(slot).copied().filter(|at| places.get(*at) == Some(&slot)) else {

@@ -1,4 +1,4 @@
-//! The part of an entry by which a hold goes from process to process.
+//! How a hold moves from this process to another, and back.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -25,8 +25,8 @@ pub(crate) enum Obstacle {
 }
 
 impl LockEntry {
-    /// Returns whether the hold was handed over lately. A late answer to a command of it undoes nothing, since the field is that of
-    /// the claim.
+    /// Returns whether the hold was handed over recently. If so, a late answer to one of its commands undoes nothing, since the
+    /// field belongs to the claim.
     pub(super) fn is_handed_over(&self, hold: u64) -> bool {
         self.handed_over.as_ref().is_some_and(|last| last.contains(&hold))
     }
@@ -51,7 +51,7 @@ impl LockEntry {
         }
     }
 
-    /// Makes the hold that of a claim: from now on this process neither renews nor ends it. If a command is in the way, `waker` is
+    /// Hands the hold over to a claim: from now on this process neither renews nor ends it. If a command is in the way, `waker` is
     /// woken when it is over.
     pub(crate) fn hand_over(
         &mut self,
@@ -69,7 +69,7 @@ impl LockEntry {
         for mut hold in self.holds.extract_if(.., |hold| hold.id == id) {
             self.out.measure(Sample::Ended(at.now.saturating_duration_since(hold.since)));
             if let Some(left) = hold.remove_level(level) {
-                left.forget(&self.position);
+                left.unregister_at(&self.position);
             }
         }
         self.note_handed_over(id);
@@ -80,7 +80,7 @@ impl LockEntry {
         Ok(())
     }
 
-    /// Begins to continue the hold that another process had by the field `from`.
+    /// Begins to resume the hold that another process had under the field `from`.
     pub(crate) fn begin_resume(
         &mut self,
         command_id: u64,
@@ -89,7 +89,8 @@ impl LockEntry {
         lease: Lease,
         now: Instant,
     ) -> Pending {
-        // A fresh field: 1. The claim is resumed here, and released. 2. A command that was sent for it runs late.
+        // A fresh field, so that a command for the claim's field changes nothing if it runs late, after the claim was resumed and
+        // released here.
         let field = wire::field(uuid, command_id);
         let mut hold = Hold::new(command_id, self.keys.clone(), field, self.timing.clone(), lease, now);
         let mut pending = hold.begin(Action::Move { lease }, Sender::Request, command_id, now);

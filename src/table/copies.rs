@@ -5,40 +5,41 @@ use std::ops::Deref;
 
 use crate::base::{MasterSet, Spread};
 
-/// What the masters may have of a hold if they differ. Mostly they do not, so this takes one pointer.
+/// What the masters have of a hold where they differ. Boxed, since they rarely do.
 #[derive(Debug, Default)]
 pub(super) struct Copies(Option<Box<Differences>>);
 
 /// A maker is a command that makes the field: an acquire, a move, or a repair. A master got none (`absent`), one, or maybe two
-/// (`repaired`). A master whose maker may still run is `open`: an end that finds nothing there is sent once more.
+/// (`repaired`). While a maker may still run on a master, the master is `open`: an end that finds nothing there is sent once
+/// more.
 ///
-/// It is not enough to keep a single state for each master, and to owe an end until one is answered that was sent after all makers were
-/// closed. If only an answer closed a maker: 1. A master is away, and never answers the acquire. 2. The end is sent to it again and again,
-/// for a lease. If giving a maker up closed it too: 1. The maker waits in a connection that is replaced. 2. The end is sent over the new
-/// one, and finds nothing. 3. The maker runs. `lacking` and `never_had` are about a hold that stands, so no end of it is owed.
+/// A single state for each master is not enough, where an end is owed until one is answered that was sent after all makers were closed. If
+/// only an answer closed a maker: 1. A master is unreachable, and never answers the acquire. 2. The end is sent to it again and again, for
+/// a lease. If giving up a maker also closed it: 1. The maker waits in a connection that is replaced. 2. The end is sent over the new
+/// connection, and finds nothing. 3. The maker runs. `lacking` and `never_had` are about a hold that exists, so no end of it is owed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Differences {
-    /// While it stands: masters that lack its field, so that it has to be written to them.
+    /// While the hold exists: masters that lack its field, so that it has to be written to them.
     pub(super) lacking: MasterSet,
-    /// Once it is gone: masters that may have its field all the same, so that its end has to be sent to them.
+    /// Once the hold is gone: masters that may still have its field, so that its end has to be sent to them.
     pub(super) remains: MasterSet,
-    /// Once it is gone: masters that have still to answer its end, or its acquire that was refused.
+    /// Once the hold is gone: masters that have not answered its end yet, or the acquire that was refused.
     pub(super) unanswered: MasterSet,
-    /// Masters that certainly do not have its field, so that its end need not be sent to them. Otherwise: 1. A master is away for a long
-    /// time. 2. The end of each lock that is taken and released in that time is sent to it again and again, for a lease.
+    /// Masters that certainly do not have its field, so that its end need not be sent to them. Otherwise: 1. A master is unreachable for
+    /// a long time. 2. The end of each lock that is taken and released in that time is sent to it again and again, for a lease.
     pub(super) absent: MasterSet,
     /// Masters that lacked its field when a majority last confirmed it, and have not been given it since.
     pub(super) never_had: MasterSet,
-    /// Masters that were asked later to write the field.
+    /// Masters that were later asked to write the field.
     pub(super) repaired: MasterSet,
-    /// Masters where a maker of the field may run, or have run, after an end that finds nothing: it had no answer, or was answered while
-    /// another command of the hold was under way. So such an end is sent once more. 1. A master does not know the acquire's script;
-    /// two others grant. 2. The end of the hold runs there, and finds nothing. 3. The acquire runs, by the text of its script or over
-    /// a connection that was replaced since. Its answer may be looked at before the end's.
+    /// Masters where a maker may run, or have run, after an end that finds nothing: the maker had no answer, or was answered while
+    /// another command of the hold was under way. So such an end is sent once more. 1. A master does not know the acquire's script; two
+    /// others grant. 2. The end of the hold runs there, and finds nothing. 3. The acquire runs, by the text of its script or over a
+    /// connection that was replaced since. Its answer may be looked at before the end's.
     pub(super) open: MasterSet,
-    /// When the key ends on one of them, by that master's clock, if no requested lease explains such a TTL.
+    /// When the key expires on one of the masters, by that master's clock, if no requested lease explains such a TTL.
     pub(super) too_long: Option<NonZeroU64>,
-    /// Whether such a TTL is being shortened: the command may still run.
+    /// Whether such a TTL is being shortened: the command for that may still run.
     pub(super) shortens: bool,
 }
 
@@ -55,19 +56,19 @@ impl Differences {
         shortens: false,
     };
 
-    /// Notes that the acquire did not run on these masters.
+    /// Notes that no command made the field on these masters.
     pub(super) fn note_absent(&mut self, masters: MasterSet) {
         self.absent = self.absent.union(masters.without(self.repaired));
         self.remains = self.remains.without(self.absent);
     }
 
-    /// Returns the masters that may have it though it is gone.
+    /// Returns the masters that may have the field though the hold is gone.
     pub(super) fn left(&self) -> MasterSet {
         self.remains.union(self.unanswered)
     }
 
-    /// Notes which masters answered the end, and which masters reported that they have no field, whether to the end or to another
-    /// command. Returns those that need one more end.
+    /// Notes which masters answered the end, and which masters reported, to the end or to another command, that they have no
+    /// field. Returns the masters that need one more end.
     pub(super) fn note_end(&mut self, ended: MasterSet, missing: MasterSet) -> MasterSet {
         // If there were two makers, one may have made the field that the end found, and the other may still run.
         let again = self.open.within(missing.union(self.repaired.within(ended)));
@@ -97,7 +98,7 @@ impl Copies {
         self.0.is_some()
     }
 
-    /// Changes the differences. There is no other way to do so.
+    /// Changes the differences. All changes go through here.
     pub(super) fn change<T>(&mut self, change: impl FnOnce(&mut Differences) -> T) -> T {
         let mut changed = **self;
         let result = change(&mut changed);
@@ -109,12 +110,12 @@ impl Copies {
         result
     }
 
-    /// Notes which masters may have it though it is gone.
+    /// Notes which masters may have the field though the hold is gone.
     pub(super) fn set_left(&mut self, spread: Spread) {
         self.change(|copies| (copies.remains, copies.unanswered) = (spread.remains, spread.unanswered));
     }
 
-    /// Notes which masters lack it while a majority has it.
+    /// Notes which masters lack the field while a majority has it.
     #[inline]
     pub(super) fn set_lacking(&mut self, masters: MasterSet) {
         if masters != self.lacking || masters != self.never_had {

@@ -1,4 +1,4 @@
-//! `Effects`: the work that a visit of an entry leaves for when nothing is locked.
+//! `Effects`: the work that a visit of an entry leaves for when the table is unlocked.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -11,7 +11,7 @@ use crate::owner::Owner;
 use crate::table::level::Grant;
 use crate::table::seen::Owned;
 
-/// Work for when nothing is locked any more.
+/// Work to be done once the table is unlocked.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
     pub(crate) wake: Vec<Waker>,
@@ -19,17 +19,17 @@ pub(crate) struct Effects {
     pub(crate) log: Vec<LogEvent>,
 }
 
-/// The effects of an entry's current visit. Mostly there are none, and never between two visits, so this takes one pointer.
+/// The effects of an entry's current visit. Boxed, since there are rarely any, and none between two visits.
 #[derive(Debug, Default)]
 pub(super) struct Out(Option<Box<Effects>>);
 
 impl Out {
-    /// Takes the effects, or returns `None` if there is nothing to do, as mostly.
+    /// Takes the effects. Usually there are none.
     pub(super) fn take(&mut self) -> Option<Box<Effects>> {
         self.0.take()
     }
 
-    /// Returns the effects, made at the first use.
+    /// Returns the effects, allocating them at the first use.
     pub(super) fn made(&mut self) -> &mut Effects {
         self.0.get_or_insert_default()
     }
@@ -79,6 +79,6 @@ pub(crate) struct LongWait {
     pub(crate) context: Option<Arc<Context>>,
     /// Who has the lock, if that is known.
     pub(crate) by: Option<Owned>,
-    /// How many requests of this process there are for the lock.
+    /// The number of this process's requests for the lock.
     pub(crate) waiting: usize,
 }

@@ -1,5 +1,4 @@
-//! `LockEntry`: one lock name in this process, with its holds, its waiters, and whose turn it is. It makes all decisions, without
-//! I/O or a clock.
+//! `LockEntry`: one lock name in this process, with its holds and its waiters. Decides whose turn it is.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -19,8 +18,8 @@ use crate::table::subscription::Subscription;
 use crate::table::timing::Timing;
 use crate::wire::keys::Keys;
 
-/// So many hand-overs of one lock are remembered: an answer is late by a node timeout or so. A later one would undo the field of a claim
-/// on a minority of the masters, which the claim can do without.
+/// The number of hand-overs of one lock that are remembered. That is enough, since an answer is late by about a node timeout. If one
+/// came later still, it would undo the claim's field on a minority of the masters, and the claim does not need those.
 pub(super) const LAST_HANDED_OVER: usize = 16;
 
 /// The state of one lock. Changes only while the table is locked.
@@ -32,29 +31,29 @@ pub(crate) struct LockEntry {
     pub(crate) holds: Vec<Hold>,
     pub(crate) orphans: Orphans,
     pub(super) queue: Queue,
-    /// `None` if it is not requested. Boxed, since mostly nobody waits.
+    /// `None` if there is no subscription. Boxed, since usually nobody waits.
     pub(super) subscription: Option<Box<Subscription>>,
-    /// How many clients were notified of this process's last release, and have not had the lock since as far as it knows. Only after
-    /// a release that lets others go first.
+    /// The number of clients that were notified of this process's last release and, as far as it knows, have not had the lock since.
+    /// Set only by a release that lets others go first.
     pub(super) others_due: u32,
-    /// Whether the last request that asked the server outside the line, or entered it, found the lock busy: then the next one
-    /// enters at once. It is kept when nothing else is left, for a process that takes the lock again and again. Otherwise a request
-    /// does not mention the line, which would cost all those who never wait: once it is refused and subscribed, it asks again. A
-    /// request of a subscribed entry always enters the line, since nothing else would wake it.
+    /// Whether the last request that asked the server outside the line, or entered it, found the lock busy: if so, the next one
+    /// enters the line at once. An empty entry keeps this, for a process that takes the lock again and again. Otherwise a request
+    /// does not mention the line, since that would cost requests that never wait: once it is refused and subscribed, it asks again.
+    /// A request of a subscribed entry always enters the line, since nothing else would wake it.
     pub(super) contended: bool,
-    /// Until then the lock is left to clients that don't know the line. It is kept when nothing else is left of the entry.
+    /// Until then the lock is left to clients that don't know the line. An empty entry keeps this.
     pub(super) left_until: Option<Stamp>,
     /// Who had the lock when the masters last refused it.
     pub(super) seen: Seen,
-    /// The last holds that were handed over to other processes, by their ids. Mostly there are none, so this takes one pointer.
+    /// The ids of the last holds that were handed over to other processes. Boxed, since there are rarely any.
     pub(super) handed_over: Option<Box<[u64; LAST_HANDED_OVER]>>,
     pub(crate) outage: Outage,
     /// Whether the session is open: holds are renewed, and offered holds can be ended.
     pub(super) is_open: bool,
     pub(super) out: Out,
-    /// When the table looks at it next.
+    /// When the table looks at this entry next.
     pub(super) scheduled: Option<Instant>,
-    /// Whether nothing was left of it after the last visit.
+    /// Whether the entry was empty after the last visit.
     pub(super) idle: bool,
 }
 
@@ -64,7 +63,7 @@ impl LockEntry {
             keys,
             position,
             timing: timing.into(),
-            // Mostly there is one hold: a vector that grows by itself begins with room for four.
+            // There is usually one hold, and a vector that grows by itself begins with room for four.
             holds: Vec::with_capacity(1),
             orphans: Orphans::default(),
             queue: Queue::default(),
@@ -82,7 +81,7 @@ impl LockEntry {
         }
     }
 
-    /// Resets the entry when nothing is left of it: whatever comes next finds it as new.
+    /// Resets an empty entry, so that the next visit finds it as new.
     pub(super) fn reset(&mut self) {
         self.others_due = 0;
         self.seen = Seen::default();
@@ -92,8 +91,7 @@ impl LockEntry {
         self.wake_command_waiters();
     }
 
-    /// Called when another handle of the same lock uses it. While nothing else is left of it, the entry is kept for the newest
-    /// handle.
+    /// Called when another handle of the same lock uses the entry. An empty entry is kept for the newest handle.
     pub(super) fn switch_handle(&mut self, keys: &Arc<Keys>) {
         if self.idle {
             self.keys = keys.clone();
@@ -101,7 +99,7 @@ impl LockEntry {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        // If a subscription lingers, it still has to end, and reports about it arrive until then.
+        // A subscription that lingers still has to end, and reports about it arrive until then.
         self.holds.is_empty()
             && self.orphans.is_empty()
             && self.queue.is_empty()
@@ -113,7 +111,7 @@ impl LockEntry {
         standing.or_else(|| self.orphans.get_mut(id))
     }
 
-    /// Returns the hold of a guard. It stays here while the guard lives, lost or not.
+    /// Returns the hold of a guard. It stays in `holds` while the guard lives, lost or not.
     pub(crate) fn hold_of_guard(&self, id: u64) -> Option<&Hold> {
         self.holds.iter().find(|hold| hold.id == id)
     }
@@ -130,7 +128,7 @@ impl LockEntry {
         self.queue.forget_proofs(holds);
     }
 
-    /// Returns the first request in the line of strangers.
+    /// Returns the first request in the queue of strangers.
     pub(crate) fn outer_front(&self) -> Option<&Waiter> {
         let live = self.live();
         self.queue.front(|request| !live.is_some_and(|hold| is_of_tree(request, hold)))
@@ -141,8 +139,8 @@ impl LockEntry {
         hold.levels.first().is_some_and(|first| self.queue.may_have_kin(&first.owner))
     }
 
-    /// Returns the first request in the line of the holding tree that may enter now. One that may not enter is skipped: it may wait
-    /// for a sibling which itself asks again.
+    /// Returns the first request in the queue of the holding tree that may enter now. A request that may not enter is skipped,
+    /// since it may wait for a sibling that itself asks again.
     pub(super) fn inner_front(&self) -> Option<&Waiter> {
         let live = self.live().filter(|live| self.may_have_kin(live))?;
         self.queue.front(|request| is_of_tree(request, live) && may_enter(request, live))
@@ -160,8 +158,8 @@ impl LockEntry {
         }
     }
 
-    /// Makes the head of the strangers' line ask once more, and wakes the next request. Called if the lock may be free, if a message may
-    /// have been missed, and if there is a new head.
+    /// Makes the head of the strangers' queue ask once more, and wakes the next request. Called if the lock may be free, if a message
+    /// may have been missed, and if there is a new head.
     pub(crate) fn head_asks_once_more(&mut self, now: Instant) {
         if let Some(front) = self.outer_front().map(|front| front.id)
             && let Some(request) = self.queue.get_mut(front)
@@ -171,10 +169,10 @@ impl LockEntry {
         self.wake_next(now);
     }
 
-    /// Removes the holds of which nothing is left to do or to report, and wakes the next request.
+    /// Removes the holds that have nothing left to do or to report, and wakes the next request.
     pub(super) fn sweep(&mut self, now: Instant) {
-        // 1. A refused request leaves an orphan on one master. 2. Its end comes while the request asks again, which is refused.
-        // 3. If this end woke the request, it would ask at once, leave the next orphan, and so on.
+        // 1. A refused request leaves an orphan on one master. 2. The orphan's end is confirmed while the request asks again, and
+        // is refused again. 3. If this end woke the request, it would ask at once, leave the next orphan, and so on.
         let freed = self.holds.iter().any(|hold| hold.is_over() && !hold.frees_nobody());
         self.holds.retain(|hold| !hold.is_over());
         self.orphans.take_back();
@@ -183,8 +181,8 @@ impl LockEntry {
         if freed { self.head_asks_once_more(now) } else { self.wake_next(now) }
     }
 
-    /// Wakes this waker as soon as a command of this process for the lock is over, or a request leaves. It is for a request that
-    /// need not be the head of a line, since otherwise only the head is woken.
+    /// Wakes this waker as soon as a command of this process for the lock is over, or a request leaves. This is for requests that
+    /// need not be the head of a queue, since other events wake only the head.
     pub(crate) fn wake_when_idle(&mut self, waker: &Waker) {
         self.queue.wake_when_idle(waker.clone());
     }
@@ -202,7 +200,7 @@ impl LockEntry {
             return self.withdraw(now);
         }
         if self.timing.line.is_some() {
-            self.leave_fair_line(now);
+            self.leave_line(now);
         }
         let next = match self.live() {
             Some(live) if live.is_idle(self.is_open, now) => self.inner_front(),
@@ -224,7 +222,7 @@ pub(super) fn is_of_tree(request: &Waiter, hold: &Hold) -> bool {
     }
 }
 
-/// The rule: everyone who holds is the requester or one of its ancestors. Its fellow branches are neither.
+/// The rule: every holder is the requester or one of its ancestors. The requester's other branches are neither.
 pub(super) fn may_enter(request: &Waiter, hold: &Hold) -> bool {
     match request.branch {
         false => hold.admits(&request.owner),
@@ -232,7 +230,7 @@ pub(super) fn may_enter(request: &Waiter, hold: &Hold) -> bool {
     }
 }
 
-/// Returns whether the request's owner is that of the level or a descendant. Two branches of one owner are not below each other.
+/// Returns whether the request's owner is the level's owner or its descendant. Two branches of one owner are not below each other.
 fn is_below(request: &Waiter, level: &Level) -> bool {
     request.owner.is_within(&level.owner) && !(level.branch && level.owner == request.owner)
 }

@@ -1,4 +1,4 @@
-//! What time does to holds: ends, losses, and work that is due; and the events after which everything is looked at again. No I/O.
+//! What time does to holds: ends, losses, and work that becomes due; and the events after which all waiters and holds are checked again.
 
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use crate::table::numbers::Numbers;
 use crate::wire::{Action, Pending};
 
 impl LockEntry {
-    /// Marks a hold as lost, and reports it. Requests that would have entered it end with it. `ends_key`: this client ends the key.
+    /// Marks a hold as lost, and reports that. Requests that would have entered it fail with the same loss. `ends_key`: this
+    /// client ends the key.
     pub(super) fn lose(&mut self, id: u64, loss: Loss, ends_key: bool, now: Instant) {
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) else { return };
         if !hold.levels.is_empty() {
@@ -27,7 +28,7 @@ impl LockEntry {
                 self.out.measure(Sample::Ended(now.saturating_duration_since(hold.since)));
             }
         }
-        // The watchdog did not renew it, so its end was expected.
+        // The watchdog did not renew any level of it, so its end was expected.
         let fixed = hold.levels.iter().all(|level| !level.watched);
         let signals = hold.lose(loss, ends_key, now);
         // Logged once: the server may answer later that the hold is gone.
@@ -46,7 +47,7 @@ impl LockEntry {
         self.out.wake(woken);
     }
 
-    /// Wakes all who wait for anything here, so that they look again and find out what has changed.
+    /// Wakes everything that waits for this entry, so that each future looks again and finds out what has changed.
     pub(crate) fn wake_everyone(&mut self, now: Instant) {
         self.wake_requests(now);
         self.wake_command_waiters();
@@ -56,7 +57,7 @@ impl LockEntry {
         self.out.resolve(levels.chain(leaving));
     }
 
-    /// Gives up the background's commands, whose sender does not run: their answers may never be looked at.
+    /// Gives up the commands of a background task that does not run: nobody may ever look at their answers.
     pub(crate) fn give_up_background(&mut self, now: Instant) {
         let mut ended = false;
         let ids: Vec<u64> = self.holds.iter().map(|hold| hold.id).chain(self.orphans.ids()).collect();
@@ -76,7 +77,7 @@ impl LockEntry {
         self.wake_next(now);
     }
 
-    /// Asks the server for all holds at once, since something may have happened to them.
+    /// Has all holds checked with the server at once, since something may have happened to them.
     pub(crate) fn doubt_all(&mut self, now: Instant) {
         self.withdraw(now);
         for hold in &mut self.holds {
@@ -94,18 +95,17 @@ impl LockEntry {
     pub(crate) fn owner_ended(&mut self, owner: &Owner, now: Instant) {
         for level in self.holds.iter_mut().flat_map(|hold| &mut hold.levels) {
             if level.owner == *owner {
-                level.owner = owner.settle_at(&self.position);
+                level.owner = owner.register_at(&self.position);
             }
         }
         let position = &self.position;
-        self.queue.pass_on(owner, || owner.settle_at(position));
+        self.queue.pass_on(owner, || owner.register_at(position));
         self.forget_proofs();
         self.tree_asks_once_more();
         self.wake_next(now);
     }
 
-    /// Does what is due, and returns what has to be sent. `away`: masters that can't be asked now; what is meant for one of
-    /// them alone is put off.
+    /// Does what is due, and returns what has to be sent. `away`: masters that can't be asked now; commands for them alone are put off.
     pub(crate) fn check(&mut self, at: Moment, away: MasterSet, numbers: &Numbers) -> Vec<Pending> {
         self.end_overdue(at);
         let mut commands = Vec::new();
@@ -120,7 +120,7 @@ impl LockEntry {
         commands
     }
 
-    /// Begins every end that is still owed, due or not. Nobody sends them again.
+    /// Begins every end that is still owed, due or not. They will not be sent again.
     pub(crate) fn last_ends(&mut self, numbers: &Numbers, now: Instant) -> Vec<Pending> {
         self.withdraw(now);
         let ids: Vec<u64> = self.holds.iter().map(|hold| hold.id).chain(self.orphans.ids()).collect();
@@ -133,8 +133,8 @@ impl LockEntry {
         ends
     }
 
-    /// Carries out what time alone decides: gives up commands that are without an answer for too long, ends offers, forgets what the
-    /// masters have dropped by now, and declares losses.
+    /// Carries out what time alone decides: gives up commands that have had no answer for too long, ends offers, forgets what has
+    /// expired on the masters, and declares losses.
     pub(super) fn end_overdue(&mut self, at: Moment) {
         let waiting = self.queue.len();
         let mut ids = Vec::new();
@@ -152,12 +152,12 @@ impl LockEntry {
             let is_ended = hold.levels.is_empty() || hold.ends();
             let tried = is_ended && hold.command.is_none() && hold.failures > 0;
             if tried && at.now >= hold.gone_by {
-                // The server has dropped it by now, even if that was never confirmed.
+                // The key has expired by now, even if its end was never confirmed.
                 hold.mark_gone(false);
                 self.out.resolve(hold.resolve_pending_releases(Err(Loss::Expired)));
             }
             if hold.is_gone() && at.now >= hold.gone_by {
-                // Every master that still had it has dropped it by now.
+                // The key has expired by now on every master that still had it.
                 hold.copies.set_left(Spread::NONE);
             }
         }
@@ -166,7 +166,7 @@ impl LockEntry {
         }
     }
 
-    /// Marks a hold as lost if it is past its end, and its levels that are past theirs.
+    /// Marks a hold that is past its end as lost, and each level that is past its own.
     pub(crate) fn lose_late(&mut self, id: u64, at: Moment) {
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == id) else { return };
         let over = hold.limited().iter().filter(|level| level.max_hold.is_some_and(|end| end.at() <= at.now));
@@ -185,8 +185,8 @@ impl LockEntry {
         if !hold.lives() || at.now < hold.end() {
             return;
         }
-        // A hold that is renewed ends when the server may drop it. A hold that nobody renews is ended by this client: otherwise its key would
-        // live on for the drift, and for the lease of a command that is still under way.
+        // The key of a renewed hold is about to expire by itself. The key of a hold that nobody renews is ended by this client: otherwise it
+        // would live on for the drift, and for the lease of a command that is still under way.
         let ends_key = !hold.is_watched();
         hold.retry_at = at.now;
         hold.failures = 0;
@@ -194,12 +194,12 @@ impl LockEntry {
         self.lose(id, loss, ends_key, at.now);
     }
 
-    /// Returns the heads of both lines.
+    /// Returns the heads of both queues.
     fn heads(&self) -> impl Iterator<Item = u64> + use<> {
         [self.outer_front(), self.inner_front()].map(|head| head.map(|head| head.id)).into_iter().flatten()
     }
 
-    /// Passes over the first in line if it has not come in time.
+    /// Passes over a head that was not polled in time.
     pub(super) fn pass_over_late(&mut self, now: Instant) {
         for head in self.heads() {
             let count = self.queue.pass_over(head, now, self.timing.patience);
@@ -214,7 +214,8 @@ impl LockEntry {
         }
     }
 
-    /// The next request becomes the head, and gets what the late one was woken for. It may have asked and gone to sleep before.
+    /// Makes the next request the head, which gets what the late one was woken for. It asks again, since it may have asked and
+    /// gone to sleep before.
     fn passed_over(&mut self, count: usize, now: Instant) {
         if count == 0 {
             return;
@@ -232,7 +233,7 @@ impl LockEntry {
             self.subscription.as_ref().filter(|_| waiting == 0).and_then(|subscription| subscription.ends_at);
         let others = [self.orphans.due(), self.queue.report_at(), ends];
         let due = holds.chain(others).fold(None, earlier);
-        // A head that is alone in its line keeps nobody waiting.
+        // A head that is alone keeps nobody waiting.
         if waiting < 2 {
             return due;
         }
@@ -241,14 +242,14 @@ impl LockEntry {
 }
 
 impl Hold {
-    /// Returns why the end came: by itself, or while the machine slept.
+    /// Returns the loss to report: that the lease expired, or that the machine slept through its end.
     pub(super) fn why_late(&self, at: Moment) -> Loss {
         let slept = at.slept.saturating_sub(self.slept);
         let awake = at.now.checked_sub(slept).unwrap_or(at.now);
         if awake < self.end() { Loss::Suspended } else { Loss::Expired }
     }
 
-    /// Returns when a command that the background did not send will have been without an answer for too long.
+    /// Returns when a command that the background did not send counts as unanswered for too long.
     pub(super) fn overdue_at(&self) -> Option<Instant> {
         let of_a_caller = self.command.as_ref().filter(|command| !command.sender.is_background());
         of_a_caller.map(|command| after(command.sent, self.timing.patience))
@@ -258,16 +259,16 @@ impl Hold {
     fn gives_up_at(&self, waiting: usize, open: bool) -> Option<Instant> {
         let overdue = self.overdue_at()?;
         let UnderWay { sent, sender, .. } = self.command.as_ref()?;
-        // 1. The work of a `run` begins an extension of its hold, and keeps it unpolled. 2. The run ends. 3. The release would wait for
-        // an answer that nobody reads. So the command is given up at once.
+        // 1. The work of a `run` begins to extend its hold, and stops polling that call. 2. The run ends. 3. The release would wait for
+        // an answer that nobody reads. So the extension is given up at once.
         if self.levels.is_empty() && matches!(sender, Sender::Renewal { .. }) {
             return Some(*sent);
         }
         if !open {
-            // `close` waits for it, and needs the other half of its time to undo it.
+            // `close` waits for this command, and needs the other half of the time to undo it.
             return overdue.checked_sub(self.timing.patience / 2);
         }
-        // A request that asks keeps nobody waiting by itself.
+        // A request does not wait for its own command.
         let asks = matches!(sender, Sender::Request);
         match waiting > usize::from(asks) || self.pending_releases.is_some() {
             true => Some(overdue),
@@ -279,7 +280,7 @@ impl Hold {
         let due = |at: Instant| at <= now;
         let action = match self.next_action() {
             None if self.renews_first(renews, now) => Some(Action::Renew { lease: self.timing.lease }),
-            // A renewal that is due goes before a release. If they fail they take turns: the server may refuse one and not the other.
+            // A renewal that is due goes before a release. If they fail, they take turns, since the server may refuse one and not the other.
             Some(Action::Release { .. })
                 if self.renews_first(renews, now) && self.failures.is_multiple_of(2) =>
             {
@@ -296,7 +297,7 @@ impl Hold {
         Some(pending)
     }
 
-    /// Returns when the next renewal will be due, if the one that is under way is confirmed.
+    /// Returns when the next renewal will be due, assuming that the one under way is confirmed.
     pub(super) fn next_renewal(&self) -> Option<Instant> {
         let renews = |command: &&UnderWay| matches!(command.action, Action::Renew { .. });
         self.command.as_ref().filter(renews).map(|command| self.timing.renew_at(command.sent))
@@ -325,7 +326,7 @@ impl Hold {
     }
 }
 
-/// Returns how long a hold's failed command waits for its next try: several tries fit into a lease, and never become a flood.
+/// Returns the pause before a hold's failed command is tried again: several attempts fit into a lease, and never become a flood.
 pub(crate) fn retry_pause(lease: Lease) -> Duration {
     (lease.duration() / 20).clamp(Duration::from_millis(10), Duration::from_millis(500))
 }

@@ -1,5 +1,5 @@
 //! Where a level enters a hold, whatever granted it: an answer of the masters, an offer, or the hold of the requester's tree. A nested level
-//! from which nothing else follows enters and leaves by a look at its hold, without a place in the line.
+//! with no further effects enters and leaves by a look at its hold, without a place in the queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,9 +20,9 @@ use crate::wire::{Action, Pending};
 /// Who is granted a hold.
 #[derive(Debug)]
 pub(crate) enum Grantee<'a> {
-    /// The request with this number, which stands in the line.
+    /// The request with this number, which is in the queue.
     Waiter(u64),
-    /// The owner that resumes a claim, which stands in no line.
+    /// The owner that resumes a claim, which is not in the queue.
     Claimant(&'a Owner),
 }
 
@@ -45,7 +45,7 @@ impl NewLevel {
         NewLevel { level, lease, fixed: false, max_hold: None, at_least: None, token: None }
     }
 
-    /// Makes the level of this request in a hold. `ends`: when a fixed lease is over. `from`: the start of its time.
+    /// Makes the level of this request in a hold. `ends`: when a fixed lease is over. `from`: when its time starts.
     fn level(&self, hold: &Hold, request: &Waiter, ends: Instant, from: Instant) -> Level {
         Level {
             owner: request.owner.clone(),
@@ -65,13 +65,13 @@ impl NewLevel {
 pub(crate) enum NotHeld {
     /// Its lease was over before its answer was looked at.
     Late,
-    /// It was given up before, or taken away.
+    /// It was given up before, or its hold was taken away.
     Taken,
 }
 
-/// Returns the hold, if only one is known and one renewed level more or less changes nothing but its levels: no request of its tree waits,
-/// no branches are proven, and no level ends before the hold does. A visit would find nothing to wake, to send, to forget, or to look at
-/// sooner.
+/// Returns the hold, if it is the only one known and adding or removing a renewed level changes nothing but its levels: no request of its
+/// tree waits, no branches are known, and no level ends before the hold does. A visit would find nothing to wake, to send, to forget, or
+/// to look at sooner.
 fn simple<'a>(holds: &'a mut [Hold], queue: &Queue) -> Option<&'a mut Hold> {
     let [hold] = holds else { return None };
     let first = hold.levels.first()?;
@@ -80,7 +80,7 @@ fn simple<'a>(holds: &'a mut [Hold], queue: &Queue) -> Option<&'a mut Hold> {
 }
 
 impl LockEntry {
-    /// Called when the acquire, or the move of a claim, was granted. If nobody needs the grant any more, it is undone. Drop the
+    /// Called when the acquire, or the move of a claim, was granted. A grant that nobody needs any more is undone. Drop the
     /// returned request once nothing is locked.
     pub(crate) fn granted(
         &mut self,
@@ -91,7 +91,7 @@ impl LockEntry {
         at: Moment,
     ) -> Result<(Arc<Grant>, Waiter), NotHeld> {
         self.lose_late(pending.hold, at);
-        // A hold that was requested later, and lives: this grant was taken away before it was looked at.
+        // If a hold that was requested later has the lock, this grant was taken away before it was looked at.
         let newer = |hold: &&Hold| hold.id > pending.hold && hold.has_lock();
         let newer = self.holds.iter().find(newer).map(|hold| hold.id);
         if let Some(hold) = self.hold(pending.hold) {
@@ -108,8 +108,8 @@ impl LockEntry {
         let ends = new.lease.valid_until(pending.sent, hold.timing.drift);
         let over = if first { ends } else { hold.end() };
         let taken = hold.loss().is_some() || newer.is_some();
-        // 1. A child asks to re-enter. 2. Its last scope ends: the request is its parent's, and another branch of that one holds.
-        // Or 2. the level that it would be nested in ends.
+        // 1. A child asks to re-enter. 2. Its last scope ends, so that the request is its parent's, of which another branch
+        // holds; or the level that it would be nested in ends.
         let may_enter = |request: &Waiter| {
             first || hold.levels_of(&request.owner).next().is_some() && may_enter(request, hold)
         };
@@ -122,9 +122,9 @@ impl LockEntry {
             _ if !in_time || !entered => None,
             Grantee::Waiter(id) => self.queue.remove(id),
             Grantee::Claimant(owner) => {
-                let mut request = Waiter::new(0, owner.settle_at(&self.position), true, at.now);
+                let mut request = Waiter::new(0, owner.register_at(&self.position), true, at.now);
                 // 1. A branch of a task asks, and is refused. 2. Another branch of it resumes. 3. The first one would look nested in
-                // that.
+                // the second.
                 request.branch = self.queue.prove_beside(&request.owner);
                 Some(request)
             }
@@ -132,7 +132,7 @@ impl LockEntry {
         let Some(request) = request else {
             hold.granted_in_vain(new.lease, at.now);
             let late = entered && !taken;
-            // 1. The newer hold is forced away. 2. This acquire runs, late. So the newer one is looked at.
+            // The newer hold is checked: 1. It is released by force. 2. This acquire runs, late.
             self.doubt_hold(newer, at.now);
             return Err(self.not_held(grantee, if late { NotHeld::Late } else { NotHeld::Taken }));
         };
@@ -142,7 +142,7 @@ impl LockEntry {
             _ => 1,
         };
         if first {
-            // Not for a nested level that finds no other left: it would let the hold pass on for as long again, without end.
+            // Not for a nested level whose outer levels have left: it would let the hold pass on for as long again, without end.
             if pending.call.action.begins() {
                 hold.offer.begin(at.now);
             }
@@ -153,7 +153,7 @@ impl LockEntry {
         }
         let granted = hold.grant(new, new.level(hold, &request, ends, pending.sent), stands, at.now);
         if doubted {
-            // 1. It was granted. 2. The lock was forced away, or the server came back empty. 3. The grant is looked at.
+            // 1. The acquire was granted. 2. The lock was released by force, or the server restarted empty. 3. The grant is looked at.
             hold.settle_at_once(at.now);
         }
         hold.lacked_by(spread.lacking, at.now);
@@ -170,7 +170,7 @@ impl LockEntry {
         Ok((granted, request))
     }
 
-    /// Has a request take over the hold that is offered to it, or enter the hold of its tree.
+    /// Lets a request take over the hold that is offered to it, or enter the hold of its tree.
     pub(super) fn take(
         &mut self,
         id: u64,
@@ -194,8 +194,8 @@ impl LockEntry {
         Some((granted, request))
     }
 
-    /// Grants a renewed level to this owner, a new one that has made no request yet, if [`admit`](LockEntry::admit) would have it
-    /// enter the hold of its tree, and nothing else follows. `at` is `None` if nothing is granted here without a command.
+    /// Grants a renewed level to this new owner, which has made no request yet, if [`admit`](LockEntry::admit) would let it enter
+    /// the hold of its tree without further effects. `at` returns `None` if nothing may be granted without a command.
     pub(crate) fn nest(
         &mut self,
         owner: &Owner,
@@ -209,7 +209,7 @@ impl LockEntry {
             return None;
         }
         let at = at()?;
-        // So it is not lost either, and does not end within half a lease.
+        // A certain hold is not lost either, and does not end within half a lease.
         if !hold.is_certain(at.now) {
             return None;
         }
@@ -227,8 +227,9 @@ impl LockEntry {
         Some(hold.add_level(level, hold.stands))
     }
 
-    /// Takes the innermost level out of its hold as [`leave`](LockEntry::leave) would, if no command follows. Returns its owner, to be
-    /// dropped once nothing is locked. Its guard has the rest of the level. Inlined, like what adds a level: a recursion has thousands.
+    /// Removes the innermost level from its hold as [`leave`](LockEntry::leave) would, if no command follows. Returns its owner, to be
+    /// dropped once nothing is locked; its guard has the rest of the level. Inlined, like `nest`, since a recursion has thousands of
+    /// levels.
     #[inline(always)]
     pub(crate) fn unnest(&mut self, grant: &Grant, at: Moment) -> Option<Owner> {
         let hold = simple(&mut self.holds, &self.queue)
@@ -236,7 +237,7 @@ impl LockEntry {
         // The masters have counted no more levels than are left. That is at least one, so the last level never goes here.
         let is_done = hold.is_in_sync() && hold.stands < hold.count();
         let left = hold.levels.pop_if(|last| is_done && last.id() == grant.level)?;
-        left.forget(&self.position);
+        left.unregister_at(&self.position);
         Some(left.owner)
     }
 
@@ -246,7 +247,7 @@ impl LockEntry {
         self.wake_next(now);
     }
 
-    /// Called when the requester does not get what was granted: a request in line asks again.
+    /// Called when the requester does not get what was granted: a request in the queue asks again.
     fn not_held(&mut self, grantee: &Grantee, why: NotHeld) -> NotHeld {
         if let Grantee::Waiter(id) = *grantee {
             self.back_to_waiting(id);
@@ -262,7 +263,7 @@ impl LockEntry {
         }
     }
 
-    /// Marks other holds as lost that were believed alive: a fresh grant shows that no other field is in the key.
+    /// Marks other holds that were believed alive as lost: a fresh grant shows that no other field is in the key.
     pub(super) fn lose_others(&mut self, id: u64, now: Instant) {
         let believed = |hold: &&Hold| hold.id != id && hold.has_lock();
         let others = self.holds.iter().filter(believed).map(|hold| hold.id);
@@ -273,13 +274,13 @@ impl LockEntry {
 }
 
 impl Hold {
-    /// Adds the level that a request was granted. `stands`: the count that the masters have now: that of the acquire, or the old one if the
+    /// Adds the level that a request was granted. `stands`: the masters' count now, which is that of the acquire, or the old one if the
     /// level is granted without a command.
     fn grant(&mut self, new: &NewLevel, level: Level, stands: u32, now: Instant) -> Arc<Grant> {
         if self.levels.is_empty() {
             self.since = now;
         }
-        // From now on, since the requester is notified of the grant no earlier.
+        // Counted from now, since the requester is notified of the grant no earlier.
         new.at_least.into_iter().for_each(|longest| self.keep_until(after(now, longest)));
         self.add_level(level, stands)
     }

@@ -1,6 +1,6 @@
-//! `Hold`: one tree's hold of one lock, with its levels, its end, and the one command of it that may be under way.
+//! `Hold`: one tree's hold of one lock, with its levels, its end, and its command under way.
 //!
-//! What is asked of a hold most, in the order of its life:
+//! The main questions about a hold, in the order of its life:
 //!
 //! | it | state | levels | what is open |
 //! | --- | --- | --- | --- |
@@ -27,18 +27,18 @@ use crate::table::timing::Timing;
 use crate::wire::keys::Keys;
 use crate::wire::{Action, Call, Fence, KeyEnd, Pending};
 
-/// The command under way. Each hold has at most one, since two could pass each other on the wire.
+/// The command under way. Each hold has at most one, since two could overtake each other on the wire.
 #[derive(Debug)]
 pub(crate) struct UnderWay {
     pub(super) command_id: u64,
     pub(super) sent: Instant,
     pub(super) action: Action,
     pub(super) sender: Sender,
-    /// Whether something may have happened to the hold since this was sent, which its answer does not show.
+    /// Whether something that its answer does not show may have happened to the hold since it was sent.
     pub(super) doubted: bool,
 }
 
-/// The sender of a command. A user's future may never be polled again; those of the background always run to their end.
+/// The sender of a command. A user's future may never be polled again; the background's always run to their end.
 #[derive(Debug)]
 pub(crate) enum Sender {
     Background,
@@ -48,9 +48,9 @@ pub(crate) enum Sender {
     Renewal {
         extends: Option<u64>,
     },
-    /// A guard, to be released. If the command is given up, the release becomes one of those in [`Hold::pending_releases`]: 1. The guard is
-    /// not polled for long. 2. Its release is given up for a waiter's sake. 3. The background sends it again, and is answered. 4.
-    /// The guard is polled, and has to learn the result.
+    /// A guard, to be released. If the command is given up, the release moves to [`Hold::pending_releases`]: 1. The guard's future is not
+    /// polled for long. 2. Its release is given up for a waiter's sake. 3. The background sends it again, and is answered. 4. The future is
+    /// polled, and has to learn the result.
     Release(Arc<Grant>),
 }
 
@@ -60,23 +60,22 @@ impl Sender {
     }
 }
 
-/// The state of a hold. It only moves on to a later one, never back.
+/// The state of a hold. It only moves on to a later state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// It is requested or held, or its release is on its way. `unsettled`: a command's outcome is unknown, so that the exact count
-    /// has to be sent. Only a repair of the masters that lack the hold, or the end, goes before that.
+    /// has to be sent. Only the end, or a repair of the masters that lack the hold, goes before that.
     Stands { unsettled: bool },
-    /// Its guards report this loss. `ends_key`: nobody renewed it, so its key would outlive it, and this process ends the key
-    /// whether or not the guards are gone; otherwise it ends the key once they are gone.
+    /// Its guards report this loss. `ends_key`: nobody renewed it, so its key would outlive it, and this process ends the key at
+    /// once. Otherwise the process ends the key once the guards are gone.
     Lost { loss: Loss, ends_key: bool },
     /// The server confirmed that the field is not there, and no command is left that could bring it back. `loss`: what its guards
     /// report. `frees_nobody`: at most a minority of the masters had it before, so that its end frees no waiter.
     Gone { loss: Option<Loss>, frees_nobody: bool },
 }
 
-/// A hold. It is registered before its acquire is sent, and removed once the server has confirmed its end, or one lease after it
-/// could last be noticed, so that no field stands on the server that nobody knows. One that is handed over leaves earlier: its claim knows the
-/// field.
+/// A hold. It is registered before its acquire is sent, and removed once the server has confirmed its end, or its key has certainly expired,
+/// so that the server has no field that nobody knows. A hold that is handed over is removed earlier, since its claim knows the field.
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(super) id: u64,
@@ -85,50 +84,50 @@ pub(crate) struct Hold {
     pub(super) timing: Arc<Timing>,
     /// In the order of their grants: each owner is the one before it or a descendant.
     pub(super) levels: Vec<Level>,
-    /// Whether a level of it has, or had, a `max_hold`. Mostly none has, and a thousand levels need not be searched for it.
+    /// Whether a level of it has, or had, a `max_hold`. If none has, as usual, a thousand levels need not be searched.
     limited: bool,
     pub(super) state: State,
     pub(super) command: Option<UnderWay>,
-    /// The count on the server, as far as it is known.
+    /// The count on the server, as far as known.
     pub(super) stands: u32,
-    /// Until then the server keeps the hold for certain, counted from before the send, less drift.
+    /// Until then the server certainly keeps the hold, counted from before the send, less drift.
     pub(super) valid_until: Instant,
     /// Until then the server may keep the hold, by a command that had no answer.
     pub(super) maybe_until: Option<Stamp>,
-    /// From then on the server has dropped the hold, whatever happened to the commands that were answered.
+    /// By then the key has expired, whatever happened to the commands that were answered.
     pub(super) gone_by: Instant,
-    /// Until then a level may be granted without a command, as far as time is concerned: half a lease after the server confirmed
-    /// the hold, but no later than half a lease before its end, and no longer than until a command of it fails.
+    /// Until then time allows that a level is granted without a command: half a lease after the server confirmed the hold, but no
+    /// later than half a lease before its end, and not after a command of the hold fails.
     pub(super) certain_until: Instant,
     pub(super) renew_at: Instant,
     pub(super) retry_at: Instant,
-    /// Whether a release to 0 may have run: if it is repeated, its answer after a success is "not held".
+    /// Whether a release to 0 may have run. If it did, a repeated one is answered "not held".
     pub(super) release_tried: bool,
     pub(super) failures: u32,
     /// How long the machine had slept when the lease was last confirmed.
     pub(super) slept: Duration,
-    /// The releases of levels that left while a command was under way: the command that carries them out reports the result. Mostly
-    /// there are none, so this takes one pointer.
+    /// The releases of levels that left while a command was under way. The command that carries them out reports the result. Boxed,
+    /// since there are rarely any.
     #[allow(clippy::box_collection, reason = "a vector takes three pointers, used or not")]
     pub(super) pending_releases: Option<Box<Vec<Arc<Grant>>>>,
     pub(super) copies: Copies,
     /// Its fencing token, once it is granted, and the counter that has to remember it.
     pub(super) fence: Option<Arc<Fence>>,
-    /// Whether its field stands in the fair line, so that the lock may be handed to it at any time. Then it asks again, or leaves
-    /// the line by its end.
+    /// Whether its field is in the line, so that the lock may be handed to it at any time. Such a hold asks again, or leaves the
+    /// line by its end.
     pub(super) in_line: bool,
-    /// Whether its acquire enters the fair line.
+    /// Whether its acquire enters the line.
     pub(super) enters: bool,
-    /// The owners of this process to whom it may pass.
+    /// Whether it may pass to another owner of this process.
     pub(super) offer: Offer,
-    /// Until then nobody else may get the lock: a command that ends the hold earlier keeps the lock taken.
+    /// Until then nobody else may get the lock: an earlier end of the hold keeps the lock taken.
     kept_until: Option<Stamp>,
-    /// When the first of its levels, since it last had none, was granted.
+    /// When its first level was granted, counted from when it last had none.
     pub(super) since: Instant,
 }
 
 impl Hold {
-    /// Makes a hold that no command was sent for. Its key ends a lease from now, at the latest, whatever runs.
+    /// Makes a hold without a command. Whatever is sent for it now, its key expires one lease from now at the latest.
     pub(super) fn new(
         id: u64,
         keys: Arc<Keys>,
@@ -167,7 +166,7 @@ impl Hold {
         }
     }
 
-    /// Begins an acquire of its field, for the request that is the head now.
+    /// Begins an acquire of its field, for the request that is now the head.
     pub(super) fn ask(
         &mut self,
         lease: Lease,
@@ -175,7 +174,7 @@ impl Hold {
         command_id: u64,
         now: Instant,
     ) -> Pending {
-        // If its field stands in the fair line: of two grants, the one that was requested later counts.
+        // If its field is in the line: of two grants, the one that was requested later counts.
         (self.id, self.fence) = (command_id, fence);
         self.begin(Action::Acquire { count: 1, lease }, Sender::Request, command_id, now)
     }
@@ -185,7 +184,7 @@ impl Hold {
         matches!(self.state, State::Stands { .. }) && !self.levels.is_empty()
     }
 
-    /// Returns whether this process has the lock by it: it lives, or is offered to the next request.
+    /// Returns whether this process has the lock through it: it lives, or is offered to the next request.
     pub(super) fn has_lock(&self) -> bool {
         self.lives() || self.is_offered()
     }
@@ -202,7 +201,7 @@ impl Hold {
         matches!(self.state, State::Gone { .. })
     }
 
-    /// Returns whether its end is no news to those who wait, since the lock was not held by it.
+    /// Returns whether its end does not concern waiters, since it did not hold the lock.
     pub(super) fn frees_nobody(&self) -> bool {
         matches!(self.state, State::Gone { frees_nobody: true, .. })
     }
@@ -231,8 +230,8 @@ impl Hold {
         }
     }
 
-    /// Called when the hold is certainly not on the server: it said so, or the lease is over. `frees_nobody`: a majority never had
-    /// the hold, or its end was counted before.
+    /// Called when the hold is certainly not on the server: the server said so, or the lease is over. `frees_nobody`: a majority
+    /// never had the hold, or its end was counted before.
     pub(super) fn mark_gone(&mut self, frees_nobody: bool) {
         let frees_nobody = frees_nobody || self.frees_nobody();
         self.state = State::Gone { loss: self.loss(), frees_nobody };
@@ -245,7 +244,7 @@ impl Hold {
         }
     }
 
-    /// Returns whether nobody holds it any more and the server has not confirmed that.
+    /// Returns whether nobody holds it any more, and the server has not confirmed its end.
     pub(super) fn ends(&self) -> bool {
         match self.state {
             State::Stands { .. } | State::Lost { ends_key: false, .. } => {
@@ -282,22 +281,22 @@ impl Hold {
     }
 
     /// Returns whether some level belongs to the owner or an ancestor. The first level decides, since its owner is an ancestor of all
-    /// others. The last one is tried before it only for speed: in a deep recursion it belongs to the owner's parent.
+    /// others. The last level is tried first for speed, since in a deep recursion it belongs to the owner's parent.
     pub(super) fn is_entered_by(&self, owner: &Owner) -> bool {
         self.admits(owner) || self.levels.first().is_some_and(|first| owner.is_within(&first.owner))
     }
 
-    /// The rule: everyone who holds it is the owner or one of its ancestors.
+    /// The rule: every holder is the owner or one of its ancestors.
     pub(super) fn admits(&self, owner: &Owner) -> bool {
         self.levels.last().is_some_and(|last| owner.is_within(&last.owner))
     }
 
-    /// Returns the live levels of the owner and its ancestors. The innermost comes first, since it is the nearest one.
+    /// Returns the live levels of the owner and its ancestors. The innermost comes first.
     pub(crate) fn levels_of<'a>(&'a self, owner: &'a Owner) -> impl Iterator<Item = &'a Level> {
         self.levels.iter().rev().filter(|level| level.loss().is_none() && owner.is_within(&level.owner))
     }
 
-    /// Returns how long ago it was granted to this process. To pass it on inside the process does not restart that time.
+    /// Returns how long ago it was granted to this process. Passing it on inside the process does not restart that time.
     pub(super) fn held_for(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.offer.granted().unwrap_or(self.since))
     }
@@ -312,8 +311,8 @@ impl Hold {
     }
 
     /// Returns the hold's end: the latest of its live levels' ends, and never later than the server is sure to keep it. A watched
-    /// level has no end of its own, and one whose `max_hold` is over leaves the key to its lease. A fixed one still keeps its end
-    /// then: otherwise a level that is over would be good again while a nested hold makes the key live.
+    /// level has no end of its own, and one whose `max_hold` is over leaves the key to its lease. A fixed level keeps its end
+    /// even then: otherwise it would be good again while a nested level keeps the key alive.
     pub(crate) fn end(&self) -> Instant {
         if self.levels.iter().any(|level| level.watched) {
             return self.valid_until;
@@ -322,19 +321,19 @@ impl Hold {
         latest.map_or(self.valid_until, |latest| latest.at().min(self.valid_until))
     }
 
-    /// Returns until when the server may keep it.
+    /// Returns until when the server may still have it.
     pub(super) fn may_stand_until(&self) -> Instant {
         self.maybe_until.map_or(self.valid_until, |until| until.at().max(self.valid_until))
     }
 
-    /// Called when the server granted a level that is not added here. The key may live for that lease, and the server counts one
-    /// level too many.
+    /// Called when the server granted a level that is not added here. The key may live for that lease, and the server's count is
+    /// one too high.
     pub(super) fn granted_in_vain(&mut self, lease: Lease, now: Instant) {
         self.maybe_until = self.maybe_until.max(Some(after(now, lease.duration()).into()));
         self.unsettle();
     }
 
-    /// Finds a level. Levels are in the order of their numbers: a thousand nested ones are looked up at each poll of each.
+    /// Finds a level. A binary search, since a thousand nested levels are each looked up at each poll.
     fn index_of(&self, level: u64) -> Option<usize> {
         self.levels.binary_search_by_key(&level, Level::id).ok()
     }
@@ -349,7 +348,7 @@ impl Hold {
         limit.map_or(self.end(), |limit| limit.at().min(self.end()))
     }
 
-    /// Called when the server confirmed a lease. It only moves forward: no script shortens a TTL below that lease.
+    /// Called when the server confirmed a lease. Deadlines only move forward, since no script shortens a TTL below that lease.
     pub(super) fn confirmed(&mut self, lease: Lease, sent: Instant, slept: Duration) {
         if self.loss().is_some() {
             return; // A loss is final, whatever is answered later.
@@ -364,20 +363,21 @@ impl Hold {
         let certain_until = after(sent, half(lease.min(self.timing.lease))).min(nearly_over);
         self.certain_until = self.certain_until.max(certain_until);
         if lease >= self.timing.lease {
-            // 1. A short lease is nested in a renewed hold. 2. It would postpone the renewal. 3. So would the next one, for ever.
+            // Not after a shorter lease: 1. One is nested in a renewed hold, and would postpone the renewal. 2. So would the next
+            // one, and so on for ever.
             self.renew_at = self.timing.renew_at(sent);
         }
         self.failures = 0;
     }
 
     /// Called when a renewal found a TTL that is longer than its lease. If no requested lease explains it, the server's clock was
-    /// set back, or somebody has set the TTL: after a crash others would wait for all of that time.
+    /// set back, or somebody has set the TTL. After a crash others would wait for all of that time.
     pub(super) fn found_ttl(&mut self, left: Duration, ends: NonZeroU64, now: Instant) {
         let explained = after(self.gone_by, self.timing.patience);
         self.copies.change(|copies| copies.too_long = Some(ends).filter(|_| after(now, left) > explained));
     }
 
-    /// Returns whether the next command may be the one that shortens a TTL. `renews`: whether anything is renewed.
+    /// Returns whether the next command may be one that shortens the TTL. `renews`: whether anything is renewed.
     pub(super) fn may_shorten(&self, renews: bool) -> bool {
         renews && self.copies.too_long.is_some() && self.is_renewable() && self.next_action().is_none()
     }
@@ -396,8 +396,8 @@ impl Hold {
                 self.copies.change(|copies| (copies.too_long, copies.shortens) = (None, true));
                 KeyEnd::Is(ends)
             }
-            // 1. A key that stays for an hour is to be shortened to a lease, and the command is delayed. 2. An extension by a minute is
-            // confirmed, since the key stays for longer. 3. The command runs, and the key ends under the guard.
+            // Otherwise: 1. A key with an hour left is being shortened to a lease, and the command is delayed. 2. An extension by a
+            // minute is confirmed, since the key stays for longer. 3. The command runs, and the key expires under the guard.
             _ if self.copies.shortens && action.lease() > Some(self.timing.lease) => KeyEnd::Moves,
             _ => KeyEnd::Stays,
         }
@@ -425,8 +425,8 @@ impl Hold {
         })
     }
 
-    /// Adds a level that was granted, and returns what its guard needs. `stands`: the count that was requested. It may be more than is
-    /// held now: a guard can be dropped while a nested acquire is under way, and its release is sent after that one.
+    /// Adds a level that was granted, and returns what its guard needs. `stands`: the count that was requested. That may be more than
+    /// are held now: a guard can be dropped while a nested acquire is under way, and its release is sent after the acquire.
     #[inline(always)]
     pub(super) fn add_level(&mut self, level: Level, stands: u32) -> Arc<Grant> {
         self.limited |= level.max_hold.is_some();
@@ -445,10 +445,10 @@ impl Hold {
         self.fence.as_ref()?.least
     }
 
-    /// Returns whether, by all that this process knows, every master has the count that is right here, and nothing has to be sent. A
-    /// renewal under way does not matter, since it changes only the hold's end.
+    /// Returns whether, as far as this process knows, every master has the right count, and nothing has to be sent. A renewal under
+    /// way does not matter, since it changes only the hold's end.
     pub(super) fn is_in_sync(&self) -> bool {
-        // What doubts the renewal of a live hold unsettles the hold as well.
+        // Whatever sets `doubted` for the renewal of a live hold also unsettles the hold.
         let renews = |command: &UnderWay| matches!(command.action, Action::Renew { .. });
         self.state == State::Stands { unsettled: false }
             && self.command.as_ref().is_none_or(renews)
@@ -456,13 +456,13 @@ impl Hold {
             && self.stands <= self.count()
     }
 
-    /// Returns whether the masters have it for certain, with the count that is right here: it is in sync, and was confirmed lately.
+    /// Returns whether the masters certainly have it, with the right count: it is in sync, and was confirmed recently.
     pub(super) fn is_certain(&self, now: Instant) -> bool {
         now < self.certain_until && self.is_in_sync()
     }
 
-    /// Takes a level out, as soon as its guard is dropped or released. The next command, from
-    /// [`next_action`](Hold::next_action), reports it to the masters.
+    /// Removes a level, as soon as its guard is dropped or released. The next command, from [`next_action`](Hold::next_action),
+    /// reports it to the masters.
     pub(super) fn remove_level(&mut self, id: u64) -> Option<Level> {
         self.index_of(id).map(|at| self.levels.remove(at))
     }
@@ -474,7 +474,7 @@ impl Hold {
             State::Gone { loss: None, frees_nobody } => State::Gone { loss: Some(loss), frees_nobody },
             State::Lost { .. } | State::Gone { loss: Some(_), .. } => return Vec::new(),
         };
-        // A caller that reads until when it is good must not get a time in the future.
+        // `valid_until` must not return a time in the future.
         self.valid_until = self.valid_until.min(now);
         let sealed = self.levels.iter().filter(|level| level.grant.signal.seal(loss));
         sealed.map(|level| level.grant.clone()).collect()
@@ -485,23 +485,23 @@ impl Hold {
         self.kept_until = self.kept_until.max(Some(until.into()));
     }
 
-    /// Returns for how long its lock has to stay taken after its end, if it ends now.
+    /// Returns how long its lock has to stay taken if it ends now.
     pub(super) fn kept_for(&self, now: Instant) -> Option<Duration> {
         self.kept_until?.at().checked_duration_since(now).filter(|left| !left.is_zero())
     }
 
-    /// Returns the command that ends it now. It is a plain end once the time of `at_least` is over, even if the first try was sent
-    /// before. The lock of a lost hold is not kept: a minority may still have it, where it would block others.
+    /// Returns the command that ends it now. It is a plain end once the time of `at_least` is over, even if the first attempt was
+    /// sent before. A lost hold does not keep its lock, since on a minority that still has the hold, this would block others.
     fn ending(&self, now: Instant) -> Action {
         if self.loss().is_some() {
             return Action::END;
         }
-        // Never less than the time, which is counted in whole milliseconds.
+        // Rounded up to whole milliseconds.
         let whole = |left: Duration| Lease::rest(left + Duration::from_millis(1));
         self.kept_for(now).map_or(Action::END, |left| Action::Keep { lease: whole(left) })
     }
 
-    /// Returns what must be sent, now or at `retry_at`, so that the server has the state that is known here.
+    /// Returns what must be sent, now or at `retry_at`, to bring the server to the state that is known here.
     pub(super) fn next_action(&self) -> Option<Action> {
         if self.command.is_some() || self.is_offered() || self.in_line {
             return None;
@@ -511,14 +511,14 @@ impl Hold {
             _ if self.levels.is_empty() => Some(Action::END),
             // Otherwise the key, if it exists, is ended when the last guard is dropped.
             State::Lost { ends_key, .. } => ends_key.then_some(Action::END),
-            // Sent before anything else: it may be what a majority lacks.
+            // Sent before anything else, since a majority may depend on it.
             State::Stands { .. } if !self.copies.lacking.is_empty() => {
-                // With the same count as on the others.
+                // The same count as on the other masters.
                 let count = self.stands.clamp(1, self.count());
                 Some(Action::Repair { count, lease: self.timing.lease })
             }
             State::Stands { unsettled: true } => {
-                // A fixed lease must not get longer, so its settle sets the shortest one.
+                // A settle must not make a fixed lease longer, so it sets the shortest one.
                 let lease = if self.is_watched() { self.timing.lease } else { Lease::SHORTEST };
                 Some(Action::Settle { count: self.count(), lease })
             }
@@ -528,51 +528,50 @@ impl Hold {
         }
     }
 
-    /// Returns whether an end, or the current count, has still to reach the masters. It includes a hold that is requested: once the
-    /// session is closed, its grant is undone.
+    /// Returns whether an end, or the current count, still has to reach the masters. This includes a hold that is requested: once
+    /// the session is closed, its grant is undone.
     pub(super) fn owes(&self) -> bool {
         let owed = |action| !matches!(action, Action::Repair { .. });
         let ends = self.ends() || self.is_beginning() || self.is_offered() || self.in_line;
         !self.is_gone() && (ends || self.next_action().is_some_and(owed))
     }
 
-    /// Returns the count that most masters have, if everything is answered and nothing has to be sent. It is never more than there
-    /// are levels.
+    /// Returns the count that most masters have, if everything is answered and nothing has to be sent. It never exceeds the number
+    /// of levels.
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn at_rest(&self) -> Option<u32> {
         let rests = self.lives() && self.command.is_none() && self.next_action().is_none();
         rests.then(|| self.stands.min(self.count()))
     }
 
-    /// Notes that masters lack the hold, by their last answers, while a majority has it.
+    /// Notes that these masters, by their last answers, lack the hold while a majority has it.
     pub(super) fn lacked_by(&mut self, masters: MasterSet, now: Instant) {
         self.copies.set_lacking(masters);
-        self.is_put_on(masters, now);
+        self.repair_soon(masters, now);
     }
 
-    /// Called when no majority has confirmed the hold: these young masters lack it, and these old ones. It is put on the young ones, which
-    /// have voted for nobody else, unless an old one had it: 1. The lock is forced away on two of three masters. 2. One of them is young
-    /// here, and already old for another process, which has the lock for a while. 3. The hold is put there, and the third master still
-    /// has it. Both would confirm a hold that was over.
+    /// Called when no majority has confirmed the hold, with the young and the old masters that lack it. It is put on the young ones, which
+    /// have voted for nobody else, unless an old one lost it. Otherwise: 1. The lock is released by force on two of three masters. 2. One
+    /// of them is young here, and already old for another process, which has the lock for a while. 3. The hold is put there, and the third
+    /// master still has it. These two would confirm a hold that was over.
     pub(super) fn lacked_in_doubt(&mut self, young: MasterSet, old: MasterSet, now: Instant) {
         let masters = if old.without(self.copies.never_had).is_empty() { young } else { MasterSet::NONE };
         if masters != self.copies.lacking {
             self.copies.change(|copies| copies.lacking = masters);
         }
-        self.is_put_on(masters, now);
+        self.repair_soon(masters, now);
     }
 
-    fn is_put_on(&mut self, masters: MasterSet, now: Instant) {
-        // Not after a second failure: 1. Young masters lack it, and have another's field that a late command has left. 2. The repair changes
-        // nothing. 3. The settle after it finds the same, and so on without a pause.
+    fn repair_soon(&mut self, masters: MasterSet, now: Instant) {
+        // Not after a second failure. Otherwise: 1. Young masters lack it, and have a field of another hold that a late command has left.
+        // 2. The repair changes nothing. 3. The settle after it finds the same, and so on without a pause.
         if !masters.is_empty() && self.lives() && self.failures <= 1 {
             self.retry_at = now;
         }
     }
 
-    /// Returns the lease that a guard sets when it checks the hold. If nothing renews it, the lease is no longer than what is left,
-    /// so that nothing changes. Somebody may have persisted the key: a lease shorter than what is left
-    /// would then end the hold early.
+    /// Returns the lease that a guard sets when it checks the hold. If nothing renews the hold, that is the rest of its lease, so
+    /// that nothing changes. It is not shorter than the rest: if somebody has persisted the key, the hold would end early.
     pub(super) fn lease_left(&self, now: Instant) -> Lease {
         match self.is_watched() {
             true => self.timing.lease,
@@ -585,10 +584,10 @@ impl Hold {
         self.lives() && self.command.is_none() && !self.is_unsettled() && self.is_watched()
     }
 
-    /// Returns whether a renewal is due, so that no other command of the hold begins before it: no release, and no command of a
-    /// request or a guard. `renews`: whether anything is renewed. Otherwise: 1. A hold has 150 levels, which are released one after
-    /// the other. 2. Each release begins in the poll that gets the answer to the one before. 3. A renewal, which has to wait for
-    /// the command under way, never gets its turn, and the lease ends.
+    /// Returns whether a renewal is due, so that no other command of the hold begins before it, be it of a request, a guard or the
+    /// background. `renews`: whether anything is renewed. Otherwise: 1. A hold has 150 levels, which are released one after the
+    /// other. 2. Each release begins in the poll that gets the answer to the one before. 3. A renewal, which has to wait for the
+    /// command under way, never gets its turn, and the lease ends.
     pub(super) fn renews_first(&self, renews: bool, now: Instant) -> bool {
         renews && self.is_renewable() && self.renew_at <= now
     }
@@ -598,7 +597,7 @@ impl Hold {
         self.command.is_none() && self.next_action().is_none() && !self.renews_first(renews, now)
     }
 
-    /// Begins a command, which is to be sent now.
+    /// Begins a command, which the caller sends now.
     pub(super) fn begin(
         &mut self,
         mut action: Action,
@@ -640,7 +639,7 @@ impl Hold {
         self.command.as_ref().is_some_and(|command| command.command_id == command_id)
     }
 
-    /// Takes the command out, with or without an answer. Returns `None` if it had been given up before: then its answer is void.
+    /// Removes the command, with or without an answer. Returns `None` if it was given up before, so that its answer is void.
     pub(super) fn finish(&mut self, command_id: u64, now: Instant) -> Option<UnderWay> {
         let command = self.command.take_if(|command| command.command_id == command_id)?;
         if let Some(lease) = command.action.lease() {
@@ -649,7 +648,7 @@ impl Hold {
         Some(command)
     }
 
-    /// Takes the command out without a result: the background carries out what a guard has sent.
+    /// Removes the command without a result. The background carries out what a guard has sent.
     pub(super) fn give_up(&mut self, command_id: u64, now: Instant) -> Option<UnderWay> {
         let command = self.finish(command_id, now)?;
         self.certain_until = self.certain_until.min(now);
@@ -659,7 +658,7 @@ impl Hold {
         Some(command)
     }
 
-    /// Takes the command out as one that may have run, or may still run.
+    /// Removes a command that may have run, or may still run.
     pub(super) fn unknown(&mut self, command_id: u64, now: Instant) -> Option<UnderWay> {
         let command = self.give_up(command_id, now)?;
         if let Some(lease) = command.action.lease() {
@@ -667,7 +666,7 @@ impl Hold {
         }
         self.release_tried |= command.action.is_end();
         if self.in_line || self.enters && matches!(command.action, Action::Acquire { .. }) {
-            self.stays_in_line(now);
+            self.stop_waiting_in_line(now);
         }
         self.unsettle();
         self.failed(now);

@@ -1,4 +1,4 @@
-//! The part of an entry that knows who has the lock, as far as that is possible without asking, and who waits for it.
+//! Who has the lock, as far as this is known without asking, and who waits for it.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::table::hold::Hold;
 use crate::table::seen::Owned;
 use crate::wire::{Pending, Reply};
 
-/// What this process has of a lock, and what it waits for.
+/// How this process uses a lock: what it holds, and what it waits for.
 #[derive(Clone, Debug)]
 pub(crate) struct Usage {
     /// The number of levels of its hold, or 0 if it has none.
@@ -22,7 +22,7 @@ pub(crate) struct Usage {
     pub(crate) waiting: usize,
     /// How long the first of these requests has waited.
     pub(crate) waiting_for: Option<Duration>,
-    /// The holder that they wait for, if it is another process.
+    /// The holder that these requests wait for, if it is another process.
     pub(crate) holder: Option<Holder>,
 }
 
@@ -39,8 +39,7 @@ impl LockEntry {
             _ => None,
         };
         if let Some(holder) = holder {
-            // A hold of this process is not noted: the process knows of it without an answer, and may have ended it in the
-            // meantime.
+            // A hold of this process is not noted, since the process knows it without an answer, and may have ended it in the meantime.
             let ours = holds_of(&pending.call.field);
             let is_theirs = holds_of(holder.hold_id()) != ours;
             self.seen.note(is_theirs.then(|| holder.clone()), pending.sent);
@@ -58,13 +57,13 @@ impl LockEntry {
         self.seen.holder(at.now)
     }
 
-    /// Returns whether an owner of this process has the lock that is not related to the owner of this request.
+    /// Returns whether the lock is held by an owner of this process that is not related to the owner of this request.
     pub(crate) fn is_held_by_another(&self, asks: u64) -> bool {
         let asks = self.queue.get(asks);
         self.live().zip(asks).is_some_and(|(hold, asks)| !is_of_tree(asks, hold))
     }
 
-    /// Returns what this process has of the lock and what it waits for, or `None` if there is neither.
+    /// Returns what this process holds and what it waits for, or `None` if there is neither.
     pub(crate) fn usage(&self, at: Moment) -> Option<Usage> {
         let (held, first) = (self.held(at), self.queue.first());
         (held.is_some() || first.is_some()).then(|| Usage {
@@ -82,7 +81,7 @@ impl LockEntry {
     }
 }
 
-/// Returns what the fields of all holds of a session begin with.
+/// Returns the prefix of the fields of all holds of a session.
 fn holds_of(field: &str) -> Option<&str> {
     field.rsplit_once(':').map(|(session, _)| session)
 }

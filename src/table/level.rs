@@ -14,18 +14,18 @@ use crate::wire::keys::Keys;
 /// Where a bare request was first polled: by which code, and through which waker. The default means unknown.
 ///
 /// A stream of futures and a `join_all` of many poll each of their futures through a waker of its own, of one kind for all of them. So two
-/// requests of one task that the same code polls through two wakers of one kind stand in two branches, though they were never in the line
-/// together: 1. One branch is granted the lock. 2. Another one begins, and looks nested in that.
+/// requests of one task that the same code polls through two wakers of one kind belong to two branches, even if they were never in the
+/// queue together: 1. One branch is granted the lock. 2. Another one begins, and looks nested in the first.
 ///
-/// Each part rules out nested calls which are no branches. Below a guard, they may be polled through a waker:
+/// Each part rules out nested calls, which are no branches. Below a guard, they may be polled through a waker:
 ///
 /// - of another kind: that of a stream which has one future after the other, of a `Shared`, or of a `block_on`;
 /// - of the same kind, from deeper in the stack, because the call that has the guard is below it there: the recursion of a stream of boxed
 ///   futures, a `Shared` in a `Shared`, a race in a race;
 /// - of the same kind, on another thread, and so on another stack: two calls of `block_on` between which the task has moved.
 ///
-/// One nested call is taken for a branch all the same: a stream returns a guard, and below it the same code asks through another
-/// stream. Nothing shows that the branch which took the guard is over.
+/// One kind of nested call still counts as a branch: a stream returns a guard, and below it the same code asks through another
+/// stream. Nothing shows that the branch that took the guard is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Polled {
     /// The task, the kind of the waker and the place on the stack, as a hash. Zero means unknown.
@@ -34,8 +34,8 @@ pub(crate) struct Polled {
     waker: usize,
 }
 
-/// A hash of a few words. It is compared within one task, which has no reason to construct two equal ones; std's costs four times
-/// as much.
+/// A hash of a few words. Hashes are compared only within one task, which has no reason to construct collisions; std's hasher
+/// costs four times as much.
 struct Mixed(u64);
 
 impl Hasher for Mixed {
@@ -61,8 +61,7 @@ impl Hasher for Mixed {
 }
 
 impl Polled {
-    /// Records a request's first poll. It is called at one place for all requests, so the same calls around it have the same place on
-    /// the stack.
+    /// Records a request's first poll. Called at one place for all requests, so that equal calls around it have equal places on the stack.
     pub(crate) fn first(waker: &Waker) -> Polled {
         let here = 0_u8;
         let mut by = Mixed(0);
@@ -104,10 +103,11 @@ impl Level {
         self.grant.signal.loss()
     }
 
-    /// Called when it has left its hold: its owner's heir gets nothing at this position. A `run` is not registered there.
-    pub(super) fn forget(&self, position: &Position) {
+    /// Called when it has left its hold, so that its owner has nothing to pass on at this position. The level of a `run` is not
+    /// registered there.
+    pub(super) fn unregister_at(&self, position: &Position) {
         if self.bare {
-            self.owner.forget(position);
+            self.owner.unregister_at(position);
         }
     }
 }

@@ -1,10 +1,10 @@
-//! The part of an entry that handles messages of releases, and decides for how long they shall reach this process.
+//! Handles messages about releases, and decides how long this process subscribes to them.
 
 use tokio::time::Instant;
 
 use crate::base::{MasterSet, Moment, after};
 use crate::table::entry::LockEntry;
-use crate::table::in_line::UNHEARD;
+use crate::table::line::LONGEST_POLL;
 use crate::table::queue::{Waiter, WaiterState};
 use crate::table::subscription::Subscription;
 use crate::wire::Pending;
@@ -24,7 +24,7 @@ impl LockEntry {
         if self.queue.is_empty() && self.subscription.is_none() {
             return None;
         }
-        // A request that asks does not wait yet, and most of those that ask once never wait.
+        // A request that asks does not wait yet, and most never do.
         let behind = |front: &Waiter| self.live().is_some() && front.phase == WaiterState::Waiting;
         let waits = self.outer_front().is_some_and(|front| front.is_asleep() || behind(front));
         let Some(subscription) = &mut self.subscription else {
@@ -43,9 +43,9 @@ impl LockEntry {
     }
 
     /// Called when a master has confirmed the subscription. Messages that were published before did not arrive, so the head asks
-    /// once more, and again once each majority has a master that confirmed. 1. Another process holds the lock on n2 and n3. 2. n1
-    /// confirms, and the head asks and sleeps. 3. The lock is released, and n2 and n3 publish it. 4. They confirm. Nobody would
-    /// wake the head.
+    /// once more, and again once each majority has a master that confirmed. Otherwise: 1. Another process holds the lock on n2
+    /// and n3. 2. n1 confirms, and the head asks and sleeps. 3. The lock is released, and n2 and n3 publish that. 4. They
+    /// confirm, and nothing wakes the head.
     pub(crate) fn subscribed(&mut self, master: usize, at: Moment) {
         let Some(subscription) = &mut self.subscription else { return };
         let before = subscription.confirmed.len();
@@ -53,7 +53,7 @@ impl LockEntry {
         let (confirmed, enough) = (subscription.confirmed.len(), self.timing.masters.div_ceil(2));
         if confirmed > before && (before == 0 || confirmed == enough) {
             if self.is_in_line() {
-                return self.asks_by(after(at.now, UNHEARD), at.now);
+                return self.ask_by(after(at.now, LONGEST_POLL), at.now);
             }
             self.head_asks_once_more(at.now);
         }
@@ -70,14 +70,14 @@ impl LockEntry {
         self.head_asks_once_more(at.now);
     }
 
-    /// Called for a message on the lock's channel: somebody released the lock, or forced it open.
+    /// Called for a message on the lock's channel: the lock was released, maybe by force.
     pub(crate) fn message(&mut self, master: usize, now: Instant) {
         let asks = self.outer_front().is_some_and(|front| front.phase == WaiterState::Asking);
         let Some(subscription) = self.subscription_by(master) else { return };
         let echoes = subscription.echoes.get_mut(master).filter(|echoes| **echoes > 0);
         let echo = echoes.map(|echoes| *echoes -= 1).is_some();
         if !subscription.reported.is_empty() && !subscription.reported.contains(master) {
-            // A release that is reported by one master after the other wakes only once.
+            // A release that several masters report wakes a request only once.
             subscription.reported.insert(master);
             subscription.missed |= asks;
             return;
@@ -103,15 +103,15 @@ impl LockEntry {
         }
     }
 
-    /// Called when the release may not have published. If it did after all, its message only makes the watchdog ask once more;
-    /// waiting for an echo that never comes would make it overlook that a hold was forced away.
+    /// Called when the release may not have published. If it did after all, its message only makes the watchdog ask once more. If
+    /// the entry expected an echo that never comes, it would overlook a forced release.
     pub(super) fn expect_no_echo(&mut self, pending: &Pending) {
         if pending.is_end() {
             self.expect_no_echo_of(pending.masters);
         }
     }
 
-    /// Expects no echo of a release from these masters, which have not run it.
+    /// Expects no echo of a release from these masters, which did not run it.
     pub(super) fn expect_no_echo_of(&mut self, masters: MasterSet) {
         if let Some(subscription) = &mut self.subscription {
             subscription.count_echoes(masters, |echoes| *echoes = echoes.saturating_sub(1));

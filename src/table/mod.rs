@@ -1,18 +1,20 @@
 //! Makes all decisions about the locks of one process, as plain state: no I/O, no clock.
 //!
-//! `table` has the entries; an `entry` is one lock name, with its holds (`hold`, `level`) and its requests (`queue`). What happens to an entry
-//! stands in files by what it is about, each with its part of `impl LockEntry`:
+//! `table` has the entries; an `entry` is one lock name, with its holds (`hold`, `level`) and its requests (`queue`). The methods of
+//! `LockEntry` are divided among files by what they are about:
 //!
-//! - a request: `admission` (its turn), `in_line` (on the server), `waits`, `subscription` and `messages` (what wakes it);
+//! - a request: `admission` (its turn), `line` (its place on the server), `long_waits` (the log), `subscription` and `messages`
+//!   (what wakes it);
 //! - a level: `grant` (in), `outcome` (out: `leave`), `handoff` and `offer` (to the next request of this process);
-//! - a command: `hold` begins it, `outcome` has what its answer means, `copies` and `orphans` where the masters differ;
-//! - time: `expiry` (ends, losses, what is due), `agenda` (when to look), `outage`, `stand_in` (a blocked runtime);
-//! - other processes: `claims` (a hold that goes there), `seen` and `holder` (who has the lock).
+//! - a command: `hold` begins it, `outcome` interprets its answer, `copies` and `orphans` record how the masters differ;
+//! - time: `expiry` (ends, losses, what is due), `agenda` (when to look), `outage`, `backup_renewals` (for a blocked runtime);
+//! - other processes: `claims` (a hold that moves to one of them), `seen` and `holder` (who has the lock).
 //!
-//! What a visit leaves to be done when nothing is locked is in `effects`.
+//! `effects` is the work that a visit leaves for when the table is unlocked.
 
 mod admission;
 mod agenda;
+mod backup_renewals;
 mod claims;
 mod copies;
 mod effects;
@@ -22,8 +24,9 @@ mod grant;
 mod handoff;
 mod hold;
 mod holder;
-mod in_line;
 mod level;
+mod line;
+mod long_waits;
 mod messages;
 mod numbers;
 mod offer;
@@ -32,13 +35,12 @@ mod outage;
 mod outcome;
 mod queue;
 mod seen;
-mod stand_in;
 mod subscription;
 mod table;
 mod timing;
-mod waits;
 
 pub(crate) use admission::{AcquireParams, Admission, Refusal};
+pub(crate) use backup_renewals::BackupRenewal;
 pub(crate) use claims::Obstacle;
 pub(crate) use effects::LogEvent;
 pub(crate) use entry::LockEntry;
@@ -51,6 +53,5 @@ pub(crate) use numbers::Numbers;
 pub(crate) use outcome::{LateAnswer, Meaning};
 pub(crate) use queue::{Ambiguous, HEAD_PATIENCE, Waiter};
 pub(crate) use seen::Owned;
-pub(crate) use stand_in::StandIn;
 pub(crate) use table::{LockTable, VisitEffects};
 pub(crate) use timing::{Timing, WarnAfter};

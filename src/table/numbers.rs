@@ -1,4 +1,4 @@
-//! `Numbers`: what the requests, levels and commands of a session are numbered with.
+//! `Numbers`: the source of the numbers of a session's requests, levels and commands.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

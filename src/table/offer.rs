@@ -1,4 +1,4 @@
-//! `Offer`: whether a hold that nobody has any more waits for its next owner in this process, and for how long it may wait.
+//! `Offer`: whether a released hold is kept for its next owner in this process, and for how long.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::table::queue::HEAD_PATIENCE;
 /// How far a hold has been passed on without a command.
 #[derive(Debug, Default)]
 pub(super) struct Offer {
-    /// When the grant by the server was processed.
+    /// When the server's grant was processed.
     granted: Option<Instant>,
     /// The hold is offered until then.
     until: Option<Stamp>,
@@ -34,12 +34,12 @@ impl Offer {
         self.granted.map(|granted| after(granted, longest))
     }
 
-    /// Returns whether the hold may still pass on, by its time alone: for `longest` after its grant it may.
+    /// Returns whether the hold was granted less than `longest` ago, so that it may still pass on.
     pub(super) fn is_in_time(&self, longest: Duration, now: Instant) -> bool {
         self.ends(longest).is_some_and(|end| now < end)
     }
 
-    /// Offers the hold to the next owner, who has to come soon.
+    /// Offers the hold to the next owner, who has to take it soon.
     pub(super) fn make(&mut self, longest: Duration, now: Instant) {
         self.until = self.ends(longest).map(|end| end.min(after(now, HEAD_PATIENCE)).into());
     }
@@ -53,18 +53,18 @@ impl Offer {
         (self.until, self.passed) = (None, true);
     }
 
-    /// Ends the offer, and not the hold. Returns whether it was offered.
+    /// Ends the offer, but not the hold. Returns whether it was offered.
     pub(super) fn withdraw(&mut self) -> bool {
         self.until.take().is_some()
     }
 
-    /// Notes that the hold ends while others of this process wait. If it has been passed on for as long as it may, they let other
-    /// processes go first.
+    /// Notes that the hold ends while requests of this process wait. If the hold was passed on for as long as it may be, they let
+    /// other processes go first.
     pub(super) fn note_end(&mut self, longest: Duration, now: Instant) {
         self.yields = self.passed && !self.is_in_time(longest, now);
     }
 
-    /// Returns whether others go first. It returns true once, since the next end of the hold is a repetition.
+    /// Returns whether other processes go first. Returns true only once, since any further end of the hold is a repetition.
     pub(super) fn yields(&mut self) -> bool {
         std::mem::take(&mut self.yields)
     }

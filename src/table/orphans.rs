@@ -1,4 +1,4 @@
-//! `Orphans`: holds that are over, of which a minority of masters may still have a field.
+//! `Orphans`: holds that are over, but whose field may remain on a minority of masters.
 //!
 //! They are kept apart from the holds that requests look at: while a master is frozen, a busy lock leaves thousands of them.
 
@@ -14,16 +14,16 @@ use crate::table::numbers::Numbers;
 use crate::table::timing::Timing;
 use crate::wire::Pending;
 
-/// They are looked at no more often than this, though each is due at a moment of its own.
-const REST: Duration = Duration::from_millis(20);
+/// Orphans are looked at no more often than this, though each has its own due time.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 
 impl Hold {
-    /// Returns whether only its end is left, which has still to reach some masters and is sent to no others.
+    /// Returns whether all that is left is to send its end to some of the masters.
     pub(super) fn is_orphan(&self) -> bool {
         self.levels.is_empty() && self.pending_releases.is_none() && self.is_gone() && self.has_remains()
     }
 
-    /// Makes the orphan of a hold that was over when this command of it ran on masters.
+    /// Makes the orphan that this command left on masters where it ran after its hold was over.
     pub(super) fn left_behind(
         pending: &Pending,
         masters: MasterSet,
@@ -43,18 +43,18 @@ impl Hold {
     }
 }
 
-/// The orphans of one lock. Mostly there are none, so an empty set takes one pointer.
+/// The orphans of one lock. Boxed, since there are rarely any.
 #[derive(Debug, Default)]
-pub(crate) struct Orphans(Option<Box<Left>>);
+pub(crate) struct Orphans(Option<Box<Schedule>>);
 
-/// In the order in which they are due, so that thousands cost no more than those that have something to do.
+/// Orphans sorted by due time, so that a look costs only as much as those that are due, however many there are.
 #[derive(Debug, Default)]
-struct Left {
+struct Schedule {
     holds: BTreeMap<u64, Orphan>,
     dues: BTreeSet<(Instant, u64)>,
-    rests_until: Option<Instant>,
-    /// The orphan that is lent out. Its due time may have changed since it was noted.
-    lent: Option<u64>,
+    paused_until: Option<Instant>,
+    /// The orphan that was handed out for a change, so that the due time noted for it may be out of date.
+    handed_out: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -65,7 +65,7 @@ struct Orphan {
 
 impl Orphans {
     pub(super) fn is_empty(&self) -> bool {
-        self.0.as_ref().is_none_or(|left| left.holds.is_empty())
+        self.0.as_ref().is_none_or(|schedule| schedule.holds.is_empty())
     }
 
     /// Forgets the last pause between ends, and frees the memory. Called when there is no orphan.
@@ -74,63 +74,63 @@ impl Orphans {
     }
 
     pub(super) fn ids(&self) -> impl Iterator<Item = u64> {
-        self.0.iter().flat_map(|left| left.holds.keys().copied())
+        self.0.iter().flat_map(|schedule| schedule.holds.keys().copied())
     }
 
     pub(super) fn take_in(&mut self, hold: Hold) {
-        let left = self.0.get_or_insert_default();
+        let schedule = self.0.get_or_insert_default();
         let (id, due) = (hold.id, hold.due_as_orphan());
-        left.dues.insert((due, id));
-        left.holds.insert(id, Orphan { hold, due });
+        schedule.dues.insert((due, id));
+        schedule.holds.insert(id, Orphan { hold, due });
     }
 
     pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut Hold> {
         self.take_back();
-        let left = self.0.as_mut()?;
-        let orphan = left.holds.get_mut(&id)?;
-        left.lent = Some(id);
+        let schedule = self.0.as_mut()?;
+        let orphan = schedule.holds.get_mut(&id)?;
+        schedule.handed_out = Some(id);
         Some(&mut orphan.hold)
     }
 
-    /// Takes back the orphan that was lent out, which may be due at another time now, or be over.
+    /// Takes back the orphan that was handed out, which may be due at another time now, or be over.
     pub(super) fn take_back(&mut self) {
-        if let Some(left) = &mut self.0
-            && let Some(id) = left.lent.take()
+        if let Some(schedule) = &mut self.0
+            && let Some(id) = schedule.handed_out.take()
         {
-            left.note(id);
+            schedule.note(id);
         }
     }
 
     pub(super) fn due(&self) -> Option<Instant> {
-        let left = self.0.as_ref()?;
-        let (first, _) = left.dues.first()?;
-        Some(left.rests_until.map_or(*first, |rests_until| rests_until.max(*first)))
+        let schedule = self.0.as_ref()?;
+        let (first, _) = schedule.dues.first()?;
+        Some(schedule.paused_until.map_or(*first, |paused_until| paused_until.max(*first)))
     }
 
-    /// Returns the commands that have to be sent now. Forgets fields that the masters have dropped by themselves.
+    /// Returns the commands that have to be sent now. Forgets fields that have expired on the masters.
     pub(super) fn check(&mut self, now: Instant, away: MasterSet, numbers: &Numbers) -> Vec<Pending> {
         self.take_back();
         let mut commands = Vec::new();
         let is_due = self.due().is_some_and(|due| due <= now);
-        let Some(left) = self.0.as_mut().filter(|_| is_due) else { return commands };
-        left.rests_until = Some(after(now, REST));
-        let due: Vec<u64> = left.dues.range(..=(now, u64::MAX)).map(|(_, id)| *id).collect();
+        let Some(schedule) = self.0.as_mut().filter(|_| is_due) else { return commands };
+        schedule.paused_until = Some(after(now, SHORTEST_PAUSE));
+        let due: Vec<u64> = schedule.dues.range(..=(now, u64::MAX)).map(|(_, id)| *id).collect();
         for id in due {
-            let Some(Orphan { hold, .. }) = left.holds.get_mut(&id) else { continue };
+            let Some(Orphan { hold, .. }) = schedule.holds.get_mut(&id) else { continue };
             if hold.gone_by <= now {
-                // Every master that still had it has dropped it by now.
+                // The key has expired by now on every master that still had it.
                 hold.copies.set_left(Spread::NONE);
             }
             if hold.copies.remains.without(away).is_empty() && hold.next_action().is_some() {
                 hold.failed(now);
             }
             commands.extend(hold.due_command(now, false, numbers));
-            left.note(id);
+            schedule.note(id);
         }
         commands
     }
 
-    /// Called when this master has a connection again: the orphans that it may have wait no longer.
+    /// Called when this master has a connection again: the orphans that it may have are retried at once.
     pub(crate) fn retry(&mut self, master: usize, now: Instant) {
         for id in self.ids().collect::<Vec<_>>() {
             if let Some(hold) = self.get_mut(id).filter(|hold| hold.copies.remains.contains(master)) {
@@ -144,7 +144,7 @@ impl Orphans {
     }
 }
 
-impl Left {
+impl Schedule {
     fn note(&mut self, id: u64) {
         let Some(orphan) = self.holds.get_mut(&id) else { return };
         let over = orphan.hold.is_over();

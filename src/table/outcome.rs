@@ -1,5 +1,4 @@
-//! What the results of commands mean: of releases, renewals and settles, and of acquires that were not granted. Also begins the
-//! commands of guards.
+//! What the results of commands mean: releases, renewals, settles, and acquires that were not granted. Also begins the commands of guards.
 
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
@@ -21,7 +20,7 @@ use crate::wire::{Action, Pending, Reply};
 pub(crate) enum Meaning {
     Done,
     Lost(Loss),
-    /// There is no answer that counts: the command failed, was refused, had been given up before its answer came, or has to wait.
+    /// No answer that counts: the command failed, was refused, was given up before its answer came, or has to wait.
     Void,
 }
 
@@ -34,14 +33,14 @@ pub(crate) enum LateAnswer {
     Missing,
     /// The command did not run.
     Unsent,
-    /// It is unknown which of these is so.
+    /// It is unknown which of these applies.
     Unknown,
 }
 
 impl LockEntry {
     /// Takes a level out of its hold when its guard is dropped or released, and begins the release. `command_id`: the number of the
-    /// release, if the caller sends it. Without one, or if another command goes first, the background sends it, and resolves the signal.
-    /// Returns the command to send, or what is known without one.
+    /// release, if the caller sends it. If there is none, or another command goes first, the background sends the release and resolves
+    /// the signal. Returns the command to send, or the result if no command is needed.
     pub(crate) fn leave(
         &mut self,
         id: u64,
@@ -56,7 +55,7 @@ impl LockEntry {
         let may_pass = !self.queue.is_empty() && hold.may_pass(at.now);
         let is_innermost = hold.levels.last().is_some_and(|last| last.id() == level);
         let Some(left) = hold.remove_level(level) else { return Break(Meaning::Done) };
-        left.forget(&self.position);
+        left.unregister_at(&self.position);
         let (loss, is_last) = (left.loss(), hold.levels.is_empty());
         // The masters have counted no more levels than are left.
         let is_done = !is_last && hold.is_in_sync();
@@ -95,8 +94,9 @@ impl LockEntry {
         step
     }
 
-    /// Begins the renewal that a guard requests: for a longer lease of the level in `extends`, or to check whether its hold stands.
-    /// Returns `None` if another command of the hold is under way or goes before it; `waker` is woken when that may have changed.
+    /// Begins the renewal that a guard requests: for a longer lease of the level in `extends`, or to check whether its hold still
+    /// exists. Returns `None` if another command of the hold is under way or goes before it; `waker` is woken when this may have
+    /// changed.
     pub(crate) fn begin_renewal(
         &mut self,
         hold: u64,
@@ -115,14 +115,14 @@ impl LockEntry {
         Some(hold.begin(Action::Renew { lease }, Sender::Renewal { extends }, command_id, now))
     }
 
-    /// Returns whether something may have ended the hold since the masters were last asked for it.
+    /// Returns whether something may have ended the hold since the masters were last asked about it.
     pub(crate) fn is_in_doubt(&self, hold: u64) -> bool {
         self.hold_of_guard(hold).is_none_or(Hold::is_unsettled)
     }
 
-    /// Called when the masters have answered a command of any sender, or have failed to. Only a grant goes to
-    /// [`granted`](LockEntry::granted), and an answer after the verdict to [`straggled`](LockEntry::straggled).
-    /// `answer`: what the answers mean together, or an unknown outcome if the future that waited for them is dropped.
+    /// Called when the masters have answered, or failed to answer, a command of any sender. Only a grant goes to
+    /// [`granted`](LockEntry::granted), and an answer after the verdict to [`straggled`](LockEntry::straggled). `answer`: the
+    /// combined result of the answers, or an unknown outcome if the future that waited for them is dropped.
     pub(crate) fn conclude(
         &mut self,
         pending: &Pending,
@@ -137,15 +137,15 @@ impl LockEntry {
             self.outage.ends();
         }
         match answer {
-            // Only an acquire is answered so.
+            // Only an acquire gets these answers.
             Ok(
                 reply @ (Reply::InLine(..) | Reply::Busy(..) | Reply::NotALock(_) | Reply::NotACounter(_)),
             ) => {
                 self.contended = true;
                 self.note_holder(pending, reply);
                 if matches!(reply, Reply::InLine(..)) {
-                    self.stands_in_line(pending, at.now);
-                } else if !self.leaves_in_doubt(pending, at.now) {
+                    self.keep_in_line(pending, at.now);
+                } else if !self.leave_line_in_doubt(pending, at.now) {
                     self.not_run(pending, spread, at.now);
                 }
             }
@@ -156,22 +156,22 @@ impl LockEntry {
         if answer.is_err()
             && let Some(hold) = self.hold(pending.hold).filter(|hold| hold.lives())
         {
-            // The masters did not decide.
+            // The answers gave no majority.
             hold.lacked_in_doubt(spread.lacking, spread.missing, at.now);
         }
         Meaning::Void
     }
 
     fn answered(&mut self, pending: &Pending, reply: &Reply, spread: Spread, at: Moment) -> Meaning {
-        // 1. The process stops for longer than the lease. 2. It goes on, and looks at a renewal's answer before the end that has
-        // come meanwhile. 3. Its hold would be good again after it was over.
+        // 1. The process stops for longer than the lease. 2. It continues, and looks at a renewal's answer before it notices that
+        // the lease ended meanwhile. 3. Its hold would be good again after it was over.
         self.lose_late(pending.hold, at);
         let Some(hold) = self.hold(pending.hold) else { return Meaning::Void };
         let (tried, frees_nobody) = (hold.release_tried, hold.frees_nobody());
         let Some(command) = hold.finish(pending.command_id, at.now) else { return Meaning::Void };
         let meaning = match reply {
             Reply::Gone => self.gone(pending, &command, tried, spread, at),
-            // Only the counter of a renewal is deferred, for which the next renewal is soon enough. If the hold had to be settled
+            // A renewal deferred only the counter, and the next renewal is soon enough for that. If the hold had to be settled
             // until the counter can be written, nobody could re-enter.
             Reply::Deferred(_) if !matches!(pending.call.action, Action::Renew { .. }) => {
                 if let Some(lease) = pending.call.action.lease() {
@@ -192,13 +192,13 @@ impl LockEntry {
             }
         };
         if *reply == Reply::Ended(0) && pending.call.line.is_some() {
-            // The lock was handed to the first of the line, so there is nobody to let go first, and no message says that it is free.
+            // The lock was handed to the first process in the line, so there is nobody to let go first, and no message reports a free lock.
             self.expect_no_echo(pending);
         } else {
             self.lets_others_go_first(pending, reply, at.now);
         }
         if let Reply::LeftToOthers(time) = *reply {
-            self.leaves_it_to_others(time, at.now);
+            self.leave_to_others(time, at.now);
         }
         self.sweep(at.now);
         if pending.is_end() && !frees_nobody {
@@ -219,17 +219,18 @@ impl LockEntry {
                 }
             }
             Action::Settle { count, lease } => {
-                // 1. It ran. 2. The lock was forced away, or the server came back empty. 3. Its answer comes.
+                // 1. The command ran. 2. The lock was released by force, or the server restarted empty. 3. The command's answer arrives.
                 hold.settled(command.doubted);
                 hold.stands = count;
                 hold.confirmed(lease, pending.sent, at.slept);
             }
             action @ (Action::Release { .. } | Action::Keep { .. }) => {
                 let count = if let Action::Release { count } = action { count } else { 0 };
-                // It only lowers: of levels that were granted without a command, the masters count fewer than it asks for.
+                // The command only lowers the count: levels that were granted without a command may make the masters' count lower
+                // than `count`.
                 hold.stands = hold.stands.min(count);
                 if !hold.is_gone() {
-                    // The masters answer, so failures before this no longer count.
+                    // The masters answered, so earlier failures no longer count.
                     hold.failures = 0;
                 }
                 if count == 0 {
@@ -269,17 +270,17 @@ impl LockEntry {
         hold.confirmed_gone(pending, command.doubted, spread, at.now);
         self.expect_no_echo(pending);
         let Some(hold) = self.hold(pending.hold) else { return Meaning::Void };
-        // The first of two releases may have run: then the second one gets this answer.
+        // The first of two releases may have run, and then the second one gets this answer.
         let repeated = pending.is_end() && tried && at.now < hold.valid_until;
         if repeated {
             self.resolve_pending_releases_of(pending.hold, Ok(()));
             return Meaning::Done;
         }
         // Otherwise: 1. A release is sent shortly before the end of the lease. 2. It runs after the key has expired. 3. The hold
-        // would be reported as deleted or forced away.
+        // would be reported as deleted or released by force.
         let in_time = at.now < hold.valid_until;
         let loss = hold.loss().unwrap_or_else(|| if in_time { Loss::Gone } else { hold.why_late(at) });
-        // Its last guard has left, and learns of the loss by its release.
+        // Its last guard has left, and its release reports the loss.
         let found = matches!(command.sender, Sender::Release(_)) || hold.pending_releases.is_some();
         if found && hold.levels.is_empty() && hold.loss().is_none() {
             self.out.measure(Sample::Lost { loss, fixed: false });
@@ -308,8 +309,8 @@ impl LockEntry {
         };
         let (acquired, ended) = (action.begins(), action.is_end());
         if acquired || ended {
-            // Otherwise: 1. A renewal has no answer there, and neither has the end after it. 2. The renewal is given up first. 3.
-            // The end is forgotten.
+            // Otherwise: 1. Neither a renewal nor the end after it is answered there. 2. The renewal is given up first. 3. The
+            // end is forgotten.
             hold.copies.change(|copies| copies.unanswered.remove(master));
         }
         if acquired && matches!(answer, LateAnswer::Missing | LateAnswer::Unsent) {
@@ -323,9 +324,9 @@ impl LockEntry {
         } else if ended && hold.is_gone() {
             hold.ended_late_at(master, answer, now);
         } else if is_lacking && hold.has_lock() && !hold.is_unsettled() {
-            // Not while the hold is in doubt: it may be over, and a majority has to confirm it first. 1. It is forced away on two of
-            // three masters, and asked for. 2. The third one and the first do not answer. 3. The second one answers late. 4. It would be
-            // given the hold, which the third one still has.
+            // Not while the hold is in doubt: it may be over, and a majority has to confirm it first. 1. The lock is released by force
+            // on two of three masters, and the hold is checked. 2. The first and the third master do not answer. 3. The second one
+            // answers late. 4. It would be given the hold, which the third one still has.
             match action {
                 // Somebody else has the key there: the next renewal shows whether that is still so.
                 Action::Repair { .. } => hold.copies.change(|copies| copies.never_had.insert(master)),
@@ -347,8 +348,8 @@ impl LockEntry {
         }
     }
 
-    /// Called when the command changed nothing. An acquire may be granted by a minority all the same, or by masters that have not
-    /// answered: it is ended there.
+    /// Called when the command as a whole changed nothing. If a minority granted an acquire, or masters that have not answered
+    /// may have, it is ended there.
     fn not_run(&mut self, pending: &Pending, spread: Spread, now: Instant) {
         self.expect_no_echo(pending);
         let left = !spread.remains.union(spread.unanswered).is_empty();
@@ -378,7 +379,7 @@ impl LockEntry {
             hold.and_then(|hold| hold.unknown(pending.command_id, now).map(|command| (hold, command)))
         {
             if !command.sender.is_background() {
-                // It has not been tried yet: send it at once, and the next request goes after it.
+                // The end has not been tried yet: it is sent at once, and the next request goes after it.
                 (hold.retry_at, hold.failures) = (now, 0);
             }
         } else {
@@ -389,7 +390,8 @@ impl LockEntry {
 
     /// Called when the result of a command that makes the field is seen after its hold was given up, and maybe ended. 1. The
     /// command waits to be sent. 2. The machine sleeps, or the process stops; the hold is given up, and its end runs. 3. The
-    /// command is sent, since its own time stood still. So whatever it made is ended, on each master that it was meant for.
+    /// command is sent, since its own time stood still. So whatever the command made is ended on each master that it was meant
+    /// for.
     pub(super) fn made_late(&mut self, pending: &Pending, now: Instant) {
         if !pending.call.action.creates() {
             return;
@@ -400,7 +402,7 @@ impl LockEntry {
             None if is_handed_over => {}
             None => self.orphans.take_in(Hold::left_behind(pending, masters, self.timing.clone(), now)),
             Some(hold) if hold.is_gone() => hold.remains_at(masters, now),
-            // If no end is under way, one is sent after this.
+            // If no end is under way, one will be sent after this.
             Some(hold) => hold.copies.change(|copies| copies.open = copies.open.union(masters)),
         }
         self.sweep(now);
@@ -408,12 +410,12 @@ impl LockEntry {
 }
 
 impl Hold {
-    /// Called when a majority has confirmed that the hold is gone. What the other masters may have is ended in the background.
+    /// Called when a majority has confirmed that the hold is gone. The background ends what the other masters may still have.
     fn confirmed_gone(&mut self, pending: &Pending, doubted: bool, spread: Spread, now: Instant) {
         let asked = pending.masters;
         let concluded = asked.without(spread.unanswered);
-        // 1. An acquire waits for a master in a connection that is replaced. 2. The end fails there, or is sent to others alone. 3. It is
-        // sent there, and finds nothing. 4. The acquire runs. So the end counts where it was answered.
+        // 1. An acquire waits for a master in a connection that is replaced. 2. The end fails there, or is sent only to other masters.
+        // 3. It is sent there, and finds nothing. 4. The acquire runs. So the end counts only where it was answered.
         let ended = if pending.is_end() { concluded.without(spread.remains) } else { MasterSet::NONE };
         let remains = spread.remains.without(self.copies.absent);
         if self.is_gone() && !remains.is_empty() && !doubted {
@@ -422,7 +424,7 @@ impl Hold {
             self.retry_at = now;
         }
         if self.copies.differ() || spread != Spread::NONE {
-            // 1. The end reaches some masters. 2. Another one's grant comes in the meantime, or is still to come.
+            // 1. The end reaches some masters. 2. Another master grants in the meantime, or may still grant.
             let over = if doubted { MasterSet::NONE } else { asked };
             let again = self.copies.change(|copies| {
                 let again = copies.note_end(ended, spread.missing);
@@ -438,12 +440,12 @@ impl Hold {
         self.mark_gone(self.has_remains());
     }
 
-    /// Called when a maker of its field ran on this master after the verdict or, if the answer is unknown, may still run there.
+    /// Called when a command that makes the field ran on this master after the verdict or, if its answer is unknown, may still run there.
     fn made_late_at(&mut self, master: usize, answer: LateAnswer, now: Instant) {
         // 1. The acquire runs there late, after a renewal that found nothing. 2. The end finds the field that it made. 3. The repair runs.
         let is_made_again = self.is_ending() && self.copies.repaired.contains(master);
         if !is_made_again && (answer == LateAnswer::Unknown || self.command.is_some() && !self.is_gone()) {
-            // The answer to the end shows whether it ran after this. An end that has run already shows nothing.
+            // The answer to an end that is under way shows whether it ran after this. An end that was answered before shows nothing.
             self.copies.change(|copies| copies.open.insert(master));
         }
         if is_made_again || self.is_gone() {
@@ -451,7 +453,7 @@ impl Hold {
         }
     }
 
-    /// Called when a master has answered the end after the verdict, by which the hold is gone: decides whether it needs another end.
+    /// Called when a master answers the end after the verdict that the hold is gone: decides whether that master needs another end.
     fn ended_late_at(&mut self, master: usize, answer: LateAnswer, now: Instant) {
         let one = MasterSet::one(master);
         let (again, at) = match answer {
@@ -466,11 +468,11 @@ impl Hold {
         }
     }
 
-    /// Notes the masters where a maker of its field was given up before the verdict. 1. The acquire waits for a master in a
-    /// connection that is replaced; two others grant. 2. The end of the hold finds nothing there. 3. The acquire runs.
+    /// Notes the masters where a command that makes the field was given up before the verdict. 1. The acquire waits for a master
+    /// in a connection that is replaced; two others grant. 2. The end of the hold finds nothing there. 3. The acquire runs.
     pub(super) fn may_be_made_late(&mut self, pending: &Pending, spread: Spread) {
         if !spread.given_up.is_empty() && pending.call.action.creates() {
-            // If its end was answered before, the end that is sent after this is the second one.
+            // If an end was answered there before, the one that is sent after this is the second.
             let open = match self.is_gone() {
                 true => self.copies.left(),
                 false => MasterSet::ALL,
@@ -481,12 +483,13 @@ impl Hold {
 
     pub(super) fn remains_at(&mut self, masters: MasterSet, now: Instant) {
         self.copies.change(|copies| copies.remains = copies.remains.union(masters));
-        // 1. An end runs there. 2. A late grant does, and is answered first. 3. So the end's answer does not show it.
+        // 1. An end runs there, and then a late grant. 2. The grant is answered first. 3. So the answer to the end does not show
+        // that the field exists.
         self.doubt();
         self.retry_at = self.retry_at.max(now);
     }
 
-    /// Sets the result of the releases that wait for it. Returns what has to be resolved.
+    /// Sets the result of the pending releases. Returns the grants to resolve.
     pub(super) fn resolve_pending_releases(&mut self, outcome: Result<(), Loss>) -> Vec<Arc<Grant>> {
         let leaving = self.pending_releases.take().map_or_else(Vec::new, |leaving| *leaving);
         leaving.iter().for_each(|left| left.signal.release(outcome));

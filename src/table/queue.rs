@@ -17,61 +17,61 @@ use crate::table::level::Polled;
 /// How long a woken head may stay unpolled before the next one gets its turn.
 pub(crate) const HEAD_PATIENCE: Duration = Duration::from_millis(50);
 
-/// When requests are passed over, this many others are woken ahead of their turn for each of them.
+/// For each request that is passed over, this many others are woken ahead of their turn.
 const WOKEN_AHEAD: usize = 8;
 
-/// From this many requests on, they are counted by their trees: otherwise a visit would look at each of them.
+/// From this many requests on, they are counted by tree, so that a visit need not look at each of them.
 const MANY: usize = if cfg!(test) { 3 } else { 32 };
 
-/// As many queues as may well be in use at once, each for another lock.
+/// The most unused queues whose memory is kept: about as many locks as are waited for at once.
 const MOST_FREE: usize = 64;
 
 /// The state of a request that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaiterState {
-    /// It asks as soon as it is its turn.
+    /// It asks as soon as its turn comes.
     Waiting,
     /// Its acquire is under way.
     Asking,
-    /// It was refused: it asks again then, or when it is woken.
+    /// It was refused: it asks again at `until`, or when it is woken.
     Asleep { until: Instant },
-    /// After a split vote: it asks again then, and nothing wakes it earlier.
+    /// The vote was split: it asks again at `until`, and nothing wakes it earlier.
     Pausing { until: Instant },
 }
 
-/// A request for the lock, from its first poll until it is ready or dropped. It has 128 bytes: if it were larger, it would be moved by a
+/// A request for the lock, from its first poll until it is ready or dropped. Its size is 128 bytes: anything larger would be moved by a
 /// function call.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(super) id: u64,
     pub(super) owner: Owner,
     pub(super) bare: bool,
-    /// Whether it is proven to be one of several branches of its owner: the owner's other branch levels are strangers to it.
+    /// Whether it is known to be one of several branches of its owner: it can't nest in the owner's other branches.
     pub(super) branch: bool,
     pub(super) phase: WaiterState,
-    /// Whether something happened while it asked: it must ask once more before it sleeps.
+    /// Whether something happened while it asked, so that it must ask once more before it sleeps.
     pub(super) again: bool,
     waker: Option<Waker>,
-    /// How it was first polled, if it is bare. Unknown once it is polled in another way.
+    /// How it was first polled, if it is bare. Reset to unknown once it is polled in another way.
     pub(crate) first_polled: Polled,
-    /// When it entered its line.
+    /// When it entered the queue.
     pub(super) began: Instant,
     /// Whether it was woken, and has not been polled since.
     woken: bool,
     /// When it was woken or, if it was not, last polled.
     since: Instant,
-    /// Whether it was passed over, since it did not come when it was its turn.
+    /// Whether it was passed over, since it was not polled when its turn came.
     passed_over: bool,
-    /// Whether it may take over a hold of this process that is offered.
+    /// Whether it may take over a hold that this process offers.
     pub(crate) accepts_handoff: bool,
     pub(super) warned: bool,
-    /// What the log reports of it. Mostly it does not wait for others, so this takes one pointer.
+    /// What the log reports about its wait. Boxed, since a request rarely has to wait.
     pub(super) wait: Option<Box<Wait>>,
     /// The loss of the hold that it would have entered.
     pub(super) lost: Option<Loss>,
 }
 
-/// What the log reports of a request that was refused and is still in its line.
+/// What the log reports about a request that was refused and is still in the queue.
 #[derive(Debug)]
 pub(super) struct Wait {
     pub(super) location: Place,
@@ -84,25 +84,25 @@ pub(super) struct Wait {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ambiguous;
 
-/// The requests under way, by time of arrival. An idle lock has none: its queue is one pointer then, and its memory goes to the
-/// next lock that needs it.
+/// The requests under way, in order of arrival. The queue of an idle lock is one pointer: its memory goes to the next lock that
+/// needs a queue.
 #[derive(Debug, Default)]
 pub(crate) struct Queue(Option<Box<Waiters>>);
 
 #[derive(Debug)]
 struct Waiters {
     requests: VecDeque<Waiter>,
-    /// Owners that were seen to ask from two branches at once.
+    /// Owners that have asked from two branches at once.
     known_branches: Vec<Owner>,
-    /// How many requests each tree has. Empty as long as there are few requests.
+    /// The number of requests of each tree. Empty while there are few requests.
     per_tree: HashMap<OwnerId, u32>,
-    /// The wakers of those who wait until no command of the hold is under way.
+    /// The wakers of the futures that wait until no command of the hold is under way.
     command_waiters: Vec<Waker>,
-    /// When the log reports one of the requests, or earlier: the one that this was set for may have left.
+    /// When the log next reports a request, or earlier: the request that this was set for may have left.
     report_at: Option<Instant>,
 }
 
-/// Memory of queues that no lock uses now: without it each request would allocate its own.
+/// Memory of queues that no lock uses now, so that a request need not allocate its own.
 #[derive(Debug, Default)]
 pub(super) struct FreeQueues(
     #[allow(clippy::vec_box, reason = "a queue takes its room and gives it back as a pointer")]
@@ -131,23 +131,23 @@ impl Waiter {
         }
     }
 
-    /// Lets it take over a hold of this process that is offered, if `accepts_handoff`.
+    /// Sets whether it may take over a hold that this process offers.
     #[cfg(test)]
     pub(crate) fn taking(self, accepts_handoff: bool) -> Waiter {
         Waiter { accepts_handoff, ..self }
     }
 
-    /// Returns how long ago it entered its line.
+    /// Returns how long ago it entered the queue.
     pub(super) fn waited(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.began)
     }
 
-    /// Called when it is polled: it takes part again, even if it was passed over. Drop the returned value once nothing is locked.
+    /// Called when it is polled: it gets its turn again, even if it was passed over. Drop the returned value once nothing is locked.
     #[must_use]
     pub(super) fn polled(&mut self, waker: &Waker, now: Instant) -> Option<Waker> {
         (self.woken, self.since) = (false, now);
         if std::mem::take(&mut self.passed_over) {
-            // Others were notified of what happened in between: this one asks once, and sleeps only then.
+            // Other requests were woken for what happened while this one was passed over, so it asks once before it sleeps.
             match self.phase {
                 WaiterState::Asking => self.again = true,
                 WaiterState::Waiting | WaiterState::Asleep { .. } => self.phase = WaiterState::Waiting,
@@ -157,7 +157,7 @@ impl Waiter {
         match &self.waker {
             Some(known) if known.will_wake(waker) => None,
             Some(_) => {
-                // It was moved to another place since, or is polled by different wakers there.
+                // It was moved since its first poll, or is polled through different wakers.
                 self.first_polled = Polled::default();
                 self.waker.replace(waker.clone())
             }
@@ -189,7 +189,7 @@ impl Waiter {
         }
     }
 
-    /// Notes that the answer which it got, or is about to get, is out of date: it asks once more before it sleeps.
+    /// Notes that its last answer, or the one on its way, is out of date: it asks once more before it sleeps.
     pub(super) fn asks_once_more(&mut self) {
         match self.phase {
             WaiterState::Asleep { .. } => self.phase = WaiterState::Waiting,
@@ -202,7 +202,7 @@ impl Waiter {
         self.woken
     }
 
-    /// Returns whether it was woken and has not come in time.
+    /// Returns whether it was woken and was not polled in time.
     fn stays_away(&self, now: Instant) -> bool {
         self.woken && self.since + HEAD_PATIENCE <= now
     }
@@ -216,12 +216,12 @@ impl Waiter {
         self.waker.clone()
     }
 
-    /// Returns when a head in this state counts as late. One that waits for a hold of this process has no reason to come.
+    /// Returns when a head in this state counts as late. Never if it waits for a hold of this process, since then it need not be polled.
     fn late_at(&self) -> Option<Instant> {
         let since = match self.phase {
             _ if self.woken => self.since,
-            // It was polled since, and waits for what goes before it. If it counted as late all that time, it and the watchdog
-            // would wake each other without a pause.
+            // A request that was polled after `until` waits for something that goes before it. If it counted as late all that
+            // time, it and the watchdog would keep waking each other.
             WaiterState::Asleep { until } | WaiterState::Pausing { until } => until.max(self.since),
             WaiterState::Asking => self.since,
             WaiterState::Waiting => return None,
@@ -231,17 +231,17 @@ impl Waiter {
 }
 
 impl Queue {
-    /// Called before a visit of a lock of which nothing is left, since the visit may bring a request.
-    pub(super) fn take_room(&mut self, free: &mut FreeQueues) {
+    /// Called before a visit of an empty entry, since the visit may add a request.
+    pub(super) fn take_memory(&mut self, free: &mut FreeQueues) {
         if self.0.is_none() {
             self.0 = free.0.pop();
         }
     }
 
-    /// Called after a visit.
-    pub(super) fn give_room(&mut self, free: &mut FreeQueues) {
-        if let Some(room) = self.0.take_if(|waiters| waiters.is_room())
-            // A queue that has grown for many requests is not kept.
+    /// Called after a visit: gives the memory back if the queue is empty.
+    pub(super) fn return_memory(&mut self, free: &mut FreeQueues) {
+        if let Some(room) = self.0.take_if(|waiters| waiters.is_reusable())
+            // The memory of a queue that has grown for many requests is freed.
             && free.0.len() < MOST_FREE
             && room.requests.capacity() <= MANY
         {
@@ -297,24 +297,23 @@ impl Queue {
     /// Registers a waker with [`command_waiters`](Queue::command_waiters).
     pub(super) fn wake_when_idle(&mut self, waker: Waker) {
         let waiters = &mut self.0.get_or_insert_default().command_waiters;
-        // A future that is polled again and again beside another one waits once.
+        // A future that is polled again because another one in its task is ready registers only once.
         if waiters.last().is_none_or(|last| !last.will_wake(&waker)) {
             waiters.push(waker);
         }
     }
 
-    /// Called when no command of the hold is under way any more. Returns the wakers of those who wait for that, each once. Mostly
-    /// there are none.
+    /// Called when no command of the hold is under way any more. Takes the wakers of the futures that wait for this, if there are any.
     pub(super) fn command_waiters(&mut self) -> Option<Vec<Waker>> {
         let command_waiters = &mut self.0.as_mut()?.command_waiters;
         (!command_waiters.is_empty()).then(|| std::mem::take(command_waiters))
     }
 
-    /// Puts a request at the end. `holds`: whether its owner itself has a guard of the lock now, lost or not.
+    /// Puts a request at the end. `holds`: whether the owner itself has a guard of the lock now, lost or not.
     ///
-    /// A call chain never has two bare requests of one owner under way at once, so two of them prove branches, which queue.
-    /// A bare request that begins after the proof while its owner holds may be nested in that hold, and must not wait, or
-    /// be a branch, and must not enter: the two look the same.
+    /// A call chain never has two bare requests of one owner under way at once, so two of them prove branches, which queue. After
+    /// that, a bare request of an owner that holds the lock may be nested in that hold, and must not wait, or be a branch, and
+    /// must not enter. The two look the same.
     pub(super) fn enter(&mut self, mut request: Waiter, holds: bool) -> Result<(), Ambiguous> {
         let waiters = self.0.get_or_insert_default();
         if request.bare {
@@ -328,7 +327,7 @@ impl Queue {
                 waiters.note_branch(&request.owner);
             }
         }
-        // A request that passes to an heir stays in its tree.
+        // This count stays right when a request passes to an heir, which is in the same tree.
         if !waiters.per_tree.is_empty() {
             *waiters.per_tree.entry(request.owner.tree()).or_default() += 1;
         }
@@ -346,8 +345,8 @@ impl Queue {
         self.0.as_ref().is_some_and(|waiters| waiters.may_have_kin(owner))
     }
 
-    /// Returns whether a level of this owner's tree that comes or goes may change anything here: one of its requests waits, or
-    /// branches are proven, which is forgotten with the last level of their owner.
+    /// Returns whether adding or removing a level of this owner's tree may change anything here: one of the tree's requests
+    /// waits, or branches are known, which are forgotten with the last level of their owner.
     #[inline]
     pub(super) fn concerns(&self, owner: &Owner) -> bool {
         self.0.as_ref().is_some_and(|waiters| waiters.concern(owner))
@@ -358,8 +357,8 @@ impl Queue {
         self.0.get_or_insert_default().note_branch(owner);
     }
 
-    /// Called when the owner is granted the lock by a call that stands in no line. Its bare requests that are under way show that
-    /// both are branches of it, as two requests do. Returns whether there are any.
+    /// Called when the owner is granted the lock by a call that never was in the queue. If the owner also has bare requests under
+    /// way, that proves branches, as two requests do. Returns whether there are any.
     pub(super) fn prove_beside(&mut self, owner: &Owner) -> bool {
         let Some(waiters) = &mut self.0 else { return false };
         let beside = waiters.may_have_kin(owner) && waiters.bare(owner).next().is_some();
@@ -369,8 +368,8 @@ impl Queue {
         beside
     }
 
-    /// Called when an owner has ended: its requests pass to its heir. If the heir has two of them by this, they are branches too:
-    /// each was begun in a scope of its own, and outlived it.
+    /// Called when an owner has ended: its requests pass to its heir. If this gives the heir two bare requests, they are branches
+    /// too: each was begun in a scope of its own, and outlived it.
     pub(super) fn pass_on(&mut self, owner: &Owner, heir: impl Fn() -> Owner) {
         let Some(waiters) = &mut self.0 else { return };
         let mut heirs = Vec::new();
@@ -385,7 +384,7 @@ impl Queue {
         }
     }
 
-    /// Takes a request out of its line. [`LockEntry::leave_queue`] also wakes the one after it.
+    /// Removes a request. [`LockEntry::leave_queue`] also wakes the one after it.
     pub(super) fn remove(&mut self, id: u64) -> Option<Waiter> {
         let waiters = self.0.as_mut()?;
         let at = waiters.index_of(id)?;
@@ -414,19 +413,19 @@ impl Queue {
         }
     }
 
-    /// Returns the first request in line that qualifies and has not been passed over.
+    /// Returns the first request that qualifies and has not been passed over.
     pub(super) fn front(&self, qualifies: impl Fn(&Waiter) -> bool) -> Option<&Waiter> {
         self.0.as_ref()?.requests.iter().find(|request| !request.passed_over && qualifies(request))
     }
 
-    /// Returns when the head has to be looked at, if it keeps somebody waiting.
+    /// Returns when the head has to be looked at, if it keeps another request waiting.
     pub(super) fn late_at(&self, head: u64) -> Option<Instant> {
         let head = self.get(head)?;
         head.late_at().filter(|_| self.len() > 1)
     }
 
-    /// Passes over a head that was woken and has not come, or has not looked at its answer for that long. Returns how many are
-    /// passed over, the head included.
+    /// Passes over a head that was woken and not polled, or that has not looked at its answer for as long as `patience`. Returns
+    /// how many are passed over, including the head.
     pub(super) fn pass_over(&mut self, head: u64, now: Instant, patience: Duration) -> usize {
         let Some(request) = self.get_mut(head) else { return 0 };
         let reads_nothing = !request.woken && request.phase == WaiterState::Asking;
@@ -438,24 +437,24 @@ impl Queue {
         newly + self.pass_over_all_late(now)
     }
 
-    /// Passes over all that were woken and have not come. Returns how many there are, without those that were passed over before.
+    /// Passes over all requests that were woken and not polled in time. Returns how many are newly passed over.
     fn pass_over_all_late(&mut self, now: Instant) -> usize {
         let newly = self.iter_mut().filter(|request| !request.passed_over && request.stays_away(now));
         newly.map(|request| request.passed_over = true).count()
     }
 
-    /// Wakes some of the later requests after this many were passed over, so that those that do not come either are passed over
-    /// together. One task may have many requests, as branches, and poll none of them for a while: passed over one by one, each
-    /// would keep the others waiting. Not all are woken at once: on a busy machine late requests do come, and that would make more
-    /// work.
+    /// Wakes some of the later requests after `passed_over` requests were passed over, so that those that are not polled either
+    /// are passed over together. One task may have many requests, as branches, and poll none of them for a while: passed over one
+    /// by one, each would keep the others waiting. Not all are woken at once: on a busy machine late requests do get polled, and
+    /// waking them all would add to its load.
     pub(super) fn wake_ahead(&mut self, passed_over: usize, now: Instant) -> Vec<Waker> {
         let waits = |request: &&mut Waiter| request.can_be_woken() && !request.passed_over && !request.woken;
         let next = self.iter_mut().filter(waits).take(WOKEN_AHEAD * passed_over);
         next.filter_map(|request| request.wake(now)).collect()
     }
 
-    /// Looks at a late head. If it was not woken, it is woken first: what it waits for may be ready without anybody here knowing.
-    /// If it was woken and has not come, it is passed over. Returns how many are passed over, the head included.
+    /// Looks at a late head. If it was not woken, it is woken first: what it waits for may be ready unnoticed. If it was woken
+    /// and not polled, it is passed over. Returns how many are passed over, including the head.
     pub(super) fn check(&mut self, head: u64, now: Instant, out: &mut Out) -> usize {
         let late = |request: &&mut Waiter| request.late_at().is_some_and(|late| late <= now);
         let Some(request) = self.get_mut(head).filter(late) else { return 0 };
@@ -469,7 +468,7 @@ impl Queue {
 
 impl Default for Waiters {
     fn default() -> Waiters {
-        // Mostly there is one request: a deque that grows by itself begins with room for four.
+        // There is usually one request, and a deque that grows by itself begins with room for four.
         let requests = VecDeque::with_capacity(1);
         Waiters {
             requests,
@@ -491,14 +490,14 @@ impl Waiters {
         waits || !self.known_branches.is_empty()
     }
 
-    /// Returns whether nothing is in it, so that its memory can be reused.
-    fn is_room(&self) -> bool {
+    /// Returns whether its memory can be reused.
+    fn is_reusable(&self) -> bool {
         self.requests.is_empty() && self.known_branches.is_empty() && self.command_waiters.is_empty()
     }
 
-    /// Finds a request. Requests come in the order of their numbers.
+    /// Finds a request. Requests are in the order of their numbers.
     fn index_of(&self, id: u64) -> Option<usize> {
-        // Mostly it is the first one.
+        // It is usually the first one.
         if self.requests.front().is_some_and(|first| first.id == id) {
             return Some(0);
         }

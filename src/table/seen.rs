@@ -17,7 +17,7 @@ pub(crate) struct Owned {
     pub(crate) held: Duration,
 }
 
-/// Who had the lock when the masters last refused it to this process, if the lock has not changed hands since.
+/// Who had the lock when the masters last refused it to this process, if the lock is not known to have changed hands since.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     last: Option<Box<Last>>,
@@ -25,7 +25,7 @@ pub(super) struct Seen {
     changed: Option<Stamp>,
 }
 
-/// Another process's hold.
+/// Another process's hold, as it was last reported.
 #[derive(Debug)]
 struct Last {
     holder: Holder,
@@ -36,9 +36,9 @@ struct Last {
 }
 
 impl Seen {
-    /// Notes the holder named in the answer to a command that was sent then. 1. The command is sent. 2. The lock is released, and
-    /// this process is notified. 3. The answer comes: it names the previous holder. So it counts only if nothing is known to have
-    /// changed since the command was sent.
+    /// Notes the holder named in the answer to a command that was sent at `sent`. 1. The command is sent. 2. The lock is
+    /// released, and this process is notified. 3. The answer arrives, and names the previous holder. So the answer counts only if
+    /// nothing is known to have changed since the command was sent.
     pub(super) fn note(&mut self, holder: Option<Holder>, sent: Instant) {
         if self.changed.is_none_or(|changed| changed < sent.into()) {
             let before = self.last.take();
@@ -55,7 +55,7 @@ impl Seen {
         (self.last, self.changed) = (None, Some(now.into()));
     }
 
-    /// Returns who has the lock now, or `None` if the lease is over and nobody here knows whether it was renewed.
+    /// Returns who has the lock now, or `None` if the lease known here is over: the hold may have been renewed since.
     pub(super) fn holder(&self, now: Instant) -> Option<Owned> {
         let Last { holder, until, since } = &**self.last.as_ref()?;
         let left = until.at().saturating_duration_since(now);

@@ -22,32 +22,31 @@ const FEWEST_IDLE: usize = 64;
 /// All locks of a session. Changes only while locked, and is never locked across an await.
 #[derive(Debug)]
 pub(crate) struct LockTable {
-    /// The entries by their places. An entry stays when nothing is left of it: a lock that is taken again by its handle finds it as
-    /// it was, which neither allocates nor frees anything.
+    /// The entries by their places. An empty entry stays, so that a handle that takes its lock again neither allocates nor frees anything.
     entries: Vec<Option<Box<LockEntry>>>,
     /// Places of `entries` that are not in use.
     vacant: Vec<usize>,
     places: HashMap<Arc<str>, usize>,
-    /// How many of the entries are not empty.
+    /// The number of entries that are not empty.
     busy: usize,
-    /// From this many empty entries on, those without a handle are dropped.
+    /// The number of empty entries from which on those without a handle are dropped.
     most_idle: usize,
     /// The channels that are subscribed to, and the locks whose releases they report: in Redisson's naming, the channel of `x` is
-    /// also that of `{x}`. Sorted, so that a simulation that walks over them can be repeated.
+    /// also that of `{x}`. Sorted, so that a simulation that iterates over them can be repeated.
     channels: BTreeMap<Arc<str>, Vec<Arc<str>>>,
     /// Each entry's next due time.
     agenda: Agenda,
     free_queues: FreeQueues,
     /// Whether renewal has ended, because the `Locks` was closed.
     pub(crate) closed: bool,
-    /// Until when the watchdog sleeps. `None` while it is awake, since it looks at the agenda before it sleeps.
+    /// Until when the watchdog sleeps. `None` while the watchdog is awake, since it looks at the agenda before it sleeps.
     asleep: Option<Option<Instant>>,
     /// How long due work may be left alone. `None` means for ever.
     takeover: Option<Duration>,
     timing: Arc<Timing>,
     /// Notified when the last scope of an owner ends.
     owner_ends: Weak<dyn OwnerEnds>,
-    /// Since when something is due that the background task has not looked at, by the clock that no test pauses.
+    /// Since when something is due that the background task has not looked at, by the real clock, which no test pauses.
     unattended: Option<std::time::Instant>,
 }
 
@@ -64,17 +63,18 @@ pub(crate) struct VisitEffects {
 }
 
 impl LockEntry {
-    /// Returns when it is due from now on. `lingers`: even if nothing is left of it, it stays in the agenda until it was due.
+    /// Returns when the entry is due next. `lingers`: even an empty entry stays in the agenda until its noted time.
     fn next_due(&mut self, lingers: bool, now: Instant) -> Option<Instant> {
-        // Only the look that it was due for moves it to a later time. Otherwise each pair of a grant and a release would wake the
-        // background: 1. A grant makes a renewal due. 2. Its release is sent, which is due to be given up later than that. 3. The
-        // background looks, and sleeps until then. 4. The next grant makes a renewal due sooner than the background knows.
+        // Only the background's look, at the noted time, moves that to a later one. Otherwise each pair of a grant and a release
+        // would wake the background: 1. A grant makes a renewal due. 2. Its release is sent, which is due to be given up at a
+        // later time. 3. The background looks, and sleeps until that later time. 4. The next grant makes a renewal due sooner
+        // than the background knows.
         let kept = self.scheduled.filter(|before| *before > now && (lingers || !self.idle));
         let due = earlier(self.due(), kept);
         if due == self.scheduled {
             return due;
         }
-        // A renewal that is under way counts as if it were confirmed, so that its answer mostly moves nothing.
+        // A renewal that is under way counts as confirmed, so that its answer rarely moves the due time.
         let renewals = self.holds.iter().filter_map(Hold::next_renewal).filter(|next| *next > now);
         earlier(due, renewals.min())
     }
@@ -110,7 +110,7 @@ impl LockTable {
         self.takeover = Some(longest);
     }
 
-    /// Returns whether the background task has not looked at due work for too long. It is reported once.
+    /// Returns whether the background task has not looked at due work for too long. Returns true once for each such time.
     fn is_unattended(&mut self, takeover: Duration, now: Instant) -> bool {
         if self.agenda.first().is_none_or(|due| due > now) {
             self.unattended = None;
@@ -152,8 +152,7 @@ impl LockTable {
         self.channels.keys()
     }
 
-    /// Returns the locks that are due. If there are none, the watchdog sleeps from now on, until the returned time, or until it is
-    /// nudged.
+    /// Returns the locks that are due. If there are none, the watchdog sleeps from now on, until the returned time, or until it is notified.
     pub(crate) fn due(&mut self, now: Instant) -> (Vec<Arc<Keys>>, Option<Instant>) {
         self.unattended = None;
         let due = self.agenda.until(now);
@@ -179,7 +178,7 @@ impl LockTable {
         }
     }
 
-    /// Returns the entry if it is not empty, for a look that leaves nothing to be done.
+    /// Returns the entry if it is not empty, for a look that changes nothing.
     pub(crate) fn standing(&mut self, keys: &Arc<Keys>) -> Option<&mut LockEntry> {
         let is_known = |entry: &LockEntry| Arc::ptr_eq(&entry.keys, keys);
         let slot = keys.slot.get();
@@ -192,7 +191,7 @@ impl LockTable {
         Some(entry)
     }
 
-    /// Returns the place of the entry of a handle that was not the last one to use it.
+    /// Finds the entry of a handle that was not the last one to use it.
     #[cold]
     fn slot_of(&self, keys: &Arc<Keys>) -> Option<usize> {
         let known = self.entries.get(keys.slot.get()).and_then(Option::as_deref);
@@ -202,7 +201,7 @@ impl LockTable {
         Some(keys.slot.get())
     }
 
-    /// Returns whether nothing is left that only this process can end: no hold, and no release that is not confirmed.
+    /// Returns whether nothing is left that only this process can end: neither a hold nor an unconfirmed release.
     pub(crate) fn is_empty(&self) -> bool {
         self.busy == 0
     }
@@ -227,8 +226,8 @@ impl LockTable {
         self.entries().any(|entry| !entry.orphans.is_empty())
     }
 
-    /// Visits an entry, which is made if there is none, and keeps the agenda up to date. The remaining work is stored at a place of
-    /// the caller's: the result is handed up through several calls, and a pair would be copied in each.
+    /// Visits an entry, made if there is none, and keeps the agenda up to date. The remaining work is written to the caller's
+    /// `effects`: the result is handed up through several calls, and a pair would be copied in each.
     pub(crate) fn visit<R>(
         &mut self,
         keys: &Arc<Keys>,
@@ -242,8 +241,8 @@ impl LockTable {
         result
     }
 
-    // The code around all visits exists once: a copy for each kind of visit would have to be fetched again for each of a call's
-    // visits, which costs more than its work.
+    // Not generic, so that the code around all visits exists once: with a copy for each kind of visit, fetching the code would
+    // cost more than running it.
     #[inline(never)]
     fn begin_visit(&mut self, keys: &Arc<Keys>) -> (usize, &mut LockEntry) {
         let known = keys.slot.get();
@@ -262,12 +261,12 @@ impl LockTable {
         });
         entry.is_open = !self.closed;
         if entry.idle {
-            entry.queue.take_room(&mut self.free_queues);
+            entry.queue.take_memory(&mut self.free_queues);
         }
         (slot, entry)
     }
 
-    /// Returns the place of the entry of a handle that does not know it. The place is vacant if there is no entry yet.
+    /// Finds the slot for a handle that does not know it. The slot is vacant if there is no entry yet.
     #[cold]
     fn find(&mut self, keys: &Arc<Keys>) -> usize {
         let known = self.places.get(&keys.name).copied();
@@ -287,8 +286,7 @@ impl LockTable {
         slot
     }
 
-    /// Drops entries without a handle of which nothing else is left, once there are many empty ones: so each costs a few steps,
-    /// however many there are.
+    /// Drops empty entries without a handle once there are many empty ones, so that each costs a few steps however many there are.
     fn drop_idle(&mut self) {
         let idle = |table: &LockTable| table.places.len() - table.busy;
         if idle(self) < self.most_idle {
@@ -317,9 +315,9 @@ impl LockTable {
             entry.reset();
         }
         entry.idle = is_idle;
-        entry.queue.give_room(&mut self.free_queues);
+        entry.queue.return_memory(&mut self.free_queues);
         effects.out = entry.out.take();
-        // If another runtime may take over unattended work, the agenda has to have something to be seen.
+        // Otherwise another runtime might take over unattended work because of an empty entry.
         let lingers = self.takeover.is_none();
         let (before, due) = (entry.scheduled, entry.next_due(lingers, now));
         entry.scheduled = due;
@@ -339,13 +337,12 @@ impl LockTable {
         }
     }
 
-    /// Notes which locks need a channel. Returns whether the backend has to change its subscription: it ends only with the last
-    /// lock.
+    /// Notes which locks need a channel. Returns whether the backend has to change its subscription, which ends only with the last lock.
     fn subscribe(&mut self, keys: &Keys, on: bool) -> bool {
         let listening = self.channels.entry(keys.channel().clone()).or_default();
         listening.retain(|name| *name != keys.name);
         if on {
-            // Also if the channel is subscribed to already: each entry waits for a confirmation of its own.
+            // Even if the channel is subscribed to already: each entry waits for a confirmation of its own.
             listening.push(keys.name.clone());
             return true;
         }
@@ -363,8 +360,8 @@ impl LockTable {
         }
         let Some(due) = due else { return false };
         self.agenda.insert(due, slot);
-        // It is woken only for work that is due sooner than it knows, so a lock that is taken and released again costs it nothing;
-        // or if its time to wake is over, since tokio's timers have steps of a millisecond.
+        // It is woken for work that is due sooner than it knows, so a lock that is taken and released again does not wake it; and
+        // if its time to wake has passed, since tokio's timers have steps of a millisecond.
         let sooner =
             self.asleep.is_some_and(|until| until.is_none_or(|until| due < until || until.max(due) <= now));
         if sooner {

@@ -1,4 +1,4 @@
-//! `Timing`: how leases become deadlines, and the options that holds need.
+//! `Timing`: the options that holds need, and how a lease becomes a deadline.
 
 use std::time::Duration;
 
@@ -14,19 +14,19 @@ pub(crate) struct Timing {
     pub(crate) masters: usize,
     pub(crate) lease: Lease,
     pub(crate) drift: Drift,
-    /// A command that is older than this and has no answer is given up: its future is not polled. A guard's call waits no longer for
-    /// another command of its hold. Two node timeouts, and more with `replicas` (`Session::new`).
+    /// A command that is older than this and has no answer is given up, since its future is not polled. A guard's call waits no
+    /// longer than this for another command of its hold. Two node timeouts, and more with `replicas` (`Session::new`).
     pub(crate) patience: Duration,
-    /// Pause between two tries of a command in the background.
+    /// The pause between two attempts of a command in the background.
     pub(crate) retry: Duration,
-    /// The origin of the steps in which renewals are counted, so that holds which are due at nearly the same time are renewed in
+    /// The origin of the steps to which renewals are rounded, so that holds that are due at nearly the same time are renewed in
     /// one pipeline.
     pub(crate) epoch: Instant,
     /// How long after its grant a hold may pass on to another owner. Zero means never.
     pub(crate) handoff: Duration,
     /// `None` if no wait is reported.
     pub(crate) warn_after: Option<WarnAfter>,
-    /// What scripts need to know of the line on the server, or `None` if there is no line.
+    /// What scripts need to know about the line on the server, or `None` if there is no line.
     pub(crate) line: Option<Line>,
 }
 
@@ -40,8 +40,8 @@ pub(crate) struct WarnAfter {
 }
 
 impl Timing {
-    /// Returns the pause after this many failures. The remains of an ended hold keep nobody waiting here, and there may be
-    /// thousands: their pause is up to four times as long.
+    /// Returns the pause after this many failures. Nobody here waits for the end of an orphan, and there may be thousands of
+    /// orphans, so their pause is up to four times as long.
     pub(super) fn pause(&self, failures: u32) -> Duration {
         self.retry * (1 << failures.min(2))
     }
@@ -50,7 +50,7 @@ impl Timing {
     pub(super) fn renew_at(&self, sent: Instant) -> Instant {
         // Computed in 64 bits, which are enough for 584 years, since this runs for each renewal.
         let nanos = |time: Duration| time.as_nanos() as u64;
-        // A lease that is longer than any deadline counts as the longest one: otherwise it would be due at once, for ever.
+        // A lease that is longer than any deadline counts as the longest one: otherwise it would always be due at once.
         let step = nanos((self.lease.duration() / 30).min(FAR / 10)).max(1);
         let third = after(sent, self.lease.duration() / 3);
         let ahead = nanos(third.saturating_duration_since(self.epoch)) % step;

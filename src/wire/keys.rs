@@ -34,7 +34,7 @@ pub(crate) fn check(name: &str, prefix: &str) -> Result<()> {
             name.len()
         )
     } else if prefix.chars().chain(name.chars()).next() == Some('}') {
-        // `{}…}` is an empty hash tag: on a cluster the channel would lie in another slot than the lock.
+        // `{}…}` is an empty hash tag: on a cluster the channel would be in another slot than the lock.
         let culprit = if prefix.is_empty() { "name" } else { "prefix" };
         let whole = key(prefix, name);
         format!(
@@ -80,8 +80,8 @@ pub(crate) fn is_for_hints(channel: &str) -> bool {
     channel.contains(WAKE) && keys_of(channel).next().is_none()
 }
 
-/// Returns the channel of the releases of the lock that a channel of sharded hints is about. `wakes` is the prefix of the channels
-/// of hints, `session` that of the session's fields.
+/// Returns the release channel of the lock that a channel of sharded hints is about. `wakes` is the prefix of hint channels,
+/// `session` that of the session's fields.
 pub(crate) fn channel_of_hints(channel: &str, wakes: &str, session: &str) -> Option<String> {
     let names = channel.strip_prefix(wakes)?.strip_suffix(session)?.strip_suffix(':')?;
     Some([wakes.strip_suffix(WAKE)?, CHANNEL, names].concat())
@@ -93,8 +93,9 @@ pub(crate) fn tag(key: &str) -> &str {
     tagged.filter(|tag| !tag.is_empty()).unwrap_or(key)
 }
 
-/// Returns the key of the lock's line: under the prefix, in the slot of the key, and of no other lock. Redisson gives `x` and `{x}`
-/// one channel and one counter, which does no harm. With one line, the lock `x` would be handed to a waiter for `{x}`.
+/// Returns the key of the lock's line: under the prefix, in the slot of the lock's key, and shared with no other lock. Redisson
+/// gives `x` and `{x}` one channel and one counter, which does no harm. If they shared a line, the lock `x` would be handed to a
+/// waiter for `{x}`.
 fn line(prefix: &str, name: &str) -> String {
     beside(if has_tag(prefix, name) { TAGGED_LINE } else { LINE }, prefix, name)
 }
@@ -117,7 +118,7 @@ fn beside(what: &str, prefix: &str, name: &str) -> String {
 pub(crate) struct Keys {
     pub(crate) name: Arc<str>,
     pub(crate) key: Arc<str>,
-    /// Made when it is first needed: a lock that is only held needs none.
+    /// Made when first needed: a lock that nobody waits for needs none.
     pub(super) channel: OnceLock<Arc<str>>,
     pub(super) line: OnceLock<LineKeys>,
     pub(super) sharded_line: OnceLock<Option<Box<LineKeys>>>,
@@ -131,20 +132,20 @@ pub(crate) struct LineKeys {
     pub(crate) line: Box<str>,
     /// The prefix of the channels on which waiting processes get their hints.
     pub(crate) wakes: Box<str>,
-    told: OnceLock<Box<str>>,
+    args: OnceLock<Box<str>>,
 }
 
 impl LineKeys {
-    /// Returns the parameters of the line, which the scripts get as one argument. It is the same for all calls of a session.
-    pub(super) fn told(&self, line: Line) -> &str {
-        self.told.get_or_init(|| {
+    /// Returns the parameters of the line, which the scripts get as one argument. They are the same for all calls of a session.
+    pub(super) fn args(&self, line: Line) -> &str {
+        self.args.get_or_init(|| {
             let sharded = if line.sharded { "S" } else { "" };
             format!("{sharded}{} {} {}", line.term.millis(), line.stays.millis(), self.wakes).into()
         })
     }
 }
 
-/// The slot of the lock's entry in the table, as far as it is known, so that a handle looks it up by name only once.
+/// The slot of the lock's entry in the table, once it is known, so that a handle looks it up by name only once.
 #[derive(Debug)]
 pub(crate) struct Slot(AtomicUsize);
 
@@ -185,7 +186,7 @@ impl Keys {
     pub(crate) fn sharded_line(&self) -> Option<&LineKeys> {
         let made = self.sharded_line.get_or_init(|| {
             let made = self.made_line(beside(WAKE, self.prefix(), &self.name) + ":");
-            // The channel may be that of several locks.
+            // The channel may be shared by several locks.
             let differs = |key| tag(&made.line) != tag(key);
             (!differs(&*self.key) && !keys_of(self.channel()).any(differs)).then(|| made.into())
         });
@@ -193,7 +194,7 @@ impl Keys {
     }
 
     fn made_line(&self, wakes: String) -> LineKeys {
-        LineKeys { line: line(self.prefix(), &self.name).into(), wakes: wakes.into(), told: OnceLock::new() }
+        LineKeys { line: line(self.prefix(), &self.name).into(), wakes: wakes.into(), args: OnceLock::new() }
     }
 
     fn prefix(&self) -> &str {

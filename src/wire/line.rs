@@ -1,4 +1,4 @@
-//! `Line`: the processes that wait for a lock, in order, as the server keeps them beside it; and the messages that they get.
+//! `Line`: the processes that wait for a lock, in order, as the server keeps them; and the messages that they get.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(crate) struct Hint<'a> {
 /// The message on a lock's channel when the lock was released.
 pub(crate) const RELEASED: &str = "0";
 
-/// The message when clients that do not know the line have to ask: the lock is left to them, or it was handed to the last one of the
+/// The message that clients that do not know the line have to ask: the lock is left to them, or was handed to the last waiter of the
 /// line. To Redisson it is a release, like any number that is zero.
 pub(crate) const LEFT_TO_OTHERS: &str = "00";
 

@@ -20,8 +20,8 @@ pub(crate) struct Pending {
     pub(crate) sent: Instant,
 }
 
-/// How the masters' votes on a command are counted. This is not determined by the command alone: a look may be meant to show
-/// whether the lock is held, or for how long, and the end of a hold may go to all masters or only to those that may still have it.
+/// How the masters' votes on a command are counted. The command alone does not determine this: a look may ask whether the lock is
+/// held, or for how long, and the end of a hold may go to all masters or only to those that may still have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// A grant of the lock to a new field.

@@ -34,7 +34,7 @@ pub(crate) struct Call {
     /// What a call does to the end of a key that stays longer.
     pub(crate) end: KeyEnd,
     /// For an acquire: it enters the lock's line if the lock is busy. For an end or a forced release: the lock is handed to the
-    /// first of the line. `None` leaves the line alone.
+    /// first waiter of the line. `None` leaves the line alone.
     pub(crate) line: Option<Line>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) enum KeyEnd {
     /// It is left unchanged.
     #[default]
     Stays,
-    /// For a renewal and a re-entry: it is changed, since a command that shortens a TTL may be on its way.
+    /// For a renewal and a re-entry: it is changed, so that a command on its way that shortens the TTL no longer applies.
     Moves,
     /// For a command that shortens a TTL: it applies only if the key ends then, by a number that [`Reply::Longer`] gave.
     Is(NonZeroU64),
@@ -55,7 +55,7 @@ pub(crate) enum KeyEnd {
 pub(crate) enum Action {
     /// Make the field a holder with `count` holds, for at least `lease`. With a fence, also give it a token.
     Acquire { count: u32, lease: Lease },
-    /// Let the field go on with the hold of another field, which ends, for at least `lease`.
+    /// Give the hold of another field to this field, for at least `lease`. The other field ends.
     Move { lease: Lease },
     /// Lower the count of the field to `count`; 0 ends the hold.
     Release { count: u32 },
@@ -68,7 +68,7 @@ pub(crate) enum Action {
     /// After an unknown outcome, make the count of the field, if it is there, exactly `count`; 0 ends the hold. With a fence, also raise
     /// the counter to its token.
     Settle { count: u32, lease: Lease },
-    /// Settle, and also make the hold if the key is not there: for masters that lack what a majority has.
+    /// Settle, and also make the hold if the key does not exist: for masters that lack what a majority has.
     Repair { count: u32, lease: Lease },
     /// Free the lock, whoever holds it.
     Force,
@@ -120,8 +120,8 @@ impl Action {
         matches!(self, Action::Acquire { count: 1, .. } | Action::Move { .. })
     }
 
-    /// Returns whether its reply may be a grant. A grant counts only from a master with the right data and enough replicas: an old
-    /// master may grant what a new one has granted to somebody else.
+    /// Returns whether its reply may be a grant. A grant counts only from a master with the right data and enough replicas, since
+    /// an old master may grant what a new one has granted to somebody else.
     pub(crate) fn grants(self) -> bool {
         matches!(self, Action::Acquire { .. } | Action::Move { .. })
     }
@@ -131,7 +131,7 @@ impl Action {
         self.begins() || matches!(self, Action::Repair { .. })
     }
 
-    /// Returns whether it also acts on the hold's fencing counter. `again`: it was put off before, maybe because of the counter,
+    /// Returns whether it also acts on the hold's fencing counter. `again`: it was deferred before, maybe because of the counter,
     /// which is then left to the renewals.
     pub(crate) fn is_counted(self, again: bool) -> bool {
         match self {
@@ -291,8 +291,8 @@ pub(crate) fn field(uuid: &str, no: u64) -> Arc<str> {
     field_within::<64>(uuid, no).unwrap_or_else(|| long_field(uuid, no))
 }
 
-/// Returns the field of a hold whose process gets no hints, and may not publish. Its number is negative, so that the lock is handed to it
-/// without a message, and from it too.
+/// Returns the field of a hold whose process gets no hints, and may not publish. Its number is negative, so that the lock is handed to
+/// it, and from it, without a message.
 pub(crate) fn polling_field(uuid: &str, no: u64) -> Arc<str> {
     format!("{uuid}:-{no}").into()
 }
@@ -341,8 +341,8 @@ struct Script {
 }
 
 impl Script {
-    /// Appends the head of a command with this many arguments after the script, and the two arguments that run it. By its text, it
-    /// takes one round trip, and no window for a `SCRIPT FLUSH`. By its hash, the server has to know it already.
+    /// Appends the head of a command with this many arguments after the script, and the two arguments that run it. A run by text
+    /// takes one round trip, with no window for a `SCRIPT FLUSH`. For a run by hash the server has to know the script already.
     fn encode(&self, by_text: bool, arguments: u64, bytes: &mut Vec<u8>) {
         put_head(b'*', 2 + arguments, bytes);
         match by_text {
@@ -474,7 +474,7 @@ impl Call {
         self.script().number
     }
 
-    /// Returns the key that decides where it is sent.
+    /// Returns the key that decides where the call is sent.
     pub(crate) fn key(&self) -> &str {
         match (self.action, &self.fence) {
             (Action::Count(_), Some(fence)) => &fence.counter,
@@ -525,11 +525,11 @@ impl Call {
 
     /// Returns the parameters of the lock's line for the script.
     fn line(&self) -> Option<(&LineKeys, Line)> {
-        let told = matches!(
+        let gets_line = matches!(
             self.action,
             Action::Acquire { count: 1, .. } | Action::END | Action::Force | Action::Waiters
         );
-        let line = self.line.filter(|_| told)?;
+        let line = self.line.filter(|_| gets_line)?;
         let keys = if line.sharded { self.keys.sharded_line()? } else { self.keys.line() };
         Some((keys, line))
     }
@@ -616,7 +616,7 @@ impl Call {
             }
         }
         if let Some((keys, line)) = line {
-            to.text(keys.told(line));
+            to.text(keys.args(line));
             if line.again && matches!(self.action, Action::Acquire { .. }) {
                 to.text(AGAIN);
             }
@@ -631,7 +631,7 @@ impl Call {
         }
     }
 
-    /// Writes the publishing command, unless the script's default is right, so that a release on a single server is not longer for it.
+    /// Writes the publishing command, unless the script's default is right, so that a release on a single server is no longer than needed.
     fn put_sharded(&self, to: &mut impl Arguments) {
         if self.sharded {
             to.text(SPUBLISH);
@@ -691,7 +691,7 @@ impl Call {
     }
 
     fn garbled(&self, value: &Value) -> RedisError {
-        // Cut, since a proxy in between may reply with anything.
+        // Cut, since a proxy may reply with anything.
         let seen: String = format!("{value:?}").chars().take(100).collect();
         (
             redis::ErrorKind::UnexpectedReturnType,

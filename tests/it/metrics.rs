@@ -426,7 +426,7 @@ async fn a_redis_server_is_measured_too() {
     guard.release().await.unwrap();
     let guard = soon("its turn", waits).await.unwrap().unwrap();
     assert_eq!((recorded.value("nestlock_waiting"), recorded.value("nestlock_held")), (0.0, 1.0));
-    // The second client is another process: it waits in the fair line on the server.
+    // The second client is another process: it waits in the line on the server.
     let others = Locks::connect(server.url()).await.unwrap();
     let theirs = tokio::spawn(others.mutex("stock").lock());
     eventually("a line", async || recorded.samples("nestlock_line_length").contains(&1.0)).await;

@@ -225,7 +225,7 @@ async fn a_half_open_connection_stays_open_and_silent() {
 }
 
 #[tokio::test]
-async fn a_confirmation_of_a_subscription_waits_and_messages_behind_it_too() {
+async fn a_confirmation_of_a_subscription_waits_and_messages_after_it_too() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
     let hold = proxy.on(|c| c.is("subscribe") && c.names("b")).hold_reply();

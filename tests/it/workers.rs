@@ -93,7 +93,7 @@ fn ends_with_a_guard() {
             drop(runtime);
             drop(guard);
         }
-        "exit_behind_the_drop" => {
+        "exit_after_the_drop" => {
             drop(guard);
             std::process::exit(0);
         }

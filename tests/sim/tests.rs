@@ -220,7 +220,7 @@ fn a_lock_is_handed_over_by_connections_that_are_streams() {
 /// The connection for messages breaks, or falls silent, together with the message of a release. Two more releases follow: the waiters are
 /// woken by messages over the next connection, and not by the end of a lease.
 #[test]
-fn a_subscription_that_is_lost_is_made_anew() {
+fn a_subscription_that_is_lost_is_made_again() {
     for seed in 0..20 {
         let ops = [
             (0, SECOND / 10, lock(0, 2 * SECOND, Vec::new())),

@@ -287,7 +287,7 @@ async fn a_signal_ends_the_command_and_not_that_time() {
     assert!(left > 500 * SECOND && left <= 600 * SECOND, "{left:?}");
 }
 
-/// What comes behind the outer command finds a lock that is nobody's.
+/// What comes after the outer command finds a lock that is nobody's.
 #[tokio::test]
 async fn a_lock_that_is_kept_is_entered_by_no_inner_call() {
     let server = Server::start().await;

@@ -147,7 +147,7 @@ impl Hold {
             || self.command.is_some_and(|under| under.acknowledges)
     }
 
-    /// Models `Hold::stand_in`: whether the thread renews it.
+    /// Models `Hold::backup_renewal`: whether the thread renews it.
     pub(super) fn is_stood_in_for(&self) -> bool {
         self.lives() && self.is_watched() && self.sure < LEASE && self.stand_in.is_none()
     }
@@ -298,14 +298,14 @@ impl State {
         self.hand_out(model, hold, depth + 1);
     }
 
-    /// Models `Hold::stand_in`.
+    /// Models `Hold::backup_renewal`.
     pub(super) fn stand_in(&mut self, hold: usize) {
         let record = &mut self.holds[hold];
         record.stand_in = Some(0);
         (record.perhaps, record.until) = (record.perhaps.max(LEASE), record.until.max(LEASE));
     }
 
-    /// Models `Hold::stood_in`: the renewal runs, and a majority of answers moves the deadline.
+    /// Models `Hold::renewed_by_backup`: the renewal runs, and a majority of answers moves the deadline.
     pub(super) fn stood_in(&mut self, model: &HoldModel, hold: usize, answers: bool) {
         let Some(age) = self.holds[hold].stand_in.take() else { return };
         let (token, field, mut renewed) = (self.holds[hold].token, hold as u8 + 1, 0);

@@ -90,7 +90,7 @@ fn a_release_that_is_sent_to_a_majority_alone_leaves_a_field() {
 }
 
 #[test]
-fn a_repair_behind_the_end_leaves_a_field() {
+fn a_repair_after_the_end_leaves_a_field() {
     finds(HoldModel { masters: 3, faults: 1, ..small(Design::RepairAfterEnd) }, FIELD, 17);
 }
 

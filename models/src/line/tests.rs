@@ -72,7 +72,7 @@ fn a_message_that_nobody_waits_for_is_the_end_of_its_field() {
 }
 
 #[test]
-fn a_message_may_be_of_a_late_ask_behind_the_release_that_is_not_answered() {
+fn a_message_may_be_of_a_late_ask_after_the_release_that_is_not_answered() {
     finds(&LineModel { design: Design::LeavingHintIgnored, ..lossy(told([1, 1, 1]), 1) }, IDLE, 15);
 }
 
@@ -258,7 +258,7 @@ fn others_that_wait_are_sound() {
 }
 
 #[test]
-fn a_line_by_the_servers_clock_is_passed_over_behind_a_step_back() {
+fn a_line_by_the_servers_clock_is_passed_over_after_a_step_back() {
     let model = LineModel { steps: 1, clocks: &[Clock::Back], ..told([1, 1, 1]) };
     finds(&LineModel { design: Design::OrderByClock, ..model }, PASSED, 10);
 }

@@ -31,7 +31,7 @@ fn a_name_is_handed_to_one_that_waits_for_another_name() {
 }
 
 #[test]
-fn an_entry_that_is_left_behind_a_loss_is_handed_the_lock() {
+fn an_entry_that_is_left_after_a_loss_is_handed_the_lock() {
     finds(&SeveralModel { design: Design::LossLeavesEntry, forces: 1, ..mixed() }, KEPT, 22);
 }
 

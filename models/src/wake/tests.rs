@@ -11,7 +11,7 @@ const NEWS: &str = "an echo is no news";
 
 #[test]
 #[ignore = "takes two minutes"]
-fn a_waiter_that_does_not_look_again_behind_its_subscription_sleeps_beside_a_free_lock() {
+fn a_waiter_that_does_not_look_again_after_its_subscription_sleeps_beside_a_free_lock() {
     finds(&small(Design::NoSecondLook), LOST, 26);
 }
 

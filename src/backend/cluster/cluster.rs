@@ -87,16 +87,16 @@ impl Cluster {
         self.nodes.request_topology();
     }
 
-    /// Returns the call in the form in which it is sent. If it publishes a message, it names the kind of channel, plain or sharded, to which
-    /// those who wait for the lock subscribe.
+    /// Returns the call in the form in which it is sent. If the call publishes a message, it names the kind of channel, plain or sharded,
+    /// that the lock's waiters subscribe to.
     fn prepared(&self, mut call: Call) -> Call {
         call.sharded = call.action.publishes() && self.nodes.shards(call.keys.channel());
         call
     }
 }
 
-/// Reads the answer to a prepared call. Hides the number of subscribers to a plain channel: a node counts its own clients only, and
-/// others receive what it publishes too.
+/// Reads the answer to a prepared call. Hides the number of subscribers to a plain channel: a node counts only its own clients,
+/// though those of other nodes receive its messages too.
 fn read(call: &Call, answer: CallResult) -> CallResult {
     match answer {
         Ok(Reply::Ended(_)) if !call.sharded => Ok(Reply::Done),

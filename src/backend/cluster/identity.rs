@@ -38,10 +38,10 @@ impl Ids {
         self.all.intersection(&other.all).count()
     }
 
-    /// Returns whether the other ids certainly belong to this cluster: they include more than half of these, which those of another
-    /// cluster can't do at the same time. Exactly half is enough if they have the master of the first slot and no unknown node: so a
-    /// master is still recognized after its only replica has failed, which it does not report any more. Without ids all clusters look
-    /// alike, so any are recognized.
+    /// Returns whether the other ids certainly belong to this cluster: they include more than half of this cluster's, which no two
+    /// clusters can do at the same time. Exactly half is enough if it includes the master of the first slot and no unknown node: so a
+    /// master is still recognized after its only replica has failed and is no longer reported. If these ids are empty, any others are
+    /// recognized.
     pub(super) fn recognizes(&self, other: &Ids) -> bool {
         let (twice, count) = (2 * self.shared(other), self.all.len());
         let has_first = || self.first.as_ref().is_some_and(|first| other.all.contains(first));
@@ -98,8 +98,8 @@ impl Identity {
         accepts
     }
 
-    /// Returns whether ids that are not recognized may still be this cluster's: all of them are known, so nothing points to another
-    /// cluster.
+    /// Returns whether ids that are not recognized may still be this cluster's, since all of them are known and nothing points to
+    /// another cluster.
     pub(super) fn may_show_few(&self, ids: &Ids) -> bool {
         let state = lock(&self.state);
         state.ids.as_ref().is_some_and(|known| known.shared(ids) > 0 && known.includes(ids))
@@ -115,7 +115,7 @@ impl Identity {
     }
 
     /// Called when no recognized topology was reported. Returns whether that has lasted as long as one of the nodes may keep a lock
-    /// that it granted. Only a recognized topology ends that time, or one that was installed after it.
+    /// that it granted. That time ends only when a recognized topology is reported or another one is installed.
     pub(super) fn is_gone(&self) -> bool {
         let now = Instant::now();
         let since = *lock(&self.state).missing.get_or_insert(now);
@@ -146,14 +146,14 @@ impl Identity {
         2 * (state.unanswered_seeds.len() + state.foreign) < seeds
     }
 
-    /// Logs that a node of another cluster answers there, once for each address.
+    /// Logs that a node of another cluster answers at this address, once for each address.
     pub(super) fn report_stranger(&self, address: &Arc<str>) {
         if lock(&self.state).reported.insert(address.clone()) {
             telemetry::stranger(address);
         }
     }
 
-    /// Stops granting locks if there is an error, since it is ambiguous which of two clusters is meant; grants them again if not.
+    /// Stops granting locks if there is an error, since it is ambiguous which of two clusters is meant. `None` grants them again.
     pub(super) fn block_grants(&self, error: Option<Error>) {
         *lock(&self.blocked) = error;
     }

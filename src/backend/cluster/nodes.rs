@@ -56,7 +56,7 @@ struct NodesState {
     pubsub_node: Option<NodeAddress>,
     /// When the owner of a slot last changed.
     owner_changed: Option<Instant>,
-    /// How many such changes there were, and how many of them are reported as events.
+    /// How many times the owner of a slot changed, and how many of these changes are reported as events.
     owner_changes: u64,
     reported_changes: u64,
     closed: bool,
@@ -171,8 +171,8 @@ impl Nodes {
         Ok(Endpoint { to, address, gate, login: self.role.login.clone() })
     }
 
-    /// Returns whether a node is known to be part of the cluster, so that it forwards messages. It is not if its command connection is
-    /// refused while that to another node is live: another cluster may use its address.
+    /// Returns whether a node is known to be part of the cluster, so that it forwards messages. It is not if connections for commands
+    /// to it are refused while another node's is live: another cluster may use its address.
     pub(super) fn forwards_messages(&self, node_address: &NodeAddress) -> bool {
         let state = lock(&self.state);
         match state.nodes.get(node_address) {
@@ -231,7 +231,7 @@ impl Nodes {
             true => self.reconnected(),
             false => self.notify_changes(),
         }
-        // Set after the report: until then nobody knows that holds may be gone.
+        // Set after the report, since until then the session does not know that holds may be gone.
         let mut state = lock(&self.state);
         state.reported_changes = state.reported_changes.max(changes);
     }
@@ -244,12 +244,13 @@ impl Nodes {
             && node.is_some_and(|node| node.server.slot().is_connected())
     }
 
-    /// Returns whether there was a topology.
+    /// Returns whether a topology was ever installed.
     pub(super) fn is_seen(&self) -> bool {
         !lock(&self.state).slots.is_empty()
     }
 
-    /// Called when a query for the topology has failed. Before the first topology, calls fail with this error: it may be a wrong option.
+    /// Called when a query for the topology has failed. Before the first topology, calls fail with this error, which may be about
+    /// a wrong option.
     pub(super) fn is_unseen(&self, error: Error) {
         let mut state = lock(&self.state);
         if state.slots.is_empty() {

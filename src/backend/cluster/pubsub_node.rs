@@ -8,20 +8,20 @@ use crate::backend::cluster::nodes::Nodes;
 use crate::backend::cluster::slots::NodeAddress;
 use crate::backend::connection::Endpoint;
 
-/// Chooses the node that plain messages are received from: any will do, since nodes forward them to each other. Chooses another one when
-/// the connection to the last one is lost, or when that has left the cluster and receives no more messages.
+/// Chooses the node that plain messages are received from: any node will do, since nodes forward them to each other. Chooses another
+/// node when the connection to the last one is lost, or when that node has left the cluster and receives no more messages.
 pub(super) async fn choose_pubsub_node(
     nodes: Arc<Nodes>,
     target: watch::Sender<Option<Endpoint>>,
     mut failures: watch::Receiver<u64>,
 ) {
     let mut changes = nodes.changes.subscribe();
-    // Before any node is connected, one that can't be reached would be as good as any other, and the first waiter would find out.
+    // Before any node is connected, the choice might fall on one that can't be reached, which the first waiter would notice.
     while nodes.known().is_empty() {
         let _ = changes.changed().await;
     }
     nodes.first_attempts().await;
-    // Those of a subscriber that had no node.
+    // These failures were those of a subscriber without a node.
     failures.mark_unchanged();
     let mut failed = true;
     loop {

@@ -73,15 +73,17 @@ impl Nodes {
         answers.into_iter().map(|(_, answer)| answer).collect()
     }
 
-    /// Sends the calls to one node. Those that certainly did not run are sent again, in a pipeline to each node that serves them then, and
-    /// wait together: thousands of holds would wake as many timers every few milliseconds while a node is away.
+    /// Sends the calls to one node. Calls that certainly did not run are sent again, in a pipeline to each node that serves them then.
+    /// They wait together, since with a timer for each, thousands of holds would wake thousands of timers every few milliseconds while a
+    /// node is unreachable.
     async fn answer_part(&self, calls: &[Call], part: Part) -> Vec<(usize, CallResult)> {
         // Each chunk has a node timeout, and so has the wait for acquires before them.
         let longest = self.node_timeout.saturating_mul(2 + (part.1.len() / CHUNK) as u32);
         let read_by = after(Instant::now(), longest);
         let (mut done, mut failed) = self.send_part(calls, part).await;
-        // With a new limit, since the pipeline may have been long. But none is sent again if this future was not polled in time: 1. A hold
-        // is repaired, and the command is refused. 2. This is not polled. The command is given up, and the hold ends. 3. This is polled.
+        // With a new limit, since the pipeline may have been long. But nothing is sent again if this future was not polled in time.
+        // Otherwise: 1. A hold is repaired, and the command is refused. 2. This future is not polled. The command is given up, and the
+        // hold ends. 3. This future is polled, and would send the command again.
         let limit = if Instant::now() < read_by { self.limit() } else { Limit::new(Duration::ZERO) };
         let alone = |failed: Vec<FailedCall>| {
             join_all(failed.into_iter().map(|FailedCall { index, at, failure }| async move {
@@ -112,7 +114,7 @@ impl Nodes {
                 let (answered, failed): (Vec<_>, Vec<_>) = sent.into_iter().unzip();
                 (answered.into_iter().flatten().collect(), failed.into_iter().flatten().collect())
             };
-            // Side by side: a node that is asked apart may not answer.
+            // Concurrently, since a node that gets split calls may not answer.
             let (apart, (answered, again)) = tokio::join!(alone(apart), together);
             done.extend(apart.into_iter().chain(answered));
             if again.is_empty() {

@@ -49,7 +49,7 @@ impl Nodes {
         let most = self.identity.has_most_seeds(self.seed_addresses().len());
         strangers.iter().for_each(|stranger| telemetry::seed_of_another(stranger));
         if most {
-            // One of another cluster may have answered before most of these seeds did.
+            // A seed of another cluster may have answered before most seeds of this one did.
             self.identity.block_grants(None);
         } else if let Some(stranger) = strangers.first() {
             self.identity.block_grants(Some(two_clusters(&self.seeds.to_string(), stranger)));

@@ -71,7 +71,7 @@ impl Events for ShardReports {
         let Some((_, node_address)) = &self.node else { return false };
         let moved = why.strip_prefix("MOVED ").and_then(|rest| rest.split_once(' '));
         if let Some((number, address)) = moved {
-            // With another slot it is the answer to another request: see `Requester`.
+            // A refusal that names another slot answers another request: see `Requester`.
             let is_its_own = number.parse() == Ok(slot(channel));
             let to = NodeAddress::of(address, node_address).filter(|_| is_its_own);
             return to.is_some_and(|to| {

@@ -18,8 +18,8 @@ use crate::wire::keys::{is_for_hints, keys_of};
 /// learn of a change.
 const HOPS: u32 = 4;
 
-/// Returns whether the messages on a channel are sharded. Those of releases are not if the channel is in another slot than the keys of the
-/// locks, since no script may publish to it then. Hints always are.
+/// Returns whether the messages on a channel are sharded. Messages about releases are not if the channel is in another slot than the
+/// locks' keys, since then no script may publish to it. Hints always are.
 fn is_sharded(channel: &str) -> bool {
     if is_for_hints(channel) {
         return true;
@@ -36,8 +36,8 @@ impl Nodes {
     }
 }
 
-/// Chooses the node of each wanted channel. Only its task reports to the session, so that the reports about a channel are in order: the
-/// confirmation by a node that is left is not reported after the loss.
+/// Chooses the node of each wanted channel. Only its task reports to the session, so that the reports about a channel are in order: a
+/// confirmation by a node that is no longer used is not reported after the loss.
 pub(super) struct Subscriptions {
     pub(super) nodes: Arc<Nodes>,
     pub(super) events: Weak<dyn Events>,
@@ -53,16 +53,16 @@ pub(super) struct Subscriptions {
 pub(super) struct Channel {
     /// The node that it is subscribed at, or that was asked to subscribe it.
     at: Option<Weak<RedisServer>>,
-    /// Whether it is subscribed as a plain channel. If it is at a node too, that has not confirmed it.
+    /// Whether it is subscribed as a plain channel. If it is at a node too, that node has not confirmed it yet.
     plain: bool,
-    /// Whether its subscription was confirmed: as a plain channel if it is one, otherwise by its node.
+    /// Whether its subscription was confirmed: as a plain channel if `plain` is set, otherwise by its node.
     is_on: bool,
     /// Redirections since the last confirmation.
     hops: u32,
 }
 
 impl Channel {
-    /// Returns whether it is or is to be subscribed by the subscriber of this node, or by that for plain channels.
+    /// Returns whether this subscriber (of a node, or the one for plain channels) has subscribed to it, or was asked to.
     fn is_at(&self, source: Option<&Weak<RedisServer>>) -> bool {
         match source {
             Some(server) => self.at.as_ref().is_some_and(|at| at.ptr_eq(server)),
@@ -70,7 +70,7 @@ impl Channel {
         }
     }
 
-    /// Returns whether this subscriber has confirmed it.
+    /// Returns whether its subscription was confirmed to this subscriber.
     fn is_on_at(&self, source: Option<&Weak<RedisServer>>) -> bool {
         self.is_on && self.plain == source.is_none() && self.is_at(source)
     }
@@ -124,7 +124,7 @@ impl Subscriptions {
         self.nodes.wanted.send_if_modified(|known| std::mem::replace(known, wanted) != wanted);
     }
 
-    /// Subscribes at the node that serves the slot, in place of any other.
+    /// Subscribes at the node that serves the slot, and no longer at any other.
     fn assign(&mut self, channel: &Arc<str>) {
         let owner = self.nodes.owner(slot(channel)).ok();
         let Some(known) = self.channels.get_mut(channel) else { return };
@@ -209,7 +209,7 @@ impl Subscriptions {
             Report::Lost => {
                 let events = self.events.upgrade();
                 for (channel, known) in &mut self.channels {
-                    // Also if this subscription is not confirmed yet: the confirmation of one before it may have been reported.
+                    // Reported even if this subscription is not confirmed yet, since that of an earlier one may have been.
                     if known.is_at(source) && (!known.is_on || known.is_on_at(source)) {
                         known.is_on = false;
                         events.iter().for_each(|events| events.not_subscribed(channel));
@@ -235,7 +235,7 @@ impl Subscriptions {
         }
     }
 
-    /// Returns the channel, if it is or is to be subscribed there.
+    /// Returns the channel, if that subscriber has subscribed to it or was asked to.
     fn at(&mut self, channel: &str, source: Option<&Weak<RedisServer>>) -> Option<&mut Channel> {
         self.channels.get_mut(channel).filter(|known| known.is_at(source))
     }

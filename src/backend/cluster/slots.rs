@@ -1,4 +1,4 @@
-//! The slots of keys, and the nodes that serve them. No I/O, and no clock.
+//! The slots of keys, and the nodes that serve them.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -38,8 +38,8 @@ impl NodeAddress {
         Some(NodeAddress { host, port: port.parse().ok()? })
     }
 
-    /// Returns the address to connect to, given one that a node has reported. From then on the node is known only by this one: it is
-    /// compared to those of seeds, which are addresses to connect to.
+    /// Returns the address to connect to, given one that a node has reported. The node is known only by this address from then on,
+    /// since it is compared to those of seeds, which are addresses to connect to.
     pub(super) fn mapped(self, map: &AddressMap) -> NodeAddress {
         match map.get(&self.host, self.port) {
             Some((host, port)) => NodeAddress { host: host.into(), port },

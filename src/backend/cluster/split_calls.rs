@@ -30,9 +30,9 @@ impl Nodes {
         }
     }
 
-    /// Runs a call without its line. A field that stood in the line is reported as still there: otherwise its request would leave,
-    /// and an entry that nobody waits for would be left behind, since the line can't be used now. The process is notified of
-    /// releases on the lock's channel, and enters again if it has to.
+    /// Runs a call without its line. A field that was in the line is reported as still there. Otherwise its request would leave,
+    /// but could not remove the field from the line, which can't be used now. The process is notified of releases on the lock's
+    /// channel, and enters again if it has to.
     async fn answer_without_line(&self, call: &Call, limit: Limit) -> CallResult {
         let again = call.line.is_some_and(|line| line.again);
         let alone = Call { line: None, ..call.clone() };
@@ -42,10 +42,10 @@ impl Nodes {
         }
     }
 
-    /// Acquires in three steps: 1. The lock is acquired. 2. Its token is made. 3. The hold is confirmed: it was live all the time, since
-    /// a field that is gone never comes back. So the token of each earlier holder was made before 2. and is less, and that of each later
-    /// one is made after 3. and is greater. Without 3., the lock could be force-released after 1., the next holder's token made, and then
-    /// 2. run: the earlier holder would have the greater token.
+    /// Acquires in three steps: 1. The lock is acquired. 2. Its token is made. 3. The hold is confirmed: it existed all the time, since a
+    /// field that is gone never comes back. So each earlier holder's token was made before step 2 and is less, and each later holder's is
+    /// made after step 3 and is greater. Without step 3, the lock could be released by force after step 1 and the next holder's token
+    /// made before step 2 runs, so that the earlier holder would have the greater token.
     async fn acquire_apart(&self, alone: &Call, fence: Arc<Fence>, limit: Limit) -> CallResult {
         let count = |ask| about_counter(alone, fence.clone(), ask);
         // The counter is checked first: a grant without a token would have to be undone.

@@ -1,4 +1,4 @@
-//! The answer to `CLUSTER SLOTS`. No I/O, and no clock.
+//! The answer to `CLUSTER SLOTS`.
 
 use std::sync::Arc;
 

@@ -38,9 +38,9 @@ pub(super) struct NodeReport {
 }
 
 impl Nodes {
-    /// Returns the first recognized topology, which has more than half of the known nodes. No other is used as long as a node that
-    /// reports a recognized one may come back. Otherwise: 1. A node is removed, and added to another cluster; it keeps its id. 2. For a
-    /// moment it is the only one to answer. 3. Its topology includes a known node, and leads to the other cluster.
+    /// Returns the first recognized topology, which has more than half of the known nodes. No other topology is used as long as a node
+    /// that reports a recognized one may come back. Otherwise: 1. A node is removed, and added to another cluster; it keeps its id.
+    /// 2. For a moment it is the only one to answer. 3. Its topology includes a known node, and leads to the other cluster.
     pub(super) async fn query_topology(&self) -> Result<Topology> {
         let Some(ids) = self.identity.ids() else { return self.first_topology().await };
         let mut query = self.query(self.candidates(), STAGGER);

@@ -25,8 +25,8 @@ impl Backoff {
         pause.mul_f64(0.5 + share() / 2.0)
     }
 
-    /// Called when a connection that was made at `since` has ended. One that was accepted and dropped at once is no success: without
-    /// a pause, a server that does so each time would be connected to in a tight loop.
+    /// Called when a connection that was made at `since` has ended. A connection that was accepted and dropped at once is no
+    /// success: without a pause, a server that always does this would be connected to in a tight loop.
     pub(crate) fn lost(&mut self, since: Instant) {
         if since.elapsed() >= STABLE {
             self.pause = Duration::ZERO;

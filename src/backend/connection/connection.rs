@@ -29,7 +29,7 @@ pub(crate) struct Link {
     pub(crate) connection: Commands,
     pub(crate) id: u64,
     pub(crate) status: Arc<LinkStatus>,
-    /// If this is a connection for acquires: the number of the connection for commands that it is paired with.
+    /// For a connection for acquires: the number of the connection for commands that it is paired with.
     pub(crate) paired_with: Option<u64>,
     /// The `run_id` of the server, if it was queried and the user may read it.
     pub(crate) run_id: Option<Arc<str>>,
@@ -100,7 +100,7 @@ impl ConnectionSlot {
     /// Returns the live connection. If there is none and calls wait for one, waits for the outcome of the next attempt to connect.
     pub(crate) async fn link_for_call(&self, deadline: Instant) -> Result<Link, Failure> {
         match self.link_now() {
-            // The rare case is boxed: otherwise the future of each call would be as large as both cases together.
+            // The rare case is boxed, since otherwise it would make the future of each call larger.
             Err(_) if self.waits_for_connection => boxed(self.link(deadline)).await,
             link => link,
         }
@@ -126,7 +126,7 @@ impl ConnectionSlot {
         self.up(|link| link.id)
     }
 
-    /// Returns whether this connection is still the current one, and so is the one for commands that it is paired with. Otherwise:
+    /// Returns whether this connection, and the connection for commands that it is paired with, are still current. Without this check:
     ///
     /// 1. A failover begins, and the connection for commands is dropped.
     /// 2. Acquires continue over the other one, on the old master, and a replica that is not promoted acknowledges them.
@@ -140,8 +140,8 @@ impl ConnectionSlot {
     }
 
     /// Returns whether there is a live connection, and the loss of the one before is reported. Otherwise: 1. The server dies, and
-    /// its connection ends. 2. It comes back empty, and a new connection is made. 3. For a moment nobody knows that holds may be
-    /// gone.
+    /// its connection ends. 2. It comes back empty, and a new connection is made. 3. For a moment the session does not know that
+    /// holds may be gone.
     pub(crate) fn is_connected(&self) -> bool {
         self.id() == Some(self.reported.load(Ordering::SeqCst))
     }
@@ -152,7 +152,8 @@ impl ConnectionSlot {
     }
 
     /// Returns the live connection, or the error of the last attempt, without a wait: even one with a timeout of zero may take a
-    /// millisecond. By then the verdict of several masters is made without this one, and each time a task has to wait for its answer.
+    /// millisecond. By then the verdict of several masters is reached without this one, and a task has to wait for its answer each
+    /// time.
     pub(crate) fn link_now(&self) -> Result<Link, Failure> {
         let error = match &*self.state.borrow() {
             State::Up(link) => return Ok(link.clone()),
@@ -195,8 +196,8 @@ impl ConnectionSlot {
         let replaced = self.replace(down, |state| matches!(state, State::Up(link) if link.id == id));
         if replaced {
             telemetry::connection_lost(&self.address, why);
-            // Both are replaced. If only this one were, it could lead to another server than the one for commands, if the server's name
-            // resolves to another address now.
+            // Both are replaced. If only this one were, the two could lead to different servers when the server's name resolves to
+            // another address now.
             if let (Some(main), Some(paired_with)) = (&self.main, paired_with) {
                 main.discard(paired_with, why);
             }
@@ -320,7 +321,7 @@ impl ConnectionSlot {
         }
     }
 
-    /// Returns whether there is a connection with answers that were not read.
+    /// Returns whether there is a connection with unread answers.
     pub(crate) fn is_unread(&self) -> bool {
         self.up(|link| link.connection.is_unread()) == Some(true)
     }

@@ -24,8 +24,8 @@ const ANSWERED_WITHIN: Duration = Duration::from_millis(100);
 ///
 /// If the master's data is a prefix of the other server's, nothing is discarded, and so nothing is reported:
 ///
-/// 1. A replica takes M's place. M follows it, and has all of its data.
-/// 2. The replica grants the lock, and fails before M has received that.
+/// 1. A replica takes M's place. M follows the replica, and has all of its data.
+/// 2. The replica grants the lock, and fails before M has received that grant.
 /// 3. M takes its place back. A client that was connected to M all the time is granted the lock there.
 ///
 /// In a cluster, clients follow whichever node is the master, so its nodes are not [watched](can_report). Elsewhere the address has to

@@ -44,7 +44,7 @@ pub(crate) async fn finish(
     if !is_unknown_script(&answer) {
         return Ok(answer);
     }
-    // The rare case is boxed: otherwise the future of each call would be as large as both cases together.
+    // The rare case is boxed, since otherwise it would make the future of each call larger.
     boxed(connection.run(Some(deadline), |bytes| call.encode(true, bytes))).await
 }
 
@@ -69,17 +69,17 @@ pub(crate) async fn ask_about_data(
         return Ok((answer.unwrap_or(Ok(Value::Nil))?, info));
     }
     let answer = finish(connection, call, begin(connection, call, deadline), deadline).await?;
-    // Checked after the answer: a report that was sent before the answer was received before it.
+    // Checked after the answer: a report that the server sent before the answer has arrived by then.
     if link.status.data.grant_counts(Instant::now()) {
         return Ok((answer, None));
     }
     let info = connection.send(&info_replication(), None).await;
-    Ok((answer, Some(info.map_err(behind_a_call)?)))
+    Ok((answer, Some(info.map_err(after_a_call)?)))
 }
 
-/// Returns the error of a command that is part of a call that has run: even if the command was not sent, the call does not count as
-/// unsent.
-fn behind_a_call(error: RedisError) -> RedisError {
+/// Returns the error of a later command of a call whose script has run: even if that command was not sent, the call does not count
+/// as unsent.
+fn after_a_call(error: RedisError) -> RedisError {
     why_unsent(&error).map_or(error, |why| io::Error::new(io::ErrorKind::BrokenPipe, why).into())
 }
 
@@ -88,10 +88,10 @@ pub(crate) fn info_replication() -> Cmd {
     redis::cmd("INFO").arg("replication").take()
 }
 
-/// Runs many calls, which are all sent before the first answer is waited for. Those whose script the server does not know are
-/// sent once more, and so are those that have to be [sent alone](send_parts). `asking`: which calls are sent after an `ASKING`; none beyond its end. If
-/// `renews_together`, all locks are on one node, and one run of a script makes several renewals. The answers are written to `answers`, so
-/// that those that have arrived are kept if the future is dropped.
+/// Runs many calls, which are all sent before the first answer is waited for. Calls whose script the server does not know are sent once
+/// more, and so are calls that have to be [sent alone](send_parts). `asking`: which calls are sent after an `ASKING`; none beyond its end.
+/// If `renews_together`, all locks are on one node, and one run of a script makes several renewals. The answers are written to `answers`, so
+/// that those that have arrived survive a drop of the future.
 pub(crate) async fn ask_all(
     connection: &Commands,
     calls: &[Call],
@@ -108,10 +108,10 @@ pub(crate) async fn ask_all(
     send_parts(connection, calls, alone, asking, false, answers, deadline).await;
 }
 
-/// Sends each part of the calls in one command, all in one write, and those whose script is unknown in another write by their text.
-/// Returns the calls to send alone: those of a part that was refused before its script began, since the right to one of its keys may be
-/// missing, or a proxy does not accept keys of several shards, and those whose hold is reported as gone. With `info`, also returns the
-/// answer to an `INFO replication` after the last part.
+/// Sends each part of the calls in one command, all in one write, and parts whose script is unknown in another write by their text.
+/// Returns the calls to send alone. These are the calls of a part that was refused before its script began, since the right to one of
+/// its keys may be missing, or a proxy does not accept keys of several shards; and the calls whose hold is reported as gone. With
+/// `info`, also returns the answer to an `INFO replication` after the last part.
 async fn send_parts(
     connection: &Commands,
     calls: &[Call],
@@ -171,7 +171,7 @@ async fn send_parts(
     (alone, about_data)
 }
 
-/// Writes the command of a part: `by_text`, or else by the text only if its script was not sent over this connection yet.
+/// Writes the command of a part: by the text if `by_text` is set or the script was not sent over this connection yet, otherwise by the hash.
 fn encode(connection: &Commands, part: &[Call], by_text: bool, bytes: &mut Vec<u8>) {
     let by_text = |script| by_text || connection.is_first(script);
     match Renewals::of(part) {
@@ -193,7 +193,7 @@ fn after_asking(asking: Option<Value>, answer: Option<Value>) -> Value {
     }
 }
 
-/// Returns whether a script with several keys did not begin, although one with a single one of them may.
+/// Returns whether a script with several keys was refused before it began, although scripts with one of these keys may be accepted.
 fn is_refused(answer: &Value) -> bool {
     matches!(answer, Value::ServerError(error) if matches!(error.code(), "NOPERM" | "CROSSSLOT" | "ERR")
         && !error.details().is_some_and(|text| text.contains("user_script")))

@@ -47,13 +47,13 @@ impl Purpose {
             Some(redis::cmd("PING")),
             // Unlike `ROLE` it needs no right.
             self.checks_role.then(|| redis::cmd("HELLO")),
-            // Before the age is read, so that data replaced after that is reported. The right to it is not required.
+            // Sent before the age is read, so that data replaced after that is reported. The right to this command is not required.
             self.needs_age.then(data_watch::command),
             needs_server.then(|| section("server")),
             self.needs_age.then(|| section("replication")),
             // Read only once, since a server logs what it denies.
             (self.reads_policy && !info.is_eviction_policy_read()).then(|| section("memory")),
-            // With zero replicas, so that it returns at once.
+            // It waits for zero replicas, so it returns at once.
             self.sends_wait.then(|| redis::cmd("WAIT").arg(0).arg(1).take()),
         ];
         // In one write: over a slow network, a round trip for each of them would take longer than an attempt to connect may take.
@@ -138,7 +138,7 @@ fn check_wait(answer: Value, address: &Arc<str>) -> Result<()> {
     })
 }
 
-/// Warns if the server may evict keys, by its answer to `INFO memory`. Neither the right to it nor the field is required.
+/// Warns if the server may evict keys, by its answer to `INFO memory`. Neither the right to that command nor the field is required.
 fn read_policy(memory: Value, slot: &ConnectionSlot) {
     slot.server_info.set_eviction_policy_read();
     let info: String = redis::from_redis_value(memory).unwrap_or_default();

@@ -21,7 +21,7 @@ pub(crate) enum Received {
     Message(Msg),
     /// A channel is subscribed from now on.
     Subscribed(String),
-    /// A channel is not subscribed any more: that was requested, or the slot of a sharded channel has moved to another node.
+    /// A channel is no longer subscribed, since that was requested or the slot of a sharded channel has moved to another node.
     Unsubscribed(String),
 }
 
@@ -70,7 +70,7 @@ impl Requester {
 }
 
 impl Listener {
-    /// Returns the next one, or `None` if the connection is lost.
+    /// Returns what the server sends next, or `None` if the connection is lost.
     pub(crate) async fn next(&mut self) -> Option<Received> {
         loop {
             let push = self.0.recv().await?;

@@ -57,7 +57,7 @@ impl Login {
         Login(Arc::new(Shared { provider, last: Mutex::default(), current: watch::Sender::default() }))
     }
 
-    /// Begins the login of a new connection. Asks the provider, unless another caller has asked since this was called.
+    /// Begins the login of a new connection. Asks the provider, unless another caller has asked it since this call began.
     pub(super) async fn begin(&self) -> Result<LoggedIn> {
         let called = Instant::now();
         let mut last = self.0.last.lock().await;
@@ -135,8 +135,8 @@ impl Login {
         issued
     }
 
-    /// Returns the error of a provider that failed, without its text if that shows the password that the provider returned last. A newer
-    /// password, which may be what it failed with, is not known here.
+    /// Returns the error of a provider that failed, without its text if that shows the password that the provider returned last. The
+    /// provider may also have failed with a newer password in its text, but that password is not known here.
     fn provider_error(&self, cause: Box<dyn std::error::Error + Send + Sync>) -> Error {
         let text = cause.to_string();
         let known = self.0.current.borrow().issued.clone();

@@ -6,14 +6,14 @@ use crate::base::{Failure, Outcome, telemetry};
 use crate::error::ErrorKind;
 use crate::wire::{Call, Reply};
 
-/// Which optional rights the server has denied, so that calls leave out what needs them. Not each call tries them again, since a server
+/// Which optional rights the server has denied, so that calls leave out what needs them. Calls do not retry each time, since a server
 /// counts and logs what it denies.
 #[derive(Debug, Default)]
 pub(crate) struct OptionalRights {
     /// Whether the right to read who holds a lock was denied.
     name_denied: AtomicBool,
     /// The number of the last connection on which the commands of lines were denied, and with them the whole call. The next
-    /// connection tries again, since the right may have been granted in between. Zero means that none was denied.
+    /// connection tries again, since the right may have been granted in the meantime. Zero means that nothing was denied.
     line_denied_on: AtomicU64,
 }
 
@@ -46,7 +46,7 @@ impl OptionalRights {
         }
     }
 
-    /// Handles the answer to each call. The answer to a query for the name alone may show that the right was granted since.
+    /// Handles the answer to each call. A look that asks only for the holder's name may show that the right was granted since.
     pub(crate) fn learn(&self, answer: &Result<Reply, Failure>) {
         match answer {
             Ok(Reply::Nameless(_)) => self.name_denied.store(true, Relaxed),

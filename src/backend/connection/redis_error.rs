@@ -267,7 +267,7 @@ const GIVE_CREDENTIALS: &str = "give both in its URL, redis://user:password@host
 fn outcome(error: &RedisError) -> Outcome {
     let code = error.code().unwrap_or_default();
     // The error of a command within a script names the script: the server adds the name, or the script does if it catches the error.
-    // The code in front of it differs between versions, and may be `NOPERM`.
+    // The error code differs between versions, and may be `NOPERM`.
     let within = error.detail().is_some_and(|text| text.contains("user_script"));
     // A socket error does not prove that the call did not run, not even a refused connection, since calls are sent over established
     // connections:
@@ -346,7 +346,8 @@ pub(crate) fn answer(error: &RedisError) -> Option<String> {
     Some(format!("{} {detail}", error.code().unwrap_or("ERR")).trim_end_matches([' ', '.']).to_owned())
 }
 
-/// Returns whether the server has become a replica. Its name then has to be resolved again: it may lead to another machine by now.
+/// Returns whether the server has become a replica. The server's name then has to be resolved again, since it may lead to another
+/// machine now.
 pub(super) fn is_demoted(error: &RedisError) -> bool {
     error.code() == Some("READONLY") || error.detail().is_some_and(|text| text.contains("READONLY"))
 }

@@ -35,7 +35,7 @@ impl ServerClock {
         ServerClock { time, at, slack: Duration::ZERO }
     }
 
-    /// Returns by how much two clocks differ at least, given the errors of both readings.
+    /// Returns how much the two clocks differ at least, given the errors of both readings.
     pub(crate) fn apart(&self, other: &ServerClock) -> Duration {
         let (early, late) = if self.at < other.at { (self, other) } else { (other, self) };
         let expected = early.time.saturating_add(late.at.saturating_duration_since(early.at));
@@ -80,7 +80,7 @@ impl ServerInfo {
             data: field(info, "master_replid").unwrap_or_default().to_owned(),
         });
         let uptime = field(info, "uptime_in_seconds").and_then(|text| text.parse::<i64>().ok());
-        // It is the difference of two times in whole seconds, so it may be up to a second too long.
+        // The uptime is a difference of two times in whole seconds, so it may be up to a second too long.
         let uptime = uptime.map(|seconds| Duration::from_secs(seconds.max(1).unsigned_abs() - 1));
         let started = uptime.map(|uptime| now.checked_sub(uptime).unwrap_or(now));
         let mut seen = lock(&self.run);
@@ -90,7 +90,7 @@ impl ServerInfo {
                 Some(Run { started: started.max(known.started).min(known.first_seen), ..known })
             }
             (Some(_), Some(id)) => Some(Run { id, started: now, first_seen: now }),
-            // It may be another run.
+            // This may be another run.
             (Some(known), None) => Some(Run { started: now, first_seen: now, ..known }),
             (None, Some(id)) => Some(Run { id, started: started.unwrap_or(now), first_seen: now }),
             (None, None) => None,

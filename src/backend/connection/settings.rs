@@ -22,8 +22,8 @@ fn tcp_settings(given: TcpSettings, node_timeout: Duration) -> TcpSettings {
         let probe = Duration::from_secs(5);
         settings = settings.set_keepalive(TcpKeepalive::new().with_time(probe).with_interval(probe));
     }
-    // How long the system retransmits commands that were given up: if one still arrives, it leaves a field of nobody's for one
-    // lease. It is longer than a node timeout, so that the connection survives a short outage.
+    // How long the system retransmits commands that were given up: if one still arrives, it leaves a field that nobody owns for
+    // one lease. Longer than a node timeout, so that the connection survives a short outage.
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     if settings.user_timeout().is_none() {
         let bounds = (Duration::from_secs(2), Duration::from_secs(60));

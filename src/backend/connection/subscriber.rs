@@ -140,7 +140,7 @@ impl Task {
     }
 
     fn failed(&self, why: &str) {
-        // The task that chose another target knows.
+        // The task that chose another target knows about it already.
         if why != MOVED {
             self.failures.send_modify(|failures| *failures = failures.wrapping_add(1));
         }
@@ -244,7 +244,7 @@ impl Task {
     /// Handles a completed request. Returns the reason if the connection is lost.
     fn settle(&mut self, (request, answer): Done, now: Instant) -> Option<String> {
         let refused = match answer {
-            // A confirmation counts as it is received, in order with the end of a subscription.
+            // A confirmation counts when it is received, in order with the end of a subscription.
             Ok(None) => return None,
             Ok(Some(refused)) => refused,
             Err(lost) => return Some(lost),

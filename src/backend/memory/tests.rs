@@ -248,7 +248,7 @@ async fn a_subscription_that_ends_before_it_is_confirmed_is_not_confirmed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_is_young_behind_a_restart_and_as_old_as_any_before() {
+async fn a_store_is_young_after_a_restart_and_as_old_as_any_before() {
     let memory = Memory::new();
     let (client, _events) = joined(&memory);
     let age = Duration::from_secs(1);

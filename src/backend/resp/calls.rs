@@ -1,4 +1,4 @@
-//! The calls of one connection: what is to be sent, and who waits for which answer. No I/O.
+//! The calls of one connection: what has to be sent, and who waits for which answer. No I/O.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
@@ -12,11 +12,11 @@ use crate::backend::resp::unsent::{CONNECTION_LOST, TOO_LATE, unsent};
 /// This many bytes fill a packet of most networks.
 pub(super) const PACKET: usize = 1400;
 
-/// This many polls of a task with nothing to do take some 20 µs.
+/// The limit on put-off writes: this many polls of a task with nothing to do take about 20 µs.
 const PUT_OFF: u32 = 100;
 
-/// A write takes in no more calls once it has this many bytes: while the socket is full, each new call has them collected again. A buffer
-/// that has grown beyond this is not kept.
+/// A write takes in no more calls once it has this many bytes, since all of them are collected again for each new call while the socket
+/// is full. A buffer that has grown beyond this is not kept.
 const KEPT: usize = 64 << 10;
 
 /// The slots of a burst of more calls than this are not kept.
@@ -27,18 +27,18 @@ const REPLY_OFF: &[u8] = b"*3\r\n$6\r\nCLIENT\r\n$5\r\nREPLY\r\n$3\r\nOFF\r\n";
 /// The state of the calls. Locked only briefly, and never while something is written.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    /// What is written before the calls that wait: the rest of a call that the socket has taken in part, or what was
-    /// [added last](Calls::add_last).
+    /// Bytes to write before the waiting calls: the rest of a call that the socket has taken in part, or what was [added
+    /// last](Calls::add_last).
     out: Vec<u8>,
-    /// Whether somebody writes. Commands that arrive in the meantime are written after that.
+    /// Whether a write is under way. Commands that arrive in the meantime are written after it.
     writing: bool,
-    /// Whether the socket has not taken all that it was given. The connection's task waits until it has room.
+    /// Whether the socket did not take everything that it was given. The connection's task waits until the socket has room.
     full: bool,
     slots: Vec<Slot>,
     free: Vec<usize>,
     /// The calls that were not given to the socket, in their order. They are certainly not sent.
     waiting: VecDeque<usize>,
-    /// The calls that were, and still wait for answers, in their order.
+    /// The calls that were given to the socket and still wait for answers, in their order.
     sent: VecDeque<usize>,
     /// How many of the calls that were sent are in the last write.
     in_write: usize,
@@ -52,9 +52,9 @@ pub(super) struct Calls {
     owed: usize,
     /// The waker of the connection's task, if it sleeps.
     task: Option<Waker>,
-    /// How many callers of the current round have been woken by their answers and have not looked at them. They may call again.
+    /// How many callers of the current round were woken by their answers and have not looked at them yet. They may make further calls.
     collecting: usize,
-    /// The round ends when these callers are not waited for any more.
+    /// The number of the round, which ends when its callers are no longer waited for.
     round: u64,
     /// How many times the next write was put off.
     put_off: u32,
@@ -63,7 +63,7 @@ pub(super) struct Calls {
 /// One call, from when it enters until its answers are taken.
 #[derive(Debug, Default)]
 struct Slot {
-    /// Its commands, until the call is released: how much of them was written is known by their length.
+    /// Its commands. They are kept until the call is released, since their length shows how much of them was written.
     bytes: Vec<u8>,
     deadline: Option<Instant>,
     /// How many answers are still to come.
@@ -101,8 +101,7 @@ impl Calls {
         Ok(at)
     }
 
-    /// Adds a command whose answer nobody gets, after everything that is to be written, once the connection has
-    /// [ended](Calls::end).
+    /// Adds a command whose answer nobody gets, after everything else to be written, once the connection has [ended](Calls::end).
     ///
     /// The server is asked for no more answers before the first of them: 1. It runs some of these commands, and writes their
     /// answers. 2. The process has ended, so writing them fails. 3. The server drops the connection with the commands that it has
@@ -115,7 +114,7 @@ impl Calls {
         encode(&mut self.out);
     }
 
-    /// Returns whether a call that enters now is the only one, so that its caller writes it.
+    /// Returns whether a call that enters now would be the only one, so that its caller writes it.
     pub(super) fn is_unused(&self) -> bool {
         let is_idle = self.waiting.is_empty() && self.sent.is_empty() && self.out.is_empty();
         is_idle && !self.ended && !self.writing
@@ -130,8 +129,8 @@ impl Calls {
     /// Otherwise the connection's task writes it, together with what arrives in the meantime.
     ///
     /// A call that is the only one under way is written at once. A full packet gains nothing by waiting either, and the server runs
-    /// it while more is made: if only the task wrote, all calls that are woken by one read of answers would be sent at once, after
-    /// the last of them, and client and server would work in turns. If the socket is full, the task waits for room.
+    /// it while more calls are made. If only the task wrote, all calls of the callers that one read of answers wakes would be sent
+    /// together, after the last of them, and client and server would work in turns. If the socket is full, the task waits for room.
     pub(super) fn begin_write_by_caller(
         &mut self,
         now: impl Fn() -> Instant,
@@ -147,8 +146,8 @@ impl Calls {
         self.begin_write()
     }
 
-    /// Returns what to write now; [`written`](Calls::written) has to follow. Returns `None` if there is nothing, or somebody else
-    /// writes. A call that nobody waits for any more is not sent.
+    /// Returns what to write now; [`written`](Calls::written) has to follow. Returns `None` if there is nothing, or another write
+    /// is under way. A call that nobody waits for any more is not sent.
     pub(super) fn begin_write(&mut self) -> Option<Vec<u8>> {
         if self.writing {
             return None;
@@ -173,7 +172,7 @@ impl Calls {
         Some(bytes)
     }
 
-    /// Returns whether what is to be written fills a packet.
+    /// Returns whether the bytes to be written fill a packet.
     fn fills_packet(&self) -> bool {
         let mut length = self.out.len();
         self.waiting.iter().any(|at| {
@@ -183,11 +182,11 @@ impl Calls {
     }
 
     /// Returns whether the connection's task has to put off its next write, and to be polled again: callers that were woken by
-    /// answers are about to call too, and bytes that fill no packet yet would be a packet for each of them.
+    /// answers are about to make calls too, and each of these calls would be a packet of its own.
     ///
     /// On one thread the callers are polled before the task, and nothing is put off. On several threads the task is polled at the
-    /// same time. A caller may not be polled for long, so the task waits for few polls, and then for none of the callers that were
-    /// woken until then.
+    /// same time. A caller may not be polled for a long time, so the task waits for only a few polls, and then no longer for the
+    /// callers woken so far.
     pub(super) fn puts_off(&mut self) -> bool {
         let is_empty = self.waiting.is_empty() && self.out.is_empty();
         if self.collecting == 0 || self.writing || is_empty || self.full || self.fills_packet() {
@@ -203,12 +202,12 @@ impl Calls {
         true
     }
 
-    /// Called when this many of these bytes were written. `is_owing`: a part of them still waits for room. Returns whether the task
-    /// has to go on: with the rest, or with what has arrived in the meantime.
+    /// Called when `count` of these bytes were written. `is_owing`: some of them still wait for room. Returns whether the task has
+    /// to go on, with the rest or with calls that have arrived in the meantime.
     pub(super) fn written(&mut self, mut bytes: Vec<u8>, count: usize, is_owing: bool) -> bool {
         (self.writing, self.has_sent) = (false, self.has_sent || count > 0);
         self.full = count < bytes.len() || is_owing;
-        // The calls that the socket has taken nothing of wait again, and the rest of the one before them has to follow.
+        // Calls of which the socket has taken nothing wait again, and the rest of the call before them goes first.
         for _ in 0..self.in_write {
             let Some(at) = self.sent.back().copied() else { break };
             let Some(begin) = bytes.len().checked_sub(self.slots[at].bytes.len()) else { break };
@@ -227,8 +226,9 @@ impl Calls {
         is_owing || !self.waiting.is_empty() || !self.out.is_empty()
     }
 
-    /// Fails the calls whose deadline is over and that were not given to the socket: 1. The socket is full, or the task of the
-    /// connection is not polled. 2. The call is given up, and the hold's end is sent elsewhere. 3. It would be sent now.
+    /// Fails the calls whose deadline is over and that were not given to the socket. Otherwise: 1. The socket is full, or the
+    /// task of the connection is not polled. 2. A call is given up, and the hold's end is sent elsewhere. 3. The call is sent
+    /// after that.
     pub(super) fn expire(&mut self, now: impl Fn() -> Instant, woken: &mut Vec<Waker>) {
         if self.waiting.is_empty() {
             return;
@@ -243,17 +243,17 @@ impl Calls {
         }
     }
 
-    /// Assigns answers to their calls. A push that answers none is skipped: a server ends a subscription by itself when its slot
-    /// moves. One that comes while an unsubscribe of the same channel is the next call is taken for its answer.
+    /// Assigns answers to their calls. A push that answers no call is skipped: a server ends a subscription by itself when its
+    /// slot moves. If that push comes while an unsubscribe of the same channel is the next call, it counts as that call's answer.
     pub(super) fn deliver(&mut self, answers: &mut Vec<Value>, woken: &mut Vec<Waker>) -> RedisResult<()> {
         for answer in answers.drain(..) {
-            // 1. The runtime ends, and one of its threads ends the calls. 2. Another one still reads answers here. 3. The end of the
-            // connection would wait for them in vain.
+            // 1. The runtime ends, and one of its threads ends the calls. 2. Another thread still reads answers here. 3. The end of
+            // the connection would wait for these answers in vain.
             if self.owed > 0 {
                 self.owed -= 1;
                 continue;
             }
-            // The first call may be refused though it could not be written: 1. A server sends why it hangs up. 2. It hangs up.
+            // The first call may be refused even if it could not be written: a server may send the reason, and then hang up.
             let is_refused =
                 !self.has_sent && self.sent.is_empty() && matches!(answer, Value::ServerError(_));
             let asked = if is_refused { &mut self.waiting } else { &mut self.sent };
@@ -290,8 +290,9 @@ impl Calls {
     /// Returns whether the answers to a call have come. Also returns the waker that is replaced, which must not be dropped while
     /// this is locked:
     ///
-    /// 1. Somebody's executor owns a task by its wakers alone. 2. The last of them is dropped, and with it the task's future.
-    /// 3. That holds another call of this connection, which locks it to leave.
+    /// 1. Some executor owns a task only by its wakers.
+    /// 2. The last of them is dropped, and with it the task's future.
+    /// 3. That future owns another call of this connection, whose drop locks it again.
     pub(super) fn poll(&mut self, at: usize, cx: &Context<'_>) -> (Poll<RedisResult<()>>, Option<Waker>) {
         self.collected(at);
         let slot = &mut self.slots[at];
@@ -355,8 +356,8 @@ impl Calls {
         }
     }
 
-    /// Called when the connection is over, or its task is. Calls that were not given to the socket certainly do not run, and
-    /// [`add_last`](Calls::add_last) does not have them sent. The rest of a call stays if a part of it was given to the socket.
+    /// Called when the connection or its task has ended. Calls that were not given to the socket certainly do not run, and
+    /// [`add_last`](Calls::add_last) does not send them. If a part of a call was given to the socket, the rest of it stays.
     pub(super) fn end(&mut self, why: &RedisError, woken: &mut Vec<Waker>) {
         self.ended = true;
         for at in std::mem::take(&mut self.waiting) {
@@ -374,8 +375,8 @@ impl Calls {
         self.owed
     }
 
-    /// Returns whether the task has to end, because nobody uses the connection any more. Otherwise the task is woken when there is
-    /// something to write.
+    /// Returns whether the task has to end, because nobody uses the connection any more. If not, the task will be woken when there
+    /// is something to write.
     pub(super) fn sleep(&mut self, cx: &Context<'_>) -> bool {
         if !self.task.as_ref().is_some_and(|task| task.will_wake(cx.waker())) {
             self.task = Some(cx.waker().clone());
@@ -389,13 +390,13 @@ impl Calls {
         self.task.take()
     }
 
-    /// Returns whether nothing is under way and no place is lost.
+    /// Returns whether nothing is under way and no slot is leaked.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
         self.is_unused() && self.free.len() == self.slots.len()
     }
 
-    /// Returns the task's waker, if it sleeps and nobody writes.
+    /// Returns the task's waker, if the task sleeps and no write is under way.
     pub(super) fn task(&mut self) -> Option<Waker> {
         if self.writing { None } else { self.task.take() }
     }

@@ -2,7 +2,7 @@
 
 use redis::{RedisError, RedisResult, Value};
 
-/// The most memory that an answer of a server may take, in bytes. A larger one is taken for garbage, so that no server fills the
+/// The most memory that a server's answer may take, in bytes. A larger one is rejected as garbage, so that no server fills the
 /// memory of a client.
 const LARGEST: usize = 64 << 20;
 
@@ -15,10 +15,10 @@ pub(super) struct Input {
     bytes: Vec<u8>,
     /// Where the next answer begins.
     begin: usize,
-    /// Up to where it was looked at, and how many of its elements are to come after that.
+    /// Up to where it was looked at, and how many of its elements come after that.
     seen: usize,
     wanted: usize,
-    /// The memory that the elements take up to there.
+    /// The memory that the elements up to there take.
     taken: usize,
 }
 
@@ -53,7 +53,7 @@ impl Input {
         while self.wanted > 0 {
             let Some(element) = element(&self.bytes[self.seen..])? else { return Ok(None) };
             let wanted = (self.wanted - 1).saturating_add(element.children);
-            // An element of three bytes takes twenty times as much as a value.
+            // An element of three bytes takes twenty times as much memory as a `Value`.
             let taken = self.taken.saturating_add(size_of::<Value>()).saturating_add(element.length);
             if taken.saturating_add(wanted.saturating_mul(size_of::<Value>())) > LARGEST {
                 return Err(garbled("an answer of an impossible length"));
@@ -83,7 +83,7 @@ struct Element {
     children: usize,
 }
 
-/// Reads the first element, or returns `None` if its first line has not come as a whole.
+/// Reads the first element, or returns `None` if its first line is incomplete.
 fn element(bytes: &[u8]) -> RedisResult<Option<Element>> {
     if bytes.first() == Some(&ALERT) {
         return Err(garbled("it speaks TLS: its URL has to begin with rediss://"));
@@ -95,21 +95,21 @@ fn element(bytes: &[u8]) -> RedisResult<Option<Element>> {
         return Err(garbled("a line without a type or a carriage return"));
     };
     let line = || number(line).ok_or_else(|| garbled("a length that is no number"));
-    // A length of -1 stands for a value that is not there.
+    // A length of -1 stands for a missing value.
     let count = || line().map(|length| usize::try_from(length).unwrap_or(0));
     let (text, children) = match kind {
         b'+' | b'-' | b':' | b'_' | b',' | b'#' | b'(' => (0, 0),
         b'$' | b'!' | b'=' => (usize::try_from(line()?).map_or(0, |length| length.saturating_add(2)), 0),
         b'*' | b'~' | b'>' => (0, count()?),
         b'%' => (0, count()?.saturating_mul(2)),
-        // The element that it belongs to comes after it.
+        // The element that an attribute belongs to comes after it.
         b'|' => (0, count()?.saturating_mul(2).saturating_add(1)),
         _ => return Err(garbled("an answer of an unknown type")),
     };
     Ok(Some(Element { length: text.saturating_add(end + 1), children }))
 }
 
-/// Reads an integer that has come as a whole, and its length. Most replies of scripts are integers, so they bypass the parser.
+/// Reads a complete integer, and its length. Most replies of scripts are integers, so they bypass the parser.
 fn integer(bytes: &[u8]) -> Option<(i64, usize)> {
     let (b':', line) = bytes.split_first()? else { return None };
     let end = line.iter().take(DIGITS + 2).position(|byte| *byte == b'\r')?;
@@ -117,13 +117,13 @@ fn integer(bytes: &[u8]) -> Option<(i64, usize)> {
     Some((number(&line[..end]).filter(|_| is_whole)?, end + 3))
 }
 
-/// Reads an array of nothing but integers, which the script that renews many holds replies.
+/// Reads an array of only integers, the reply of the script that renews many holds.
 fn integers(frame: &[u8]) -> Option<Value> {
     let head = frame.strip_prefix(b"*")?;
     let end = head.iter().position(|byte| *byte == b'\r')?;
     let count = usize::try_from(number(&head[..end])?).ok()?;
     let mut rest = head.get(end + 2..)?;
-    // No element is shorter: a count that is too large reserves no memory.
+    // No element is shorter than this, so a count that is too large reserves no memory.
     let mut numbers = Vec::with_capacity(count.min(rest.len() / ":0\r\n".len()));
     while numbers.len() < count {
         let (number, length) = integer(rest)?;
@@ -136,7 +136,7 @@ fn integers(frame: &[u8]) -> Option<Value> {
 /// A number with this many digits can't overflow.
 const DIGITS: usize = 18;
 
-/// Reads a number of at most that many digits.
+/// Reads a number of at most [`DIGITS`] digits.
 fn number(text: &[u8]) -> Option<i64> {
     let (is_negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),

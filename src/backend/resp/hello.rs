@@ -68,8 +68,8 @@ async fn over(
     let commands = commands(settings);
     let encode = |bytes: &mut Vec<u8>| commands.iter().for_each(|cmd| cmd.write_packed_command(bytes));
     let (pipe, answers, all) = Commands::start(halves, on_push, commands.len(), encode).await?;
-    // If a server sends something to each new client before it hangs up, that is the first answer: it takes no more clients, or is
-    // protected.
+    // A server that takes no more clients, or is in protected mode, sends each new client an error before it hangs up. That error
+    // is the first answer.
     if let (Err(_), Some(Value::ServerError(refused))) = (&all, answers.first())
         && !is_unknown(refused)
     {

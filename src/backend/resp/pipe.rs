@@ -1,5 +1,5 @@
 //! One connection, which many callers share. A call is one command or several that are sent together. The server answers the calls in the
-//! order in which they were made, so each answer belongs to the oldest call that has none.
+//! order in which they were made, so each answer belongs to the oldest unanswered call.
 //!
 //! The redis crate has such a connection too. This one differs in three ways:
 //!
@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use crate::backend::resp::calls::Calls;
 use crate::backend::resp::frame::Input;
 use crate::backend::resp::socket::{Reader, Writer};
-use crate::backend::resp::unsent::{COPIED, TOO_LATE, unsent};
+use crate::backend::resp::unsent::{FORKED, TOO_LATE, unsent};
 use crate::base::{Mutex, gated, lock, wake_all};
 
 /// How long the end of a runtime may wait for the answers on one connection.
@@ -39,7 +39,7 @@ struct Handle(Arc<Shared>);
 struct Shared {
     calls: Mutex<Calls>,
     writer: Writer,
-    /// The process that opened it.
+    /// The process that opened the connection.
     process: u32,
     /// How many answers were received.
     answers: AtomicU64,
@@ -53,8 +53,8 @@ pub(crate) type OnPush = Box<dyn Fn(PushInfo) + Send + Sync>;
 
 impl Commands {
     /// Starts a connection on the current runtime, which runs the task that reads. The commands that `encode` writes are sent
-    /// first, so that even what a server sends to each new client before it hangs up is their answer. Returns the answers that
-    /// came, and why others did not.
+    /// first, so that even an error that a server sends to each new client before it hangs up is their answer. Returns the
+    /// answers that came, and why others did not.
     pub(super) async fn start(
         halves: (Reader, Writer),
         on_push: OnPush,
@@ -70,7 +70,7 @@ impl Commands {
         Ok((pipe, answers, all))
     }
 
-    /// Starts a connection that sends nothing at first. `process`: the one that has opened it.
+    /// Starts a connection that sends nothing at first. `process` is the one that opened it.
     #[cfg(test)]
     pub(super) fn silent(halves: (Reader, Writer), on_push: OnPush, process: u32) -> Commands {
         let (pipe, task) = Commands::new(halves, on_push, process);
@@ -85,8 +85,8 @@ impl Commands {
         (Commands(Arc::new(Handle(shared))), task)
     }
 
-    /// Sends a command, but not after its deadline: then it fails with an [unsent](crate::backend::resp::why_unsent) error. Its caller
-    /// has to stop waiting then: a command that is not sent fails only when the connection's task is polled.
+    /// Sends a command, but not after its deadline: then it fails with an [unsent](crate::backend::resp::why_unsent) error. The caller
+    /// has to stop waiting at the deadline, since a command that is not sent fails only when the connection's task is polled.
     pub(crate) async fn send(&self, cmd: &Cmd, deadline: Option<Instant>) -> RedisResult<Value> {
         self.run(deadline, |bytes| cmd.write_packed_command(bytes)).await
     }
@@ -110,8 +110,8 @@ impl Commands {
         Ok(self.run_all(deadline, 1, encode).await?.pop().unwrap_or(Value::Nil))
     }
 
-    /// Like [`run`](Commands::run), for several commands that have this many answers together. Fails in the child of a fork: its parent
-    /// would take the answers for those to commands of its own.
+    /// Like [`run`](Commands::run), for several commands that have this many answers together. Fails in the child of a fork, whose
+    /// parent would take the answers for those to its own commands.
     pub(crate) async fn run_all(
         &self,
         deadline: Option<Instant>,
@@ -119,7 +119,7 @@ impl Commands {
         encode: impl Fn(&mut Vec<u8>),
     ) -> RedisResult<Vec<Value>> {
         if self.0.0.is_copied() {
-            return Err(unsent(COPIED));
+            return Err(unsent(FORKED));
         }
         if answers == 0 {
             return Ok(Vec::new());
@@ -133,8 +133,7 @@ impl Commands {
     }
 
     /// Writes commands whose answers nobody gets, as far as the socket has room, on any thread: the runtime of the connection ends
-    /// or has ended. After that the connection is over for all other calls. A part of a command that was given to the socket is
-    /// completed first.
+    /// or has ended. After that no other call is sent. A command that was given to the socket in part is completed first.
     pub(crate) fn send_last(&self, encode: impl FnOnce(&mut Vec<u8>)) {
         let (shared, mut woken) = (&self.0.0, Vec::new());
         let bytes = {
@@ -145,13 +144,13 @@ impl Commands {
             calls.add_last(encode);
             calls.begin_write()
         };
-        // If somebody else is writing, that call goes on with it.
+        // If another call is writing, it goes on with this.
         let task = bytes.and_then(|bytes| shared.write(bytes));
         wake_all(woken.into_iter().chain(task));
     }
 
-    /// Returns whether something has come that the connection's task has not read. While its runtime is driven, this is true only
-    /// for a moment.
+    /// Returns whether the connection's task has not read everything that has arrived. While its runtime is driven, this is true
+    /// only for a moment.
     pub(crate) fn is_unread(&self) -> bool {
         self.0.0.writer.is_unread()
     }
@@ -162,16 +161,16 @@ impl Commands {
     }
 
     /// Returns whether this is the first call of a script over the connection, and notes the call. The first call has to be sent by the text
-    /// of the script, the later ones by its hash. If the first one were sent by the hash, a server that does not know the script would
-    /// need a second round trip, which may come too late over a slow network. It may be that the first call was not sent after all, or that
-    /// the server has forgotten the script: then the server answers that it does not know the hash, and the call is sent again by the text.
+    /// of the script, the later ones by its hash. If the first one were sent by the hash, a server that does not know the script would need
+    /// a second round trip, which may come too late over a slow network. If the first call was not sent after all, or the server has
+    /// forgotten the script, the server answers that it does not know the hash, and the call is sent again by the text.
     pub(crate) fn is_first(&self, script: u32) -> bool {
         let (scripts, bit) = (&self.0.0.scripts, 1 << script);
         // A load is usually enough.
         scripts.load(Relaxed) & bit == 0 && scripts.fetch_or(bit, Relaxed) & bit == 0
     }
 
-    /// Makes all scripts go by their hash from now on.
+    /// Makes all scripts run by their hash from now on.
     #[cfg(test)]
     pub(crate) fn has_sent_all(&self) {
         self.0.0.scripts.store(u32::MAX, Relaxed);
@@ -194,8 +193,8 @@ impl Commands {
             return Err(unsent(TOO_LATE));
         }
         let shared = self.0.0.clone();
-        // The task's waker is kept apart from those of callers, of whom hardly any are woken here: in the vector it would cost each
-        // call an allocation.
+        // The task's waker is kept apart from those of callers, which are rarely woken here: in the vector it would cost each call
+        // an allocation.
         let (mut woken, mut task) = (Vec::new(), None);
         let (at, bytes) = {
             let mut calls = lock(&shared.calls);
@@ -224,18 +223,18 @@ impl Shared {
         self.process != std::process::id()
     }
 
-    /// Writes what a caller has begun to write. Returns the task's waker if the task has to go on.
+    /// Writes these bytes for a caller. Returns the task's waker if the task has to go on.
     fn write(&self, mut bytes: Vec<u8>) -> Option<Waker> {
         loop {
-            // An error is left to the task, which gets it too.
+            // An error is left to the task, which will get it too.
             let count = self.writer.try_write(&bytes).unwrap_or(0);
             let is_owing = self.writer.is_owing();
             let mut calls = lock(&self.calls);
             if !calls.written(bytes, count, is_owing) {
                 return None;
             }
-            // 1. The runtime ends, and two threads drop its tasks. 2. One of them writes, and the other one has something to write too.
-            // 3. No task goes on with it.
+            // 1. The runtime ends, and two threads drop its tasks. 2. While one of them writes, the other has something to write too.
+            // 3. No task is left to go on with it.
             match calls.ended && count > 0 {
                 true => bytes = calls.begin_write()?,
                 false => return calls.task(),
@@ -251,8 +250,8 @@ impl Drop for Handle {
             (calls.close(), calls.silent)
         };
         wake_all(task);
-        // The task may not be polled for a long time, and it has the other half. If its runtime ends, it may be about to write what was
-        // added last.
+        // The socket is shut down, since the task has the other half and may not be polled for a long time. But not if something was
+        // added last, which the task may be about to write.
         if !is_silent && !self.0.is_copied() {
             self.0.writer.shut_down();
         }
@@ -276,7 +275,7 @@ impl Answer {
         polled
     }
 
-    /// Its place is free for another call once the future is dropped.
+    /// The call's slot is free for another call once the future is dropped.
     pub(crate) fn one(self) -> impl Future<Output = RedisResult<Value>> {
         poll_fn(move |cx| self.poll(cx, |answers| answers.pop().unwrap_or(Value::Nil)))
     }
@@ -313,9 +312,9 @@ impl Task {
 
     /// Waits for the answers to what was sent, for a short time. Otherwise:
     ///
-    /// 1. A dropped guard has sent the end of its hold. The ends of others are [sent](Commands::send_last) while that has no answer.
-    /// 2. The process ends. An answer that nobody has read, or that comes now, breaks the connection.
-    /// 3. The server drops what it has not read of it: the other ends.
+    /// 1. A dropped guard has sent the end of its hold. Other ends are [sent](Commands::send_last) before that one is answered.
+    /// 2. The process ends. An answer that was not read, or that comes now, breaks the connection.
+    /// 3. The server drops what it has not read: the other ends.
     fn receive_last(&mut self, mut owed: usize) {
         let (mut bytes, until) = ([0; 4096], std::time::Instant::now() + LONGEST_END);
         while owed > 0 {
@@ -350,16 +349,16 @@ impl Task {
 
     /// Ready once nobody uses the connection any more, or it is lost.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<RedisResult<()>> {
-        // The child of a fork goes on with a runtime of its parent: bytes that are read here would be missing there.
+        // In the child of a fork that goes on with its parent's runtime, bytes that are read here would be missing in the parent.
         if self.shared.is_copied() {
             return Poll::Pending;
         }
-        // Before anything else is looked at: whatever comes from now on wakes the task.
+        // Done before anything else is looked at, so that whatever comes from now on wakes the task.
         if lock(&self.shared.calls).sleep(cx) {
             return Poll::Ready(Ok(()));
         }
         let written = self.write(cx);
-        // Also if nothing can be written any more: a server may have sent the reason.
+        // Even if nothing can be written any more, since the server may have sent the reason.
         let polled = self.read(cx).and(written);
         wake_all(self.woken.drain(..));
         match polled {
@@ -441,8 +440,8 @@ fn is_confirmation(kind: &PushKind) -> bool {
     )
 }
 
-/// Also runs when its runtime ends, maybe before its first poll. That is no disconnection: the task that makes connections is on
-/// the same runtime.
+/// This also runs when the task's runtime ends, maybe before the first poll. It is no disconnection then: the task that makes
+/// connections is on the same runtime.
 impl Drop for Task {
     fn drop(&mut self) {
         let mut woken = Vec::new();
@@ -454,7 +453,7 @@ impl Drop for Task {
         wake_all(woken);
         // In the child of a fork nothing was added, and the answers are the parent's.
         if !self.shared.is_copied() {
-            // What was added last while this task wrote, and which it could not go on with.
+            // What was added last while this task was writing, and could not be written by it.
             let _task = bytes.and_then(|bytes| self.shared.write(bytes));
             self.receive_last(owed);
         }

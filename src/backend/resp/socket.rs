@@ -34,7 +34,7 @@ pub(super) enum Writer {
 }
 
 impl Writer {
-    /// Writes what it can at once, on any thread and outside a runtime too.
+    /// Writes what it can without waiting, on any thread and outside a runtime too.
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Writer::Tcp(half) => half.try_write(bytes),
@@ -50,7 +50,7 @@ impl Writer {
         }
     }
 
-    /// Reads what is there, on any thread and outside a runtime too. Fails over TLS.
+    /// Reads what has arrived, on any thread and outside a runtime too. Fails over TLS.
     pub(super) fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
             #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
@@ -59,7 +59,7 @@ impl Writer {
         }
     }
 
-    /// Ends the connection for both sides, even if somebody still has a half of it.
+    /// Ends the connection for both sides, even if one of its halves is still in use.
     pub(super) fn shut_down(&self) {
         // It fails if the other side has ended the connection.
         let _ = self.socket().map(|socket| socket.shutdown(Shutdown::Both));
@@ -84,7 +84,7 @@ impl Writer {
         }
     }
 
-    /// Returns whether a part of what it took waits for room, so that the task has to [flush](Writer::poll_flush) it.
+    /// Returns whether some of the bytes taken wait for room, so that the task has to [flush](Writer::poll_flush) them.
     pub(super) fn is_owing(&self) -> bool {
         match self {
             #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]

@@ -18,11 +18,10 @@ use tokio::time::Instant;
 use crate::base::{Mutex, lock};
 use crate::config::{Pem, Tls, library};
 
-/// This many bytes are given to the TLS library at a time: those of one record.
+/// The number of bytes given to the TLS library at a time: one record.
 const RECORD: usize = 16 << 10;
 
-/// How long the rest of what was given to the TLS library may wait for room in the socket, if the socket has no limit for what it was
-/// given itself.
+/// How long bytes that the TLS library was given may wait for room in the socket, if the socket has no such limit itself.
 const LONGEST: Duration = Duration::from_secs(60);
 
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send {}
@@ -41,8 +40,7 @@ struct Shared {
 
 struct State {
     stream: Pin<Box<dyn Stream>>,
-    /// Bytes that were taken from callers, and that the TLS library has not taken as a whole. They count as sent, since a part of
-    /// them may be.
+    /// Bytes that were taken from callers, but not entirely by the TLS library. They count as sent, since some of them may be.
     taken: Vec<u8>,
     /// Since when taken bytes wait for room.
     waiting: Option<Instant>,
@@ -50,7 +48,7 @@ struct State {
     ///
     /// 1. The socket is full. 2. The process is stopped for a minute. 3. The rest of a command that was given up long ago would be sent.
     ///
-    /// The system gives up what a socket was given after the same time.
+    /// The system gives up bytes in a socket after the same time.
     longest: Duration,
     /// Why no more is written, from the first error on.
     failed: Option<io::Error>,
@@ -68,7 +66,8 @@ impl Sealed {
         Sealed::new(stream, None, longest)
     }
 
-    /// Takes what it can at once. If anything waits for room then, the task has to be woken, since this has replaced its wakers.
+    /// Takes what it can without waiting. If anything waits for room after that, the task has to be woken, since this has
+    /// replaced its wakers.
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self.poll_write(&mut Context::from_waker(Waker::noop()), bytes) {
             Poll::Ready(written) => written,
@@ -82,7 +81,7 @@ impl Sealed {
         ready!(state.poll_flush(cx))?;
         let count = bytes.len().min(RECORD);
         state.taken.extend_from_slice(&bytes[..count]);
-        // From here on a part of them may be sent, so the next call returns an error.
+        // From here on some of the bytes may be sent, so an error is returned by the next call.
         let _ = state.poll_flush(cx);
         Poll::Ready(Ok(count))
     }
@@ -126,7 +125,7 @@ impl State {
     }
 
     fn poll_all(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // A library may want to be given the same bytes until it has taken them.
+        // A TLS library may require the same bytes again until it has taken them.
         while !self.taken.is_empty() {
             let count = ready!(self.stream.as_mut().poll_write(cx, &self.taken))?;
             if count == 0 {
@@ -144,7 +143,7 @@ impl AsyncRead for Sealed {
     }
 }
 
-/// A socket that its owner keeps too, to shut it down.
+/// A socket that is also kept by `Shared`, to shut it down.
 struct Socket(Arc<TcpStream>);
 
 impl AsyncRead for Socket {
@@ -166,10 +165,10 @@ impl AsyncRead for Socket {
 impl AsyncWrite for Socket {
     /// Tries to write before it asks for the task's budget, so that a call is sent in the first poll that can send it.
     ///
-    /// Why the server has ended the connection is in what it sent last, which still has to be read. So a write that fails because
-    /// of the end counts as written, as it would have a moment earlier: 1. The client writes its part of the handshake. 2. The
-    /// server refuses the certificate at its beginning, sends an alert, and closes. 3. The rest can't be written, and the alert has
-    /// not been read.
+    /// The server's last bytes say why it ended the connection, and still have to be read. So a write that fails because the
+    /// connection has ended counts as written, as it would have a moment earlier: 1. The client writes its part of the handshake.
+    /// 2. The server refuses the certificate at its beginning, sends an alert, and closes. 3. The rest can't be written, and the
+    /// alert has not been read.
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
             match self.0.try_write(bytes) {
@@ -273,7 +272,7 @@ async fn handshake(
     })
 }
 
-/// Turns an error into that of a connection. `is_other`: the other side does not speak TLS.
+/// Turns an error into one of a connection. `is_other`: the other side does not speak TLS.
 fn failed(error: io::Error, is_other: bool) -> RedisError {
     if is_other || error.kind() == io::ErrorKind::UnexpectedEof {
         let text = format!("{error}; {NO_TLS}");

@@ -1,4 +1,4 @@
-//! The reports of sentinels, and the decision which server is the master.
+//! The reports of sentinels, and the decision about which server is the master.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -101,9 +101,9 @@ impl Report {
     }
 }
 
-/// The reports that one client has received so far. Each field closes an execution in which clients return to an old master: an order of
-/// first sight, a connection that is newer than a report, and a leader that falls silent. When sentinels are set up again, configuration epochs start over; the order
-/// in which reports were first seen does not.
+/// The reports that one client has received so far. Each field closes an execution in which clients return to an old master: a wrong order
+/// of reports, a connection that is newer than a report, and a leader that falls silent. When sentinels are set up again, configuration
+/// epochs start over; the order in which reports were first seen does not.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct ReportHistory {
@@ -134,8 +134,8 @@ impl ReportHistory {
     ///
     /// Without the leader's last report a lock would be granted there and lost with it, and two owners would hold the lock.
     ///
-    /// Two queries may overlap: 1. One waits for a sentinel that hangs, and has an answer of the leader from before the failover. 2. The
-    /// other gets the leader's report of the failover. 3. The first one ends. It must not replace what was asked for later.
+    /// Two queries may overlap: 1. One waits for a sentinel that hangs, and has the leader's answer from before the failover. 2. The
+    /// other gets the leader's report of the failover. 3. The first one ends. Its older answer must not replace the later one.
     fn last_of_silent(&mut self, reports: &[(usize, Report)], asked: Instant) -> Vec<ReportedMaster> {
         for (sentinel, report) in reports {
             let is_older = self.last.get(sentinel).is_some_and(|(_, at)| *at > asked);
@@ -158,8 +158,8 @@ impl ReportHistory {
     }
 
     /// Returns whether this report decides without the sentinels that have not answered yet. Once connected, the first report that the
-    /// master is about to be replaced does, and so does the first one that names a new master. The promotion follows the former within a
-    /// tenth of a second.
+    /// master is about to be replaced decides, and so does the first one that names a new master. The promotion follows the former
+    /// within a tenth of a second.
     pub(super) fn is_decided_by(&self, named: &ReportedMaster) -> bool {
         let known = self.last.values().map(|(known, _)| known).chain(&self.current);
         let is_newest = known.map(|known| known.epoch).max().is_some_and(|known| named.epoch > known);
@@ -211,7 +211,7 @@ impl ReportHistory {
         })
     }
 
-    /// Returns whether the decision names another master than that of the last connection, or says that that one is about to be replaced.
+    /// Returns whether the decision names another master than that of the last connection, or says that the latter is about to be replaced.
     pub(super) fn is_change(&self, named: &ReportedMaster) -> bool {
         self.current
             .as_ref()

@@ -23,7 +23,7 @@ pub(crate) struct OneVote {
 type Slots = Vec<(usize, Weak<ConnectionSlot>)>;
 
 impl OneVote {
-    /// Returns a `OneVote` for each of so many masters, all over the same list.
+    /// Returns a `OneVote` for each of this many masters. All of them share one list.
     pub(crate) fn each(masters: usize) -> impl Iterator<Item = OneVote> {
         let slots: Arc<Mutex<Slots>> = Arc::default();
         (0..masters).map(move |master| OneVote { master, slots: slots.clone() })

@@ -106,7 +106,7 @@ impl Reconnector {
         }
     }
 
-    /// Drops the connection, since another server is, or is about to be, the master: no command may be sent to the old one any more.
+    /// Drops the connection, since another server is, or is about to be, the master: no more commands may be sent to the old one.
     fn leave_master(&self) {
         self.master_changed.send_replace(());
         self.slot.discard_current("another server is, or is about to be, the master");
@@ -117,7 +117,7 @@ impl Reconnector {
         let mut master_changed = self.master_changed.subscribe();
         let mut backoff = Backoff::default();
         let mut attempt = 1;
-        // Without a call of `connect` before, the first connection is made here.
+        // If `connect` was not called before, the first connection is made here.
         let mut connected = !matches!(&*self.slot.state.borrow(), State::Down { attempt: 0, .. });
         // Which warnings were logged in this outage. The connection for acquires leaves them to the one for commands.
         let mut warned = [self.purpose.sends_wait; 3];
@@ -136,7 +136,7 @@ impl Reconnector {
             }
             backoff.lost(since);
             loop {
-                // Pauses grow while a failover is in progress, and a hold whose lease is nearly over must not be lost in one.
+                // A change ends the pause: pauses grow during a failover, and a hold whose lease is nearly over must not be lost in one.
                 tokio::select! {
                     biased;
                     _ = master_changed.changed() => backoff = Backoff::default(),
@@ -237,9 +237,8 @@ impl Reconnector {
         self.target.send_replace(Some(endpoint));
         let (id, status) = (link.id, link.status.clone());
         self.slot.end_attempt(State::Up(link));
-        // 1. The connection is made. 2. It ends: `discard` does not find it. 3. It is installed, dead.
-        // `ended` is set before `discard`, and read after the connection was installed, so in every order one of the two sees
-        // the other.
+        // 1. The connection is made. 2. It ends, and `discard` does not find it. 3. It is installed, dead. Since `ended` is set
+        // before `discard`, and read after the installation, one of the two sees the other in every order.
         if status.ended.load(Ordering::SeqCst) {
             self.slot.discard(id, "closed by the server");
         }
@@ -287,7 +286,7 @@ impl Reconnector {
     }
 }
 
-/// Logs why an attempt failed if that needs a correction: each reason once in an outage, and none silences another. Returns whether it did.
+/// Logs why an attempt failed if that needs a correction, each reason once in an outage. Returns whether it did.
 fn warn(error: &Error, is_second_vote: bool, warned: &mut [bool; 3]) -> bool {
     let reasons = [redis_error::is_distrusted(error), redis_error::is_refused_login(error), is_second_vote];
     let logs: [fn(&Error); 3] = [telemetry::distrusted, telemetry::reconnect_denied, telemetry::second_vote];

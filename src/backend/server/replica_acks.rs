@@ -22,7 +22,7 @@ const MAX_BATCH: usize = 500;
 /// The longest timeout of a `WAIT`, in milliseconds: the server refuses larger numbers.
 const MAX_WAIT: u64 = u32::MAX as u64;
 
-/// Why an acquire has no answer although the task keeps the limits of each.
+/// Why an acquire has no answer although the task observes the limits of each.
 const NOT_TAKEN: &str = "too many acquires wait for replicas, or the runtime that `connect` was awaited on is not driven: keep it running";
 
 /// A separate connection for acquires, since `WAIT` blocks all commands sent after it, and the task that sends over it.
@@ -44,7 +44,7 @@ struct Shared {
 
 #[derive(Default)]
 struct AckQueue {
-    /// Acquires that are not sent yet. One that is removed, or that nobody waits for any more, never runs.
+    /// Acquires that are not sent yet. An acquire that is removed, or that nobody waits for any more, never runs.
     waiting: Vec<QueuedAcquire>,
     /// The fields of the acquires that were sent and not answered.
     in_flight: Vec<Arc<str>>,
@@ -215,8 +215,8 @@ impl Shared {
             batch.into_iter().map(|queued| (queued.call, queued.caller)).unzip();
         let (replies, _) = slot.replies(link, &calls, &asking, false, deadline).await;
         self.clear_in_flight();
-        // If it is not, all answers are those of an old master, not only the grants: one of them may be READONLY. The callers count as
-        // unanswered, and a request that may wait asks the new master after a pause, in the time that it has.
+        // If the link is not current, all answers are those of an old master, not only the grants: one of them may be READONLY. The
+        // callers count as unanswered, and a request that may wait asks the new master after a pause, in the time that it has.
         let is_current = slot.is_current(link);
         let mut granted = Vec::new();
         for ((call, reply), caller) in calls.into_iter().zip(replies).zip(callers) {
@@ -248,7 +248,7 @@ impl Shared {
                 (Ok(answers.next().unwrap_or(Value::Nil).extract_error()), answers.next())
             }
             Ok(Err(error)) => (Ok(Err(error)), None),
-            // Has the reason, if the server and the network are not to blame.
+            // `timed_out` returns the reason, if the server and the network are not to blame.
             Err(_) => (Err(slot.timed_out(link, before, deadline)), None),
         };
         if let Ok(Err(error)) = &by {

@@ -48,7 +48,7 @@ pub(crate) struct RedisServer {
 pub(crate) struct Unconnected {
     server: Arc<RedisServer>,
     reconnector: Reconnector,
-    /// The one for acquires, if replicas have to acknowledge grants.
+    /// The connection for acquires, if replicas have to acknowledge grants.
     paired: Option<Reconnector>,
 }
 
@@ -58,7 +58,7 @@ impl Unconnected {
         let mut away = self.reconnector.connect().await?;
         if let Some(paired) = &self.paired {
             let paired_away = paired.connect().await?;
-            // If the first connection can't be made, neither can this one, and only the first one knows the reason.
+            // If the first connection can't be made, neither can this one, and only the first one's error has the reason.
             away = away.or(paired_away);
         }
         Ok((self.start(false), away))
@@ -85,8 +85,8 @@ impl RedisServer {
         RedisServer::at(server, role, node_timeout, events)?.connect().await
     }
 
-    /// Returns a server that is to be connected to on the current runtime, which then runs the tasks that own the connections. Fails
-    /// outside of a runtime, where `tokio::spawn` would panic.
+    /// Returns an unconnected server on the current runtime, which will run the tasks that own the connections. Fails outside of a
+    /// runtime, where `tokio::spawn` would panic.
     pub(crate) fn at(
         server: &Server,
         role: Role,
@@ -150,7 +150,7 @@ impl RedisServer {
             one_of_several: !role.alone && !is_node,
             reads_policy: !is_node,
             needs_age: role.needs_age,
-            needs_run_id: role.replicas.is_some() || role.one_vote.is_some() || role.stands_in,
+            needs_run_id: role.replicas.is_some() || role.one_vote.is_some() || role.has_backup_thread,
             ..Purpose::default()
         };
         let slot = ConnectionSlot::new(address.clone(), node_timeout, role.alone, None);
@@ -213,7 +213,7 @@ impl RedisServer {
         deadline: Option<Instant>,
     ) -> impl Future<Output = Result<Reply, Failure>> + Send {
         self.rights.apply(&mut call, || self.slot.id());
-        // A block, since an `async fn` would copy the call once more.
+        // An async block, since an `async fn` would copy the call once more.
         async move {
             let deadline = deadline.unwrap_or_else(|| after(Instant::now(), self.slot.node_timeout));
             let mut answer = self.answer(&call, asking, deadline).await;
@@ -225,7 +225,7 @@ impl RedisServer {
         }
     }
 
-    /// Runs a call that was denied, maybe because of its line, once more without that. It is rare, so its callers box it.
+    /// Runs a call once more, without its line, after it was denied, maybe because of the line. This is rare, so callers box the future.
     async fn without_line(&self, call: &Call, asking: bool, deadline: Instant) -> Result<Reply, Failure> {
         let call = Call { line: None, ..call.clone() };
         let answer = self.answer(&call, asking, deadline).await;
@@ -254,7 +254,7 @@ impl RedisServer {
             }
             None => {}
         }
-        // Mostly there is one, which takes no future.
+        // There usually is a connection, which takes no future.
         let link = match self.slot.link_now() {
             Err(_) => self.slot.link_for_call(deadline).await?,
             Ok(link) => link,
@@ -322,7 +322,7 @@ impl RedisServer {
             let denied: Vec<usize> = (0..chunk.len()).filter(denied).collect();
             let again: Vec<_> = denied.iter().map(|at| Call { line: None, ..chunk[*at].clone() }).collect();
             if !again.is_empty() {
-                // Not after the deadline either: they may have been given up by then.
+                // Nor are these sent after the deadline, since they may have been given up by then.
                 let (answered, by_then) = ask(&again).await;
                 in_time &= by_then;
                 for (at, answer) in denied.into_iter().zip(answered) {
@@ -332,7 +332,7 @@ impl RedisServer {
             }
             answers.extend(replies);
             // The rest is not sent, to spare the caller one node timeout per chunk. Nor is it sent if the answers arrived in time but were
-            // read too late: it may have been given up.
+            // read too late: the rest may have been given up.
             if !in_time || Instant::now() >= deadline {
                 break;
             }
@@ -390,7 +390,7 @@ impl Backend for RedisServer {
     /// Sends them over the connection for acquires, so that an end does not overtake an acquire that has had no answer.
     fn run_last(&self, mut calls: Vec<Call>) {
         if let Some(link) = self.acquire_slot().unwrap_or(&self.slot).last_link() {
-            // What a user may not do is noted for the main connection, which a connection for acquires is paired with.
+            // Denied rights are noted for the connection for commands, which a connection for acquires is paired with.
             let id = link.paired_with.unwrap_or(link.id);
             calls.iter_mut().for_each(|call| self.rights.apply(call, || Some(id)));
             run_last(&link.connection, &calls);

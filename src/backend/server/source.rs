@@ -16,7 +16,7 @@ pub(super) enum Source {
     Paired(Paired),
 }
 
-/// A connection that is paired with the one for commands: it is made once that one is live, and ends with it.
+/// A connection that is paired with the one for commands: made once that one is live, and ended with it.
 pub(super) struct Paired {
     main: Arc<ConnectionSlot>,
     target: Target,
@@ -91,7 +91,7 @@ impl Paired {
             *lock(&self.with) = Some(with);
             let endpoint = self.target.borrow().clone();
             // 1. The number is read. 2. That connection is replaced: `watch` finds no number. 3. The number is stored. The slot is
-            // checked again after that, so in every order one of the two sees the change.
+            // checked again after that, so that one of the two sees the change in every order.
             if self.main.id() == Some(with) {
                 return endpoint.ok_or_else(|| redis_error::not_sent(NO_MASTER, &self.main.address).error);
             }

@@ -1,4 +1,4 @@
-//! How the thread that stands in for a blocked runtime makes a second connection, of its own, to the server of a slot.
+//! How the backup thread makes a second connection, of its own, to the server of a slot.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -60,7 +60,7 @@ impl Spare {
         Spare { redirect: Some(redirect), ..self }
     }
 
-    /// Returns whether both are about the same connection of the same slot, so that a link made for one serves the other too.
+    /// Returns whether both are about the same connection of the same slot, so that a link made for one also serves the other.
     pub(crate) fn is_same(&self, other: &Spare) -> bool {
         Arc::ptr_eq(&self.slot, &other.slot) && self.id == other.id
     }
@@ -88,7 +88,7 @@ impl Spare {
         let (to, address) = (endpoint.last_destination(), &endpoint.address);
         let connect = async {
             let connection = Commands::connect(&to, Box::new(drop)).await;
-            // The slot has logged in with credentials of the same provider: so a refusal now is no mistake in them.
+            // The slot has logged in with credentials of the same provider, so a refusal now does not mean that they are wrong.
             let connection = connection.map_err(|error| endpoint.unreachable(error, true))?;
             let status = Arc::new(LinkStatus::default());
             let run_id = purpose.check(&connection, &self.slot, &DataWatch::default(), address).await?;
@@ -126,8 +126,8 @@ impl Spare {
             }
         }
         let mut renewed: Vec<bool> = answers.iter().map(Result::is_ok).collect();
-        // The caller drops this future at `deadline`, and with it what was renewed already. So the other servers have half of the time that
-        // is left. They are asked at the same time: one that does not answer would use up the time of the next one.
+        // The caller drops this future at `deadline`, and with it the results so far. So the other servers get half of the time that is
+        // left. They are asked at the same time: one that does not answer would use up the time of the next one.
         let now = Instant::now();
         let until = after(now, deadline.saturating_duration_since(now) / 2);
         let followed = join_all(moved.into_iter().map(async |(to, part)| {

@@ -63,7 +63,7 @@ pub(crate) fn begin(name: Option<&str>, grouping: Option<&Grouping>) {
             }
             vec![Label::new("lock", group.into_owned())]
         }
-        // They became known when the `Locks` was made, or they will at the first request of a lock of their group.
+        // These became known when the `Locks` was made, or will at the first request for a lock of their group.
         (Some(_), None) | (None, Some(_)) => return,
     };
     [WAITING, HELD].into_iter().for_each(|name| gauge!(name, labels.clone()).increment(0.0));

@@ -6,7 +6,7 @@ use crate::client::answer::Asks;
 
 /// Otherwise requests that compete for masters that answer late would pause for the shortest time, each time.
 #[tokio::test(start_paused = true)]
-async fn a_pause_is_long_ago_by_when_the_attempt_behind_it_was_sent() {
+async fn a_pause_is_long_ago_by_when_the_attempt_after_it_was_sent() {
     let locks = Locks::in_memory();
     let (mut attempted, second) = (Backoff::default(), Duration::from_secs(1));
     for pauses in 0..10 {

@@ -172,7 +172,7 @@ async fn a_re_entry_whose_hold_is_gone_is_an_error_though_the_guard_goes_at_once
     let goes = Arc::new(Goes(Mutex::new(Some(guard))));
     assert!(lost.as_mut().poll(&mut Context::from_waker(&Waker::from(goes.clone()))).is_pending());
     store.visit(|store| store.delete("stock"));
-    let error = stock.lock().await.expect_err("it is granted anew");
+    let error = stock.lock().await.expect_err("it is granted again");
     assert_eq!(error.loss(), Some(Loss::Gone));
     assert!(lock(&goes.0).is_none(), "the guard is still there");
 }

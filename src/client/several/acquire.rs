@@ -1,5 +1,4 @@
-//! Takes several locks without a deadlock among requests of this kind: a request never holds a name that sorts after one that it
-//! waits for.
+//! Takes several locks without deadlocks among such requests: a request never holds a name that sorts after one that it waits for.
 
 use std::fmt;
 use std::future::Future;
@@ -52,7 +51,7 @@ impl AllOptions {
 /// The future of a request for several locks.
 pub struct AskAll {
     options: AllOptions,
-    /// `None` before the first poll, and once it is ready.
+    /// `None` before the first poll, and once the request is ready.
     asking: Option<Box<Gathering>>,
     answered: bool,
 }
@@ -142,7 +141,7 @@ enum Slot {
 enum Pass {
     /// Asks for all names at once, like a request that waits.
     AtOnce,
-    /// Asks for one name after the other, in their order. A busy name is asked for again until `until`, after pauses that double.
+    /// Asks for one name after the other, in order. A busy name is asked for again until `until`, after pauses that double.
     InOrder { until: Instant, pause: Duration },
 }
 
@@ -152,12 +151,12 @@ const BRIEF: Duration = Duration::from_millis(15);
 /// A request for several locks, from its first poll until it is ready or dropped. Dropping it drops its requests and guards.
 ///
 /// All names are asked for at once. As soon as one of them has to wait for others, the later names are released, and are asked for
-/// again once that one is granted. So a request that waits holds only earlier names, and requests never wait in a circle: of those
-/// that wait, take the one that waits for the last name in the order. Whoever holds that name waits for none.
+/// again once that one is granted. So a request that waits holds only earlier names, and requests never wait in a circle: among
+/// all waiting requests, take the one that waits for the last name in the order. The holder of that name waits for none.
 ///
 /// A single attempt that is refused releases what it was granted, and goes through the names once more, one by one. If several
-/// begin at once, each may refuse another in the first pass: 1. A is granted `a`, and B `b`. 2. Each is refused the other name. 3.
-/// Both release what they have, and nobody is granted both. In the second pass a request is refused only by one that has gone
+/// begin at once, each may refuse another in the first pass: 1. A is granted `a`, and B `b`. 2. Each is refused the other name.
+/// 3. Both release what they have, and nobody is granted both. In the second pass a request is refused only by one that has gone
 /// further in the order, and the one that has gone furthest is refused only by one that is still in its first pass. Such a
 /// request is done after about the time that this one's first pass took, so a busy name is asked for again for that long.
 struct Gathering {
@@ -166,19 +165,20 @@ struct Gathering {
     owner: Owner,
     /// When the time that `within` allows is over; `None` means never.
     limit: Option<Instant>,
-    /// Whether it makes a single attempt, and does not wait for others.
+    /// Whether the request makes a single attempt, and does not wait for others.
     single_attempt: bool,
     pass: Pass,
     started_at: Instant,
-    /// Whether it has asked for all names at once.
+    /// Whether the request has asked for all names at once.
     has_asked: bool,
-    /// The session's number when it began.
+    /// The session's number when the request began.
     began_number: u64,
     /// The name that was waited for or lost last.
     waited: usize,
-    /// Why the request is about to end: a name was busy for all of the time, or failed. Commands that are under way are answered before
-    /// it ends, since dropping them would leave their outcomes unknown: 1. A server refuses all writes. 2. The first refusal ends the
-    /// request, and the second one is never read. 3. `close` waits for the end of a hold that never was, which is refused too.
+    /// Why the request is about to end: a name was busy for the whole time, or failed. The request first awaits the answers to commands
+    /// under way, since dropping them would leave their outcomes unknown: 1. A server refuses all writes. 2. The first refusal ends the
+    /// request, and the second one is never read. 3. `close` waits for the end of a hold that never existed, and the server refuses
+    /// that end too.
     refused: Option<NotGranted>,
     losses: u32,
     /// Set after a loss, and before a busy name is asked for again: the request goes on when this is over.
@@ -250,7 +250,7 @@ impl Gathering {
             } else if self.is_asking() {
                 return Poll::Pending;
             } else if let Some((at, loss)) = self.lost() {
-                // 1. The first name is granted. 2. It is lost, while the answer about the last one is on its way.
+                // 1. The first name is granted. 2. Its hold is lost while the answer about the last name is on its way.
                 if self.single_attempt {
                     return Poll::Ready(Err(Error::lost(loss).on(&options.keys[at].name).into()));
                 }
@@ -258,7 +258,7 @@ impl Gathering {
             } else {
                 let guards = self.held();
                 // The minimum time is set only now. If each grant set it: 1. The first name is granted. 2. The second one is not, and
-                // all are released. 3. The first one would be kept from everybody for nothing.
+                // all are released. 3. The first one would be kept from everybody for no reason.
                 if let Some(time) = options.call.times().at_least {
                     guards.keep(time);
                 }
@@ -267,8 +267,8 @@ impl Gathering {
         }
     }
 
-    /// Asks for all names that are neither held nor asked for, in their order, or finds that the time is over. In the second pass it
-    /// asks for the first of them only.
+    /// Asks for all names that are neither held nor asked for, in order, or finds that the time is over. In the second pass it asks
+    /// only for the first of them.
     fn ask(&mut self, options: &AllOptions) {
         let now = Instant::now();
         let within = match self.limit {
@@ -307,7 +307,7 @@ impl Gathering {
         }
     }
 
-    /// Polls each request, and each release. The first error of a request ends them all.
+    /// Polls each request, and each release. The first error of a request ends all of them.
     fn poll_requests(&mut self, cx: &mut Context<'_>) {
         for slot in &mut self.slots {
             let request = match slot {
@@ -316,8 +316,8 @@ impl Gathering {
                     if let Poll::Ready(released) = release.as_mut().poll(cx) {
                         *slot = Slot::Free;
                         if released.is_err() {
-                            // No pass follows: the lost hold may still exist on a master, and would block others for as long as
-                            // this request goes on. So it is in a second pass that has no time left.
+                            // No other pass follows, since the lost hold may still exist on a master, and would block others for
+                            // as long as this request goes on. So this sets a second pass that has no time left.
                             self.pass = Pass::InOrder { until: self.started_at, pause: BRIEF };
                         }
                     }
@@ -348,8 +348,8 @@ impl Gathering {
         matches!(self.pass, Pass::InOrder { .. })
     }
 
-    /// Returns whether a second pass follows if a name is busy. With one name it would not help: a refusal means that somebody
-    /// holds it.
+    /// Returns whether a second pass follows if a name is busy. With one name it would not help, since a refusal means that
+    /// somebody holds it.
     fn has_second_pass(&self) -> bool {
         self.single_attempt && self.slots.len() > 1 && !self.is_in_order()
     }
@@ -377,9 +377,10 @@ impl Gathering {
         self.slots.iter().position(|slot| matches!(slot, Slot::Asking(request) if request.is_waiting()))
     }
 
-    /// Releases the holds from there on, and stops asking for the other names. A request that waits is dropped. One whose first answer
-    /// is still to come is awaited, since dropping it would leave its outcome unknown, and is released when `poll` comes back here. With
-    /// `awaited`, the releases are awaited too, since a second pass begins when nothing is held. Returns whether there are any to be polled.
+    /// Releases the holds from index `from` on, and stops asking for the other names. A request that waits is dropped. A request whose first
+    /// answer is still to come is awaited, since dropping it would leave its outcome unknown, and its hold is released when `poll` gets here
+    /// again. With `awaited`, the releases are awaited too, since a second pass begins when nothing is held. Returns whether there are
+    /// releases to be polled.
     fn give_back(&mut self, from: usize, awaited: bool) -> bool {
         let mut begun = false;
         for slot in self.slots.iter_mut().skip(from) {
@@ -417,8 +418,8 @@ impl Gathering {
     }
 
     /// Called if a name is lost before all are granted: it and the later names are asked for again after a pause. Without a pause a
-    /// lease that is too short for the wait would be asked for again and again. Commands that are under way are dropped here, and
-    /// undone in the background during the pause.
+    /// lease that is too short for the wait would be asked for again and again. Commands under way are dropped here, and undone in
+    /// the background during the pause.
     fn begin_again(&mut self, from: usize, loss: Loss, options: &AllOptions) {
         self.waited = from;
         self.slots.iter_mut().skip(from).for_each(|slot| *slot = Slot::Free);

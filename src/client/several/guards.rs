@@ -30,7 +30,7 @@ use crate::error::{Loss, Result};
 /// ```
 #[must_use = "dropping the guards releases the locks"]
 pub struct Guards<K: Kind = Plain> {
-    /// Sorted by name, one at least.
+    /// Sorted by name, and never empty.
     guards: Vec<Guard<K>>,
 }
 

@@ -63,9 +63,9 @@ fn the_table_is_notified_when_the_last_scope_of_an_owner_ends() {
     let (position, child) = (position(&ends), Owner::new().child());
     child.enter();
     child.enter();
-    let levels = [(); 2].map(|()| child.settle_at(&position));
+    let levels = [(); 2].map(|()| child.register_at(&position));
     assert_eq!(levels, [(); 2].map(|()| child.clone()));
-    child.forget(&position);
+    child.unregister_at(&position);
     child.clone().leave();
     assert_eq!(ends.0.load(SeqCst), 0, "one scope is still open");
     child.clone().leave();
@@ -85,9 +85,9 @@ fn each_lock_and_each_table_is_notified_on_its_own() {
     let places = [stock, order, elsewhere];
     child.enter();
     for place in &places {
-        child.settle_at(place);
+        child.register_at(place);
     }
-    child.forget(&places[1]);
+    child.unregister_at(&places[1]);
     child.clone().leave();
     assert_eq!([one, other].map(|ends| ends.0.load(SeqCst)), [1, 1]);
 }
@@ -120,14 +120,14 @@ fn the_heir_of_an_ended_owner_is_its_nearest_live_ancestor() {
         owner.enter();
     }
     child.clone().leave();
-    assert_eq!(child.settle_at(&position), middle);
+    assert_eq!(child.register_at(&position), middle);
     middle.clone().leave();
-    assert_eq!(child.settle_at(&position), root);
-    assert_eq!(never.settle_at(&position), never, "one that was never scoped is live");
+    assert_eq!(child.register_at(&position), root);
+    assert_eq!(never.register_at(&position), never, "one that was never scoped is live");
     root.clone().leave();
-    assert_eq!(child.settle_at(&position), root, "a root has no heir");
+    assert_eq!(child.register_at(&position), root, "a root has no heir");
     middle.enter();
-    assert_eq!(child.settle_at(&position), middle, "it is live again");
+    assert_eq!(child.register_at(&position), middle, "it is live again");
     middle.leave();
 }
 

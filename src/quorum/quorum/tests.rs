@@ -206,7 +206,7 @@ async fn the_error_of_a_command_names_the_lock() {
 
 /// A copy has the ids and the sockets of its parent. It has its own copy of a store in this process.
 #[tokio::test]
-async fn a_copy_behind_a_fork_asks_no_server() {
+async fn a_copy_after_a_fork_asks_no_server() {
     async fn asks<const N: usize>(masters: [Fake; N]) -> (Vec<(Outcome, ErrorKind)>, usize) {
         let (mut quorum, masters) = quorum(masters);
         quorum.process = quorum.process.map(|_| 0);

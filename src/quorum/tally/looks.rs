@@ -7,7 +7,7 @@ use crate::base::MasterSet;
 use crate::holder::Holder;
 use crate::wire::Reply;
 
-/// Returns whether two answers may be about the same hold. They may differ by this much: the masters were not asked at the same
+/// Returns whether two answers may be about the same hold. They may differ somewhat, since the masters were not asked at the same
 /// instant, and a renewal reaches one before the other.
 fn is_same(earliest: Duration, latest: Duration) -> bool {
     const LEAST: Duration = Duration::from_millis(10);
@@ -15,7 +15,7 @@ fn is_same(earliest: Duration, latest: Duration) -> bool {
 }
 
 impl Tally {
-    /// Decides by a majority whether the lock is held. Another rule decides how long it stays held.
+    /// Decides by a majority whether the lock is held. `held_for` decides how long it stays held.
     pub(super) fn is_held(&self) -> Option<Verdict> {
         let reply = Reply::busy(self.latest(self.free).unwrap_or_default());
         if self.is_majority(self.busy) {
@@ -36,8 +36,8 @@ impl Tally {
         }
     }
 
-    /// Decides whose hold it is. A field of a minority is no hold: if no field has a majority, the lock may be refused to others and
-    /// still be nobody's.
+    /// Decides whose hold it is. A field on a minority is no hold: if no field has a majority, the lock may be refused to others
+    /// although nobody holds it.
     pub(super) fn who(&self) -> Option<Verdict> {
         match self.holder() {
             Some(holder) => Some(self.with_reply(Reply::held_by(holder))),
@@ -58,8 +58,8 @@ impl Tally {
         Some(holder.with(*counts.get(self.majority - 1)?, *leases.get(self.majority - 1)?))
     }
 
-    /// Returns when a majority may be free at the latest, if none of the masters that are still to answer is free; failed masters
-    /// are not counted on either. `have`: the masters that are free now. Returns `None` if there are not enough others.
+    /// Returns when a majority is free at the latest, assuming that no master that is still to answer, or has failed, is free.
+    /// `have`: the masters that are free now. Returns `None` if there are not enough others.
     fn latest(&self, have: MasterSet) -> Option<Duration> {
         let mut ttls = self.ttls.clone();
         ttls.sort_unstable();
@@ -69,7 +69,7 @@ impl Tally {
         }
     }
 
-    /// Returns when a majority may be free at the earliest: if all masters that are still to answer are free now.
+    /// Returns when a majority is free at the earliest, assuming that all masters that are still to answer are free now.
     fn earliest(&self, have: MasterSet) -> Option<Duration> {
         self.latest(have.union(self.pending))
     }
@@ -80,7 +80,7 @@ impl Tally {
         match (self.earliest(self.done), self.latest(self.done)) {
             (Some(earliest), Some(latest)) if is_same(earliest, latest) => latest,
             (Some(earliest), _) => earliest,
-            // One of the masters has something else than a lock.
+            // One of the masters has something other than a lock.
             (None, _) => self.ttls.iter().max().copied().unwrap_or_default(),
         }
     }

@@ -167,7 +167,7 @@ fn a_refused_move_ends_what_other_masters_have_moved() {
 
 /// Two resume at once. 1. Each moves a field of its own. 2. The second one is granted. 3. The answer to the first one is read.
 #[test]
-fn a_move_that_is_answered_behind_the_grant_of_a_later_one_is_no_hold() {
+fn a_move_that_is_answered_after_the_grant_of_a_later_one_is_no_hold() {
     let mut world = World::new();
     let [first, second] = [(); 2].map(|()| world.begin());
     assert!(world.resumed(&second, Spread::default()).is_some());
@@ -180,7 +180,7 @@ fn a_move_that_is_answered_behind_the_grant_of_a_later_one_is_no_hold() {
 
 /// Only one that lives is in its way: 1. the later one is still under way, or 2. the earlier one was there before.
 #[test]
-fn a_move_is_a_hold_beside_one_that_is_under_way_and_behind_an_earlier_one() {
+fn a_move_is_a_hold_beside_one_that_is_under_way_and_after_an_earlier_one() {
     let mut world = World::new();
     let [first, second] = [(); 2].map(|()| world.begin());
     let grant = world.resumed(&first, Spread::default()).unwrap();

@@ -303,7 +303,7 @@ impl World {
             }
             Admission::Refused(_) if asker.single_attempt => self.go(at),
             Admission::Refused(until) => {
-                self.entry.waits(id, Location::caller(), moment.now);
+                self.entry.schedule_wait_report(id, Location::caller(), moment.now);
                 asker.nap = until;
                 assert!(asker.nap.is_none_or(|nap| nap > moment.now), "a nap that is over would spin");
             }
@@ -536,8 +536,8 @@ impl World {
 mod answers;
 mod ends;
 mod heads;
-mod in_line;
 mod late;
+mod line;
 mod master;
 mod messages;
 mod nested;

@@ -153,7 +153,7 @@ fn a_settle_makes_no_fixed_lease_longer() {
 }
 
 #[test]
-fn a_count_is_lowered_behind_an_acquire_that_was_under_way() {
+fn a_count_is_lowered_after_an_acquire_that_was_under_way() {
     let now = Instant::now();
     let mut hold = hold(now, 30);
     hold.add_level(level(1, None), 1);
@@ -266,7 +266,7 @@ fn is_shortened(sent: &Pending, lease: Lease, ends: u64) {
 }
 
 /// A renewal that has found such a key, and what the background sends next.
-fn next_behind(hold: &mut Hold, (left, ends): (u64, u64), now: Instant) -> Option<Pending> {
+fn next_after(hold: &mut Hold, (left, ends): (u64, u64), now: Instant) -> Option<Pending> {
     hold.begin(Action::Renew { lease: lease(30) }, Sender::Background, 9, now);
     hold.finish(9, now);
     hold.confirmed(lease(30), now, Duration::ZERO);
@@ -284,8 +284,8 @@ fn a_ttl_that_no_lease_explains_is_brought_back_to_what_guards_count_on() {
     let rest = |left| Lease::rest(left + Duration::from_millis(1));
     let mut hold = hold(now, 30);
     hold.add_level(level(1, None), 1);
-    assert!(next_behind(&mut hold, (31, 7), now).is_none(), "so long its lease explains");
-    let sent = next_behind(&mut hold, (3600, 7), now).unwrap();
+    assert!(next_after(&mut hold, (31, 7), now).is_none(), "so long its lease explains");
+    let sent = next_after(&mut hold, (3600, 7), now).unwrap();
     is_shortened(&sent, rest(seconds(30)), 7);
     assert!(
         hold.due_command(now, true, &Numbers::default()).is_none(),
@@ -297,8 +297,8 @@ fn a_ttl_that_no_lease_explains_is_brought_back_to_what_guards_count_on() {
     assert_eq!(extension.call.end, KeyEnd::Moves);
     hold.finish(9, now);
     let later = now + seconds(10);
-    assert!(next_behind(&mut hold, (51, 8), later).is_none(), "the extension explains it");
-    let sent = next_behind(&mut hold, (3600, 8), later).unwrap();
+    assert!(next_after(&mut hold, (51, 8), later).is_none(), "the extension explains it");
+    let sent = next_after(&mut hold, (3600, 8), later).unwrap();
     is_shortened(&sent, rest(seconds(50)), 8);
     for (asked, moves) in [(30, false), (60, true)] {
         let nested = hold.begin(Action::Acquire { count: 2, lease: lease(asked) }, Sender::Request, 9, later);
@@ -307,7 +307,7 @@ fn a_ttl_that_no_lease_explains_is_brought_back_to_what_guards_count_on() {
     }
     // Once that is over it is a lease again.
     let later = now + seconds(600);
-    let sent = next_behind(&mut hold, (3600, 9), later).unwrap();
+    let sent = next_after(&mut hold, (3600, 9), later).unwrap();
     is_shortened(&sent, rest(seconds(30)), 9);
 }
 
@@ -316,7 +316,7 @@ fn what_is_not_renewed_or_not_settled_keeps_a_ttl_that_is_too_long() {
     let now = Instant::now();
     let mut fixed = hold(now, 30);
     fixed.add_level(level(1, Some(now + seconds(30))), 1);
-    assert!(next_behind(&mut fixed, (3600, 7), now).is_none());
+    assert!(next_after(&mut fixed, (3600, 7), now).is_none());
     let mut watched = hold(now, 30);
     watched.add_level(level(1, None), 1);
     watched.found_ttl(seconds(3600), ends_at(7), now);

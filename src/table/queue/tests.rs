@@ -214,25 +214,25 @@ fn requests_of_a_tree_are_found_among_many_until_the_last_of_them_goes() {
 fn the_room_of_a_queue_goes_to_whoever_asks_next() {
     let (now, owner, mut free) = (Instant::now(), Owner::new(), FreeQueues::default());
     let [mut queue, mut next] = [Queue::default(), Queue::default()];
-    queue.take_room(&mut free);
+    queue.take_memory(&mut free);
     assert!(queue.0.is_none(), "there is none yet");
     queue.enter(request(1, &owner, true, now), false).unwrap();
-    queue.give_room(&mut free);
+    queue.return_memory(&mut free);
     assert!(free.0.is_empty() && queue.len() == 1, "it asks");
     queue.remove(1).unwrap();
-    queue.give_room(&mut free);
+    queue.return_memory(&mut free);
     assert!(queue.0.is_none() && free.0.len() == 1);
-    next.take_room(&mut free);
+    next.take_memory(&mut free);
     assert!(next.0.is_some() && next.is_empty() && free.0.is_empty());
     next.wake_when_idle(Waker::noop().clone());
-    next.give_room(&mut free);
+    next.return_memory(&mut free);
     assert!(
         free.0.is_empty() && next.command_waiters().is_some_and(|command_waiters| command_waiters.len() == 1),
         "it waits"
     );
     (0..2 * MANY as u64).for_each(|id| next.enter(request(id, &owner, false, now), false).unwrap());
     (0..2 * MANY as u64).for_each(|id| drop(next.remove(id)));
-    next.give_room(&mut free);
+    next.return_memory(&mut free);
     assert!(next.0.is_none() && free.0.is_empty(), "what was grown for many is dropped");
 }
 

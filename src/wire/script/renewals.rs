@@ -7,7 +7,7 @@ use redis::Value;
 use super::{Action, Arguments, Call, GONE, KeyEnd, RENEW_ALL};
 use crate::base::Lease;
 
-/// The most renewals in one run, since the server runs nothing else in that time.
+/// The most renewals in one run, since the server runs nothing else meanwhile.
 const MOST: usize = 100;
 
 /// Renewals of holds without a token, all for the same lease. If each hold were renewed by a run of its own, the server would take 3.5 % of

@@ -201,7 +201,7 @@ async fn one_that_is_frozen_keeps_the_next_one_waiting_for_a_term() {
 }
 
 #[tokio::test]
-async fn those_who_wait_get_it_behind_a_move_of_the_slot() {
+async fn those_who_wait_get_it_after_a_move_of_the_slot() {
     let cluster = Cluster::start().await;
     let name = cluster.name_on(0, "moved").await;
     let all = processes(&cluster, 4).await;
@@ -243,7 +243,7 @@ async fn those_who_wait_get_it_while_the_slot_moves() {
 }
 
 #[tokio::test]
-async fn those_who_wait_get_it_behind_a_failover() {
+async fn those_who_wait_get_it_after_a_failover() {
     let cluster = Cluster::short_lived().await;
     let name = cluster.name_on(1, "failed").await;
     let all = processes(&cluster, 4).await;

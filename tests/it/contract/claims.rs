@@ -169,7 +169,7 @@ async fn a_claim_of_another_lock_is_refused() {
 
 /// The lock has not been released, so the waiters of the first process keep waiting too.
 #[tokio::test]
-async fn whoever_waits_gets_the_lock_behind_the_one_that_resumed_it() {
+async fn whoever_waits_gets_the_lock_after_the_one_that_resumed_it() {
     let home = Home::start().await;
     let ours = without_timers(&home).lease(LONG).connect().await.unwrap().mutex("stock");
     let theirs = without_timers(&home).lease(LONG).connect().await.unwrap().mutex("stock");
@@ -276,7 +276,7 @@ async fn a_request_in_another_branch_does_not_enter_a_hold_that_is_resumed() {
 
 /// The nested request begins only after the claim is resumed.
 #[tokio::test]
-async fn a_request_behind_a_resumed_hold_of_its_owner_is_nested() {
+async fn a_request_after_a_resumed_hold_of_its_owner_is_nested() {
     let home = Home::start().await;
     let (ours, theirs) = (long_lived(&home).await, long_lived(&home).await);
     let claim = claimed(ours.mutex("stock").lock().await.unwrap()).await;

@@ -168,7 +168,7 @@ async fn what_this_process_holds_and_waits_for_is_listed_without_a_command() {
         shown[1].contains("1 waiting") && shown[1].contains("held by billing@web-7 for another "),
         "{shown:?}"
     );
-    // On a busy machine a head in the fair line may ask once more in the meantime.
+    // On a busy machine a head in the line may ask once more in the meantime.
     (0..10).for_each(|_| drop(ours.status()));
     let asked = home.asked().await - asked;
     assert!(asked < 5, "{asked}");

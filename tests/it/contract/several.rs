@@ -250,7 +250,7 @@ async fn branches_of_one_task_that_ask_for_several_names_exclude_each_other() {
 /// 2. Another branch gets the second name.
 /// 3. The first branch asks for the second name.
 #[tokio::test]
-async fn a_branch_that_asks_for_a_name_anew_does_not_enter_the_hold_of_another_branch() {
+async fn a_branch_that_asks_for_a_name_again_does_not_enter_the_hold_of_another_branch() {
     let home = Home::start().await;
     let (locks, theirs) = (home.locks().await, home.locks().await);
     let first = theirs.mutex("a").lock().await.unwrap();
@@ -497,7 +497,7 @@ async fn after_a_close_several_names_are_refused() {
 }
 
 #[tokio::test]
-async fn a_request_is_polled_again_or_begun_anew_like_any_other() {
+async fn a_request_is_polled_again_or_begun_again_like_any_other() {
     let home = Home::start().await;
     let locks = home.locks().await;
     let several = locks.mutexes(["a", "b"]);

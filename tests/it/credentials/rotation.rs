@@ -220,7 +220,7 @@ async fn a_quorum_logs_in_again_on_all_its_masters() {
 }
 
 #[tokio::test]
-async fn connections_that_are_made_together_share_an_answer_and_later_ones_ask_anew() {
+async fn connections_that_are_made_together_share_an_answer_and_later_ones_ask_again() {
     let mut servers = Vec::new();
     for _ in 0..3 {
         servers.push(Server::start().await);

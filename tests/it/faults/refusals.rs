@@ -37,7 +37,7 @@ async fn refused(locks: &Locks, word: &str) {
 
 /// Checks that each call that takes a lock is refused, and that the client can close although the server refuses its releases too: nothing
 /// was written, so nothing has to be undone.
-async fn closes_behind_refusals(locks: Locks, word: &str) {
+async fn closes_after_refusals(locks: Locks, word: &str) {
     let refused = |what: &str, error: Option<Error>| {
         let error = error.unwrap_or_else(|| panic!("{what} is granted"));
         assert!(error.to_string().contains(word), "{what}: {error}");
@@ -50,7 +50,7 @@ async fn closes_behind_refusals(locks: Locks, word: &str) {
 }
 
 #[tokio::test]
-async fn nothing_is_left_to_undo_behind_a_refused_write() {
+async fn nothing_is_left_to_undo_after_a_refused_write() {
     let servers = [Server::start().await, Server::start().await, Server::start().await];
     let locks = async || {
         let options = support::options(servers[0].url());
@@ -64,8 +64,8 @@ async fn nothing_is_left_to_undo_behind_a_refused_write() {
         for server in &servers {
             server.set(option, 1).await;
         }
-        closes_behind_refusals(locks().await, word).await;
-        closes_behind_refusals(quorum().await, word).await;
+        closes_after_refusals(locks().await, word).await;
+        closes_after_refusals(quorum().await, word).await;
         for server in &servers {
             server.set(option, 0).await;
         }
@@ -73,7 +73,7 @@ async fn nothing_is_left_to_undo_behind_a_refused_write() {
     // In these states the server refuses new connections too, so these connect beforehand.
     let (before, one_attempt) = (locks().await, locks().await);
     cannot_save(&servers[0]).await;
-    closes_behind_refusals(before, "MISCONF").await;
+    closes_after_refusals(before, "MISCONF").await;
     servers[0].set("save", "").await;
     servers[0].ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
     let error = soon("try_lock", one_attempt.mutex("one").try_lock()).await.unwrap_err();
@@ -82,13 +82,13 @@ async fn nothing_is_left_to_undo_behind_a_refused_write() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_to_undo_behind_a_refused_write_of_a_cluster() {
+async fn nothing_is_left_to_undo_after_a_refused_write_of_a_cluster() {
     let cluster = Cluster::short_lived().await;
     for node in cluster.nodes() {
         node.set("min-replicas-to-write", 9).await;
     }
     let options = support::options(nestlock::Master::cluster(cluster.urls())).unavailable_after(QUICK);
-    closes_behind_refusals(options.connect().await.unwrap(), "NOREPLICAS").await;
+    closes_after_refusals(options.connect().await.unwrap(), "NOREPLICAS").await;
 }
 
 #[tokio::test]

@@ -53,13 +53,13 @@ async fn ends(url: &str, runtime: &str, how: &str) -> Worker {
 
 /// The key is gone long before its lease is over.
 #[tokio::test]
-async fn a_process_that_ends_behind_the_drop_of_its_guard_leaves_no_lock() {
+async fn a_process_that_ends_after_the_drop_of_its_guard_leaves_no_lock() {
     let server = Server::start().await;
     leaves_no_lock(&server, &server.url()).await;
 }
 
 #[tokio::test]
-async fn a_process_that_ends_behind_the_drop_of_its_guard_leaves_no_lock_over_a_unix_socket() {
+async fn a_process_that_ends_after_the_drop_of_its_guard_leaves_no_lock_over_a_unix_socket() {
     let server = Server::with(&["--unixsocket", "ends.sock"]).await;
     leaves_no_lock(&server, &format!("unix://{}", server.dir().join("ends.sock").display())).await;
 }
@@ -84,7 +84,7 @@ async fn leaves_no_lock(server: &Server, url: &str) {
         "by_a_signal",
         "outside",
         "after_the_runtime",
-        "exit_behind_the_drop",
+        "exit_after_the_drop",
     ]) {
         let worker = ends(url, runtime, how).await;
         if how == "by_a_signal" {

@@ -48,7 +48,7 @@ async fn a_check_beside_a_false_alarm_confirms_the_hold() {
 
 /// The machine may be busy, or the future may not be polled: then the answer says nothing about the present.
 #[tokio::test(start_paused = true)]
-async fn a_check_that_is_polled_behind_the_end_of_its_hold_does_not_confirm_it() {
+async fn a_check_that_is_polled_after_the_end_of_its_hold_does_not_confirm_it() {
     let home = Home::start().await;
     let stock = stock(&home).await;
     let guard = stock.lock().fixed_lease(SECOND).await.unwrap();

@@ -314,7 +314,7 @@ fn a_guard_may_be_dropped_by_a_thread_that_ends() {
 
 /// The release waits for a renewal, and the task that sent the renewal is gone.
 #[test]
-fn a_release_behind_a_command_of_a_runtime_that_ends_goes_on() {
+fn a_release_after_a_command_of_a_runtime_that_ends_goes_on() {
     let store = Memory::new();
     let options = Locks::builder(&store).lease(9 * SECOND).node_timeout(60 * SECOND);
     let first = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

@@ -24,7 +24,7 @@ async fn a_master_that_was_away_keeps_the_lock_too_once_it_is_back() {
 
 /// If the master comes back later than the time of `at_least`, the hold on it is ended.
 #[tokio::test(start_paused = true)]
-async fn a_master_that_comes_back_behind_the_time_is_freed() {
+async fn a_master_that_comes_back_after_the_time_is_freed() {
     let stores = stores(3);
     let stock = locks(&stores).await.mutex("stock");
     let guard = stock.lock().at_least(5 * SECOND).await.unwrap();

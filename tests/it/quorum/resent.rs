@@ -10,7 +10,7 @@ use crate::support::{eventually, scripts, soon};
 /// 1. The third master doesn't know the acquire's script; the other two grant. 2. The end of the hold runs on the third master, and finds
 /// nothing. 3. The acquire runs there, by the text of its script. 4. The client reads its answer before the answer of the end.
 #[tokio::test]
-async fn a_field_that_is_made_behind_the_end_of_its_hold_is_ended() {
+async fn a_field_that_is_made_after_the_end_of_its_hold_is_ended() {
     let servers = servers(3).await;
     let proxy = Proxy::to(&servers[2]).await;
     let builder = over_urls([servers[0].url(), servers[1].url(), proxy.url()]).lease(600 * SECOND);

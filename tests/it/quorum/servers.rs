@@ -239,7 +239,7 @@ async fn one_release_makes_each_waiting_process_ask_each_master_once() {
         // busy machine that may happen in two of the three rounds.
         let mut least = f64::MAX;
         for _ in 0..3 {
-            least = least.min(asked_behind_a_release(masters).await);
+            least = least.min(asked_after_a_release(masters).await);
             if least <= 2.0 * WAITERS as f64 {
                 break;
             }
@@ -251,7 +251,7 @@ async fn one_release_makes_each_waiting_process_ask_each_master_once() {
 const WAITERS: usize = 3;
 
 /// Returns how many acquires a release makes each master run, while [`WAITERS`] processes wait.
-async fn asked_behind_a_release(masters: usize) -> f64 {
+async fn asked_after_a_release(masters: usize) -> f64 {
     let servers = servers(masters).await;
     let connect =
         async || over(&servers).poll_interval(3600 * SECOND).connect().await.unwrap().mutex("stock");

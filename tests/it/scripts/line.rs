@@ -192,7 +192,7 @@ async fn an_end_hands_the_lock_to_the_first_and_the_next_one_learns_when_to_ask(
 
 /// The process that polls can't be notified that the lock was handed to it, so it asks by itself.
 #[tokio::test]
-async fn the_lock_is_handed_to_one_that_polls_and_the_next_one_asks_behind_it() {
+async fn the_lock_is_handed_to_one_that_polls_and_the_next_one_asks_after_it() {
     let server = Server::start().await;
     let mut wire = Wire::to(&server).await;
     let mut ears = Ears::of(&server, &[FIRST, SECOND]).await;

@@ -1,6 +1,6 @@
 //! A master that sentinels monitor: the client connects to it, and follows failovers.
 
-mod anew;
+mod again;
 mod connect;
 mod failover;
 mod replicas;

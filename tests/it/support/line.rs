@@ -1,4 +1,4 @@
-//! The fair line of a lock on the server, and the processes that wait in it.
+//! The line of a lock on the server, and the processes that wait in it.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 

@@ -90,7 +90,7 @@ async fn a_sibling_that_sleeps_at_the_head_enters_what_is_handed_up() {
 }
 
 #[tokio::test]
-async fn a_guard_that_goes_while_a_nested_request_is_under_way_is_released_behind_it() {
+async fn a_guard_that_goes_while_a_nested_request_is_under_way_is_released_after_it() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
     let stock = without_timers(&proxy.url()).connect().await.unwrap().mutex("stock");

@@ -8,7 +8,7 @@ use crate::support::server::Server;
 use crate::support::{builder, locks, soon};
 
 #[tokio::test]
-async fn a_request_goes_behind_the_release_of_the_guard_that_was_dropped_before_it() {
+async fn a_request_goes_after_the_release_of_the_guard_that_was_dropped_before_it() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
     let stock = locks(&proxy.url()).await.mutex("stock");

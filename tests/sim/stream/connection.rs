@@ -173,7 +173,7 @@ impl Connection {
         if lost {
             then = if key.with(1).one_in(2) { Then::Breaks } else { Then::FallsSilent };
             bytes.truncate(key.with(2).roll(bytes.len() as u64 + 1) as usize);
-            self.note(|| format!("{then:?} behind {} bytes of {direction:?}", bytes.len()));
+            self.note(|| format!("{then:?} after {} bytes of {direction:?}", bytes.len()));
         } else if key.with(3).one_in(4) && bytes.len() > 1 {
             rest = Some(bytes.split_off(1 + key.with(4).roll(bytes.len() as u64 - 1) as usize));
         }

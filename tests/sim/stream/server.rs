@@ -120,7 +120,7 @@ impl Server {
         }
         let mut shown = format!("{:?} of {} {}", call.action, call.keys.key, call.field);
         if master.overtaken(&call.field, order) {
-            shown += ", behind what was sent after it";
+            shown += ", after what was sent after it";
         }
         match master.answer(call, self.network.is_full(self.master)) {
             Some(Answered::Reply(reply)) => (reply.write(), Some(format!("{shown}: {reply:?}"))),

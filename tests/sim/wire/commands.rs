@@ -109,7 +109,7 @@ impl Link {
                     self.network.history.forced(&field);
                 }
                 if master.overtaken(&call.field, sent.order) {
-                    self.note(|| format!("#{no} runs behind what was sent after it"));
+                    self.note(|| format!("#{no} runs after what was sent after it"));
                 }
                 match master.answer(call, self.network.is_full(self.master)) {
                     None => return,

@@ -197,7 +197,7 @@ async fn connected() -> (Arc<Nodes>, EventRecorder) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_put_off_is_sent_again_behind_a_pause() {
+async fn a_call_that_is_put_off_is_sent_again_after_a_pause() {
     let a = owner(|| Some("-CLUSTERDOWN The cluster is down\r\n".to_owned()));
     let (nodes, _events) = connected().await;
     assert_eq!(nodes.answer(&look(), nodes.limit()).await.unwrap_err().outcome, Outcome::NotRun);

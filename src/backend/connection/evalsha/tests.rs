@@ -23,12 +23,12 @@ const SHORT: Duration = Duration::from_millis(300);
 
 /// Connects to a server that has forgotten all scripts.
 async fn connected(server: &TestServer, node_timeout: Duration) -> (Arc<RedisServer>, EventRecorder) {
-    let (backend, events) = connected_anew(server, node_timeout).await;
+    let (backend, events) = connected_again(server, node_timeout).await;
     backend.slot().link_now().unwrap().connection.has_sent_all();
     (backend, events)
 }
 
-async fn connected_anew(server: &TestServer, node_timeout: Duration) -> (Arc<RedisServer>, EventRecorder) {
+async fn connected_again(server: &TestServer, node_timeout: Duration) -> (Arc<RedisServer>, EventRecorder) {
     let events = EventRecorder::new();
     let backend =
         RedisServer::connect(&server.url("").into(), ALONE, node_timeout, events.sender()).await.unwrap().0;
@@ -93,7 +93,7 @@ async fn a_script_that_turns_out_unknown_after_the_deadline_is_not_sent_by_its_t
 #[tokio::test]
 async fn the_first_run_of_a_script_over_a_connection_takes_one_round_trip() {
     let server = TestServer::start(&[]).await;
-    let (backend, _events) = connected_anew(&server, LONG).await;
+    let (backend, _events) = connected_again(&server, LONG).await;
     let renewals = |key: &str| {
         let renewal =
             |at| Call { action: Action::Renew { lease: lease() }, ..acquire(&format!("{key}:{at}")) };
@@ -187,7 +187,7 @@ async fn a_call_whose_deadline_is_over_before_its_first_poll_did_not_run() {
 }
 
 #[tokio::test]
-async fn of_many_calls_those_behind_answers_that_are_read_too_late_are_not_sent() {
+async fn of_many_calls_those_after_answers_that_are_read_too_late_are_not_sent() {
     let server = TestServer::start(&[]).await;
     let (backend, _events) = connected(&server, SHORT).await;
     let look = Call::of("stock", "", Action::Look);

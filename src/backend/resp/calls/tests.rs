@@ -201,7 +201,7 @@ fn the_room_of_many_calls_is_given_back_once_none_is_under_way() {
 }
 
 #[test]
-fn what_comes_during_a_write_is_behind_it_and_can_be_taken_out() {
+fn what_comes_during_a_write_is_after_it_and_can_be_taken_out() {
     let mut calls = Calls::default();
     let one = enter(&mut calls, 1, b"one");
     let also = enter(&mut calls, 1, b"also");

@@ -69,7 +69,7 @@ async fn why_a_server_hangs_up_is_the_error() {
 
 /// An old server's answer to a command that is not needed is no reason.
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_breaks_behind_an_answer_is_lost() {
+async fn a_connection_that_breaks_after_an_answer_is_lost() {
     let sent = "%0\r\n-ERR Unknown subcommand or wrong number of arguments for 'SETINFO'\r\n";
     let error = turned_away(&settings(), sent).await;
     assert!(error.is_connection_dropped(), "{error}");

@@ -50,7 +50,7 @@ async fn commands_are_answered_in_their_order() {
     assert_eq!(received(&mut server, 8).await, "one two ");
     server.write_all(b":1\r\n:2\r\n>1\r\n+invalidate\r\n:3\r\n").await.unwrap();
     assert_eq!(two.await.unwrap(), [Value::Int(2), Value::Int(3)]);
-    assert_eq!(pushes.try_recv().unwrap(), PushKind::Invalidate, "before the answer behind it");
+    assert_eq!(pushes.try_recv().unwrap(), PushKind::Invalidate, "before the answer after it");
     assert_eq!(one.await.unwrap(), Value::Int(1));
 }
 
@@ -76,7 +76,7 @@ async fn a_full_socket_sends_nothing_that_was_given_up_or_is_too_late() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_fail_when_the_server_hangs_up_behind_its_report() {
+async fn calls_fail_when_the_server_hangs_up_after_its_report() {
     let (pipe, mut server, mut pushes) = pipe(4).await;
     let (mut sent, mut unsent) =
         (pin!(pipe.run(None, command("sent"))), pin!(pipe.run(None, command("unsent"))));
@@ -101,14 +101,14 @@ async fn a_server_that_answers_to_nothing_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_came_for_the_parent_is_not_read_behind_a_fork() {
+async fn what_came_for_the_parent_is_not_read_after_a_fork() {
     let (ours, mut server) = duplex(4);
     let _pipe = Commands::silent(simulated(ours), Box::new(drop), 0);
     assert!(timeout(Duration::from_secs(1), server.write_all(b"+OK\r\n")).await.is_err(), "it was read");
 }
 
 #[tokio::test]
-async fn a_copy_behind_a_fork_does_not_end_the_connection_of_the_parent() {
+async fn a_copy_after_a_fork_does_not_end_the_connection_of_the_parent() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut parents = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let ours = parents.try_clone().unwrap();
@@ -285,7 +285,7 @@ fn what_is_sent_last_while_another_thread_writes_is_written_by_that_one() {
         let mut length = 0;
         while !received[..length].ends_with(b"last") {
             let count = server.read(&mut received[length..]).unwrap();
-            assert!(count > 0, "{goes_on}: it was closed behind {length} bytes");
+            assert!(count > 0, "{goes_on}: it was closed after {length} bytes");
             length += count;
         }
     }
@@ -373,7 +373,7 @@ async fn a_call_that_comes_while_the_task_is_polled_is_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_push_and_the_end_are_reported_before_the_calls_behind_them_have_an_outcome() {
+async fn a_push_and_the_end_are_reported_before_the_calls_after_them_have_an_outcome() {
     let (ours, mut server) = duplex(1024);
     let call = Arc::<std::sync::Mutex<Option<Call>>>::default();
     let (sender, mut pushes) = unbounded_channel();
@@ -436,7 +436,7 @@ async fn a_connection_that_is_closed_while_its_task_is_polled_reports_nothing() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_answer_ends_the_connection_behind_the_answers_before_it() {
+async fn what_is_no_answer_ends_the_connection_after_the_answers_before_it() {
     let (pipe, mut server, mut pushes) = pipe(64).await;
     let mut one = Box::pin(pipe.run(None, command("one ")));
     begun(one.as_mut()).await;

@@ -178,7 +178,7 @@ async fn a_failover_that_has_begun_is_followed_and_logged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sentinel_that_answers_a_ping_is_listened_to_and_one_that_does_not_is_connected_to_anew() {
+async fn a_sentinel_that_answers_a_ping_is_listened_to_and_one_that_does_not_is_connected_to_again() {
     let (one, _port) = watched();
     let (sentinels, hint) = (sentinels(&["redis://one:1"]), Arc::new(Notify::new()));
     let listener = tokio::spawn(sentinels.sentinels[0].clone().listen("stock".into(), hint.clone(), SECOND));
@@ -187,9 +187,9 @@ async fn a_sentinel_that_answers_a_ping_is_listened_to_and_one_that_does_not_is_
     assert_eq!((one.count("SUBSCRIBE"), one.count("PING")), (FAILOVER_CHANNELS.len(), 10));
     // The sentinel hangs: nothing ends the connection.
     one.answers(|words| if words == ["PING"] { None } else { usual(words) });
-    timeout(2 * QUIET, hint.notified()).await.expect("it is not connected to anew");
+    timeout(2 * QUIET, hint.notified()).await.expect("it is not connected to again");
     assert_eq!(one.count("SUBSCRIBE"), 2 * FAILOVER_CHANNELS.len());
     one.hang_up();
-    timeout(SECOND, hint.notified()).await.expect("it is not connected to anew");
+    timeout(SECOND, hint.notified()).await.expect("it is not connected to again");
     listener.abort();
 }

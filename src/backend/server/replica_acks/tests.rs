@@ -237,7 +237,7 @@ async fn a_call_waits_for_nothing_where_no_acquire_is_under_way() {
 
 /// The wait does not count against the call's own timeout: the other connection is the slow one.
 #[tokio::test]
-async fn a_call_that_waits_for_an_acquire_has_its_whole_time_behind_it() {
+async fn a_call_that_waits_for_an_acquire_has_its_whole_time_after_it() {
     let server = TestServer::start(&[]).await;
     let (role, _, events) = without_replicas(&server, "").await;
     let backend = RedisServer::connect(&server.url("").into(), role, LONG, events.sender()).await.unwrap().0;

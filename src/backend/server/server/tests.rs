@@ -627,7 +627,7 @@ async fn a_grant_is_followed_by_info_only_where_nothing_else_shows_that_data_was
 
 /// Nothing is reported if a server followed another one, for a while, that had all of its data.
 #[tokio::test]
-async fn a_grant_behind_a_pause_is_followed_by_info_though_nothing_was_reported() {
+async fn a_grant_after_a_pause_is_followed_by_info_though_nothing_was_reported() {
     let server = one_of_several(&[]).await;
     let (role, events) =
         (Role { alone: false, needs_age: true, replicas: None, ..ALONE }, EventRecorder::new());

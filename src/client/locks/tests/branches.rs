@@ -53,7 +53,7 @@ async fn branches_that_are_answered_at_once_exclude_each_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_branch_whose_hold_is_lost_does_not_acquire_the_lock_anew() {
+async fn a_branch_whose_hold_is_lost_does_not_acquire_the_lock_again() {
     let store = Memory::new();
     let stock = Locks::builder(&store).connect().await.unwrap().mutex("stock");
     let (mut one, mut two) = (Box::pin(stock.lock()), Box::pin(stock.lock()));

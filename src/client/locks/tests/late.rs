@@ -101,7 +101,7 @@ async fn a_release_whose_connection_breaks_is_confirmed_over_the_next_one() {
 
 /// The release waits for an extension, which is answered before the node timeout.
 #[tokio::test(start_paused = true)]
-async fn a_release_behind_a_command_that_a_slow_master_answers_in_time_is_confirmed() {
+async fn a_release_after_a_command_that_a_slow_master_answers_in_time_is_confirmed() {
     let store = Memory::new();
     let stock = Locks::builder(&store).connect().await.unwrap().mutex("stock");
     let (outer, inner) = (stock.lock().await.unwrap(), stock.lock().await.unwrap());

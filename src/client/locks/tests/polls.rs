@@ -206,7 +206,7 @@ impl Run {
         }
         self.all_end(patience).await;
         // Beside a request that is not polled, `try_lock` finds the lock free only if it waits until that one is passed over. If such
-        // requests stand in the fair line, the lock is kept for each of them for a term of a second. And a release that is not polled is
+        // requests stand in the line, the lock is kept for each of them for a term of a second. And a release that is not polled is
         // given up after two node timeouts.
         let frozen_ones = u32::try_from(frozen.len()).unwrap();
         let wait = (10 * self.plan.node_timeout).min(frozen_ones * SECOND) + frozen_ones * SECOND;

@@ -100,7 +100,7 @@ async fn the_work_of_a_run_is_not_polled_once_a_name_is_lost() {
         let counted = polls.clone();
         let work = poll_fn(move |_| {
             counted.fetch_add(1, SeqCst);
-            assert!(both.iter().all(Mutex::is_held), "it is polled behind the loss");
+            assert!(both.iter().all(Mutex::is_held), "it is polled after the loss");
             Poll::<()>::Pending
         });
         let run = tokio::spawn(locks.mutexes(["a", "b"]).run(|_| work));
@@ -126,7 +126,7 @@ async fn the_release_of_fenced_guards_reports_a_loss() {
 
 /// The request that was begun before asked as the owner itself, and not as a child of it.
 #[tokio::test(start_paused = true)]
-async fn a_request_that_becomes_a_run_begins_anew() {
+async fn a_request_that_becomes_a_run_begins_again() {
     let mut request = several(&Memory::new()).await.lock();
     assert!(poll!(&mut request).is_pending());
     let owner = Owner::current();

@@ -33,7 +33,7 @@ fn on_another_thread(mut task: Task) -> Task {
 /// Tried with a guard's release, and with one by the background. The verdict counts the slow master among those that are still to
 /// answer: if it were noted after the answer, it would keep the hold for a lease.
 #[tokio::test(start_paused = true)]
-async fn what_answers_right_after_the_verdict_counts_behind_it() {
+async fn what_answers_right_after_the_verdict_counts_after_it() {
     for releases in [true, false] {
         let stores = [Memory::new(), Memory::new(), Memory::new()];
         let builder = Locks::quorum(&stores);

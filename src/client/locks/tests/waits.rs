@@ -34,7 +34,7 @@ async fn no_message_ends_the_pause_after_a_split_vote() {
 /// In this order: 1. Two masters refuse a request, which sleeps. 2. The third one grants it, too late. 3. That is ended, and the end is
 /// published. If that woke the request, it would ask again as fast as the masters answer.
 #[tokio::test(start_paused = true)]
-async fn a_grant_behind_a_refusal_is_a_split_vote_too() {
+async fn a_grant_after_a_refusal_is_a_split_vote_too() {
     let stores: Vec<_> = (0..3).map(|_| Memory::new()).collect();
     let stock = async |stores: &[Memory]| {
         let builder = Locks::quorum(stores).lease(3600 * SECOND);
@@ -103,7 +103,7 @@ async fn those_who_have_waited_for_long_pause_for_no_longer() {
 /// In this order: 1. A request's acquire is on its way, over a connection that is replaced. 2. The request is dropped, and its end
 /// finds nothing. 3. The acquire runs. Tried for a free lock, on one master and on three.
 #[tokio::test(start_paused = true)]
-async fn what_an_acquire_makes_behind_the_end_of_its_dropped_request_is_ended() {
+async fn what_an_acquire_makes_after_the_end_of_its_dropped_request_is_ended() {
     for masters in [1, 3] {
         let stores: Vec<_> = (0..masters).map(|_| Memory::new()).collect();
         let connect = async || {

@@ -389,7 +389,7 @@ fn nothing_that_a_user_asks_for_puts_off_a_renewal_that_is_due() {
 
 /// 1. A renewal finds a TTL of an hour. 2. What brings it back gets no answer. 3. It is settled, and the next renewal finds the same.
 #[test]
-fn a_ttl_that_is_too_long_is_brought_back_behind_the_renewal_that_finds_it() {
+fn a_ttl_that_is_too_long_is_brought_back_after_the_renewal_that_finds_it() {
     let mut world = World::new(1);
     world.holds(&Owner::new());
     let shorten = |world: &mut World, ends| {

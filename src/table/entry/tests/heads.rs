@@ -127,7 +127,7 @@ fn a_new_head_asks_though_its_pause_was_over_when_another_was_before_it() {
 /// In this order: 1. A re-entry is refused by a full server, and pauses. 2. Its pause is over while the hold is settled. 3. The settle is
 /// answered.
 #[test]
-fn a_re_entry_whose_pause_was_over_during_a_settle_is_woken_behind_it() {
+fn a_re_entry_whose_pause_was_over_during_a_settle_is_woken_after_it() {
     let mut world = World::new(1);
     let (owner, pause) = (world.owners[0].clone(), world.now + STEP);
     world.take();

@@ -180,7 +180,7 @@ fn an_answer_past_the_end_of_a_hold_does_not_make_it_good_again() {
 
 /// A hold of three masters, whose third has not answered what makes the field there: the acquire, or a repair.
 #[test]
-fn what_ran_on_a_master_behind_the_end_of_its_hold_is_ended_there() {
+fn what_ran_on_a_master_after_the_end_of_its_hold_is_ended_there() {
     let third = MasterSet::one(2);
     // Whether its answer is looked at before the end's verdict, and what the end found there; `None`: it is awaited yet.
     for repair in [false, true] {
@@ -232,7 +232,7 @@ fn what_ran_on_a_master_behind_the_end_of_its_hold_is_ended_there() {
 /// In this order: 1. An acquire waits to be sent. 2. Its hold is given up, and its end runs. 3. The acquire runs. 4. Its future looks
 /// at the answer, or is dropped, or is answered that others refuse.
 #[test]
-fn what_an_acquire_makes_behind_the_end_of_its_hold_is_ended() {
+fn what_an_acquire_makes_after_the_end_of_its_hold_is_ended() {
     for confirmed in [false, true] {
         for how in ["granted", "dropped", "refused"] {
             let mut world = World::new(1);
@@ -314,7 +314,7 @@ fn nothing_is_ended_again_where_the_end_has_found_what_the_acquire_made() {
 /// In this order: 1. The acquire of the third master is late, so that a renewal finds nothing there. 2. It runs, and a repair is sent.
 /// 3. The end of the hold finds what the acquire has made. 4. The repair runs.
 #[test]
-fn what_a_repair_makes_behind_the_end_is_ended_though_the_end_found_a_field() {
+fn what_a_repair_makes_after_the_end_is_ended_though_the_end_found_a_field() {
     let third = MasterSet::one(2);
     let mut world = World::new(1);
     let (acquire, level) = world.take();
@@ -347,7 +347,7 @@ fn what_a_repair_makes_behind_the_end_is_ended_though_the_end_found_a_field() {
 /// In this order: 1. A renewal finds nothing on the third master, where the acquire is late. 2. The acquire runs there. 3. The renewal
 /// finds nothing on the others: their keys are over.
 #[test]
-fn what_an_acquire_makes_behind_the_renewal_that_finds_its_hold_gone_is_ended() {
+fn what_an_acquire_makes_after_the_renewal_that_finds_its_hold_gone_is_ended() {
     let third = MasterSet::one(2);
     let mut world = World::new(1);
     let (acquire, level) = world.take();

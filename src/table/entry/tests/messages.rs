@@ -84,7 +84,7 @@ fn no_message_of_a_release_is_expected_where_the_hold_was_gone() {
 /// In this order: 1. A release is sent. 2. The subscription is lost, and with it the message of that release. 3. There is another one.
 /// 4. The lock is forced away.
 #[test]
-fn no_message_of_a_release_is_expected_behind_a_lost_subscription() {
+fn no_message_of_a_release_is_expected_after_a_lost_subscription() {
     let (mut world, release) = releasing();
     let at = world.at();
     world.entry.unsubscribed(0, at);
@@ -184,7 +184,7 @@ fn what_was_seen_of_a_holder_ends_with_its_hold() {
 /// In this order: 1. A request asks. 2. The lock is released. 3. The answer comes, which names who had it.
 #[test]
 fn an_answer_that_was_sent_before_a_release_names_nobody() {
-    let seen = |asks_behind: bool| {
+    let seen = |asks_after: bool| {
         let mut world = World::new(1);
         let id = world.asks(&Owner::new(), true);
         let mut pending = world.askers[0].asking.take().unwrap();
@@ -192,7 +192,7 @@ fn an_answer_that_was_sent_before_a_release_names_nobody() {
         world.entry.subscription = Subscription::by(MasterSet::first(1));
         world.now += STEP;
         world.entry.message(0, world.now);
-        if asks_behind {
+        if asks_after {
             pending.sent = world.now + STEP;
             world.now += STEP;
         }

@@ -172,14 +172,14 @@ fn a_nested_request_whose_hold_is_lost_fails_though_the_guard_is_gone() {
         world.poll(world.asker(nested));
         assert!(
             world.askers.is_empty() && world.guards.is_empty() && world.flight.is_empty(),
-            "it is granted the lock anew"
+            "it is granted the lock again"
         );
     }
 }
 
 /// 1. A hold is extended by far. 2. Nothing is confirmed for long. 3. The key is deleted.
 #[test]
-fn a_hold_is_certain_for_half_a_lease_behind_its_last_confirmation() {
+fn a_hold_is_certain_for_half_a_lease_after_its_last_confirmation() {
     let (mut world, owner) = World::one_nests();
     let extension = world.begins_extension(10 * LEASE);
     world.flight.push(extension);
@@ -212,7 +212,7 @@ fn a_hold_of_fixed_lease_is_certain_for_half_a_lease_too() {
     assert!(!world.enters_for(&owner, Duration::from_secs(1)));
 }
 
-/// The masters count the level that leaves by what is under way: its release is sent behind that.
+/// The masters count the level that leaves by what is under way: its release is sent after that.
 #[test]
 fn a_nested_release_beside_a_nested_acquire_waits_for_it() {
     let (mut world, owner) = World::one_nests();
@@ -252,7 +252,7 @@ fn a_fenced_level_in_a_hold_without_a_token_is_not_granted_in_silence() {
 
 /// Else it would be reported as done, while the hold may be gone.
 #[test]
-fn a_nested_release_behind_an_unknown_outcome_waits_for_the_settle() {
+fn a_nested_release_after_an_unknown_outcome_waits_for_the_settle() {
     let (mut world, owner) = World::one_nests();
     world.asks(&owner.child(), false);
     let check = world.begins_check();
@@ -400,7 +400,7 @@ fn nothing_nests_without_a_command_once_the_session_is_closed() {
 
 /// The masters have counted no level of those that came and went in it, so nothing is owed.
 #[test]
-fn a_hold_is_handed_over_behind_its_check_alone_whatever_came_and_went_in_it() {
+fn a_hold_is_handed_over_after_its_check_alone_whatever_came_and_went_in_it() {
     let (mut world, owner) = World::one_nests();
     world.asks(&owner.child(), false);
     let inner = world.hold_now().levels[1].owner.clone();

@@ -336,7 +336,7 @@ fn a_hold_with_a_fixed_lease_or_for_one_does_not_pass_on() {
 
 /// Its level alone is over: it may have been taken for as long.
 #[test]
-fn a_release_behind_its_max_hold_does_not_pass_on() {
+fn a_release_after_its_max_hold_does_not_pass_on() {
     let moment = Duration::from_millis(1);
     let is_offered = |passes: Duration| {
         let mut world = World::new(1);
@@ -446,7 +446,7 @@ fn what_a_master_turns_out_to_lack_does_not_pass_on() {
 
 /// Nobody would renew it, nor end it.
 #[test]
-fn nothing_passes_on_behind_a_close() {
+fn nothing_passes_on_after_a_close() {
     let (mut world, _) = one_holds(1);
     world.entry.is_open = false;
     assert!(!world.offers(true));
@@ -511,7 +511,7 @@ fn who_has_not_had_a_whole_turn_lets_nobody_go_first() {
 /// In this order: 1. This process is granted the lock. 2. The message of the release before it arrives, while it holds the lock, offers it,
 /// or ends it. 3. Who pauses then is not offered the lock, and not woken by its end.
 #[test]
-fn a_message_behind_a_grant_makes_nobody_pause() {
+fn a_message_after_a_grant_makes_nobody_pause() {
     for when in ["held", "offered", "ending"] {
         let (mut world, waiting) = one_holds(1);
         if when == "ending" {

@@ -16,16 +16,16 @@ fn a_head_asks_again_once_each_majority_has_a_master_that_confirmed() {
     let owner = Owner::new();
     entry.enter_alone(Waiter::new(1, owner, false, now)).unwrap();
     entry.subscription = Subscription::by(MasterSet::NONE);
-    let mut asks_behind = |master: usize| {
+    let mut asks_after = |master: usize| {
         entry.put_to_sleep(1, later);
         entry.subscribed(master, at);
         entry.queue.get(1).is_some_and(|request| request.phase == WaiterState::Waiting)
     };
-    assert!(asks_behind(0));
-    assert!(!asks_behind(0), "it was subscribed there before");
-    assert!(asks_behind(1));
-    assert!(!asks_behind(1), "it was subscribed there before");
-    assert!(!asks_behind(2), "one that a majority has reports");
+    assert!(asks_after(0));
+    assert!(!asks_after(0), "it was subscribed there before");
+    assert!(asks_after(1));
+    assert!(!asks_after(1), "it was subscribed there before");
+    assert!(!asks_after(2), "one that a majority has reports");
 }
 
 /// A message that was published before did not arrive.

@@ -207,7 +207,7 @@ fn a_release_that_had_no_answer_twice_holds_nobody_back() {
     world.wake();
     assert!(!world.is_woken(stranger));
     world.poll(world.asker(stranger));
-    assert!(!asks(&world), "behind the release, which is sent once more");
+    assert!(!asks(&world), "after the release, which is sent once more");
     let sent = world.sends();
     let [again] = &sent[..] else { panic!("{sent:?}") };
     world.entry.conclude(again, Err(Outcome::Unknown), Spread::default(), world.at());
@@ -340,7 +340,7 @@ fn a_head_that_does_not_come_is_passed_over_before_few_and_before_many() {
         let waiting: Vec<u64> = (0..waiting).map(|_| world.asks(&Owner::new(), true)).collect();
         world.answers(waiting[0]);
         world.confirm();
-        assert!(world.is_woken(waiting[0]), "it asks again behind the confirmation");
+        assert!(world.is_woken(waiting[0]), "it asks again after the confirmation");
         (0..20).for_each(|_| world.pass(STEP));
         assert!(world.is_woken(waiting[1]), "of {}", waiting.len());
     }
@@ -366,7 +366,7 @@ fn a_level_that_was_granted_since_a_bare_request_began_is_one_of_a_branch() {
 
 /// Nested in the first of them, or a branch beside it: the two look the same.
 #[test]
-fn a_request_that_asks_anew_beside_a_branch_and_a_level_from_before_is_ambiguous() {
+fn a_request_that_asks_again_beside_a_branch_and_a_level_from_before_is_ambiguous() {
     let mut world = World::new(1);
     let owner = Owner::new();
     world.holds(&owner);

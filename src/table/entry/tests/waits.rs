@@ -104,7 +104,7 @@ fn who_waits_late_is_reported_at_once() {
     world.is_taken();
     let id = world.asks(&Owner::new(), true);
     world.now += 2 * LEASE;
-    world.entry.waits(id, Location::caller(), world.now);
+    world.entry.schedule_wait_report(id, Location::caller(), world.now);
     assert_eq!(world.reported(), [(2 * LEASE, None)]);
 }
 
@@ -118,7 +118,7 @@ fn a_holder_that_the_masters_have_named_is_reported_until_its_lease_is_over() {
     let (pending, left) = (pending.clone(), LEASE * 3 / 2);
     let busy = Reply::Busy(left, Some(Box::new(Holder::new("theirs", 1, left))));
     world.entry.conclude(&pending, Ok(&busy), Spread::default(), world.at());
-    world.entry.waits(id, Location::caller(), world.now);
+    world.entry.schedule_wait_report(id, Location::caller(), world.now);
     world.now += LEASE;
     assert_eq!(world.reported(), [(LEASE, Some("theirs".to_owned()))]);
     world.now += LEASE;
@@ -132,7 +132,7 @@ fn no_wait_is_reported_where_that_is_turned_off() {
     world.entry.timing = Arc::new(world.timing);
     world.is_taken();
     let id = world.asks(&Owner::new(), true);
-    world.entry.waits(id, Location::caller(), world.now);
+    world.entry.schedule_wait_report(id, Location::caller(), world.now);
     world.now += 9 * LEASE;
     assert!(world.entry.queue.report_at().is_none() && world.reported().is_empty());
 }

@@ -70,7 +70,7 @@ fn a_loss_counts_to_the_last_time_at_which_the_hold_was_good() {
 }
 
 #[test]
-fn work_that_went_on_behind_a_stall_of_its_process_may_be_late() {
+fn work_that_went_on_after_a_stall_of_its_process_may_be_late() {
     let good = |request| Event::Good { request, until: None };
     let run = Event::Granted { request: 0, until: None, token: None };
     let stalled = Event::Stalled { from: 100 * MS };
@@ -168,7 +168,7 @@ fn each_name_of_several_is_a_hold() {
 }
 
 #[test]
-fn a_check_that_confirms_a_hold_behind_the_grant_of_a_later_one_is_found() {
+fn a_check_that_confirms_a_hold_after_the_grant_of_a_later_one_is_found() {
     let one = |from| [(0, asked(0)), (1, granted(0, 3000)), (from + 5, checked(0, from)), (2000, leaving(0))];
     let two = [(100, asked(0)), (110, granted(0, 3110)), (120, leaving(0))];
     assert_eq!(confirmed_too_late(&history(&[&one(111), &two])).len(), 1);

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_found_in_base64_whatever_stands_before_and_behind_it() {
+    fn it_is_found_in_base64_whatever_stands_before_and_after_it() {
         // These were made by `base64`: of "s3cret-w0rd" alone, and with one, two and three characters on both sides.
         let word = b"s3cret-w0rd";
         for (before, text) in

@@ -50,17 +50,17 @@ fn watched() -> Level {
 fn a_hold_is_renewed_beside_the_watchdog_a_third_of_a_lease_after_its_last_confirmation() {
     let now = Instant::now();
     let mut hold = held(now, watched());
-    assert!(hold.stand_in(seconds(20), seconds(5), now + seconds(9)).is_none());
-    let due = hold.stand_in(seconds(20), seconds(5), now + seconds(10)).unwrap();
+    assert!(hold.backup_renewal(seconds(20), seconds(5), now + seconds(9)).is_none());
+    let due = hold.backup_renewal(seconds(20), seconds(5), now + seconds(10)).unwrap();
     assert_eq!((due.hold, &*due.call.field), (hold.id, "me:1"));
     assert_eq!(due.call.action, Action::Renew { lease: lease() });
     // The command may run within 5 s, answered or not.
     let longest = now + seconds(10 + 5 + 30);
     assert_eq!((hold.may_stand_until(), hold.gone_by), (longest, longest));
-    hold.stood_in(lease(), at(now + seconds(10)), at(now + seconds(12)));
+    hold.renewed_by_backup(lease(), at(now + seconds(10)), at(now + seconds(12)));
     assert_eq!(hold.end(), now + seconds(40), "from before the send");
-    assert!(hold.stand_in(seconds(20), seconds(5), now + seconds(19)).is_none());
-    assert!(hold.stand_in(seconds(20), seconds(5), now + seconds(20)).is_some());
+    assert!(hold.backup_renewal(seconds(20), seconds(5), now + seconds(19)).is_none());
+    assert!(hold.backup_renewal(seconds(20), seconds(5), now + seconds(20)).is_some());
 }
 
 /// It moves a deadline, and later only: all else is as the runtime has left it, and an older answer of its own changes nothing.
@@ -72,13 +72,13 @@ fn a_renewal_beside_the_watchdog_moves_the_deadline_alone() {
     hold.unsettle();
     let renew_at = hold.renew_at;
     assert!(
-        hold.stand_in(seconds(20), seconds(5), now + seconds(15)).is_some(),
+        hold.backup_renewal(seconds(20), seconds(5), now + seconds(15)).is_some(),
         "whatever is under way, or in doubt"
     );
-    hold.stood_in(lease(), at(now + seconds(15)), at(now + seconds(16)));
+    hold.renewed_by_backup(lease(), at(now + seconds(15)), at(now + seconds(16)));
     assert_eq!((hold.end(), hold.renew_at), (now + seconds(45), renew_at));
     assert!(hold.under_way(3) && hold.is_unsettled() && !hold.is_certain(now + seconds(16)));
-    hold.stood_in(lease(), at(now + seconds(14)), at(now + seconds(17)));
+    hold.renewed_by_backup(lease(), at(now + seconds(14)), at(now + seconds(17)));
     hold.finish(3, now + seconds(18));
     hold.confirmed(lease(), now + seconds(10), Duration::ZERO);
     assert_eq!(hold.end(), now + seconds(45));
@@ -88,7 +88,7 @@ fn a_renewal_beside_the_watchdog_moves_the_deadline_alone() {
 fn what_is_over_or_ends_by_itself_is_not_renewed_beside_the_watchdog() {
     let now = Instant::now();
     let later = now + seconds(15);
-    let is_due = |mut hold: Hold, now: Instant| hold.stand_in(seconds(20), seconds(5), now).is_some();
+    let is_due = |mut hold: Hold, now: Instant| hold.backup_renewal(seconds(20), seconds(5), now).is_some();
     assert!(is_due(held(now, watched()), later));
     // Whether or not anybody has noticed.
     assert!(!is_due(held(now, watched()), now + seconds(30)));
@@ -110,7 +110,7 @@ fn an_answer_beside_the_watchdog_revives_nothing() {
     let now = Instant::now();
     let sent = at(now + seconds(29));
     let end = |mut hold: Hold, answered| {
-        hold.stood_in(lease(), sent, at(now + seconds(answered)));
+        hold.renewed_by_backup(lease(), sent, at(now + seconds(answered)));
         hold.end()
     };
     assert_eq!(end(held(now, watched()), 29), now + seconds(59));

@@ -301,7 +301,7 @@ fn a_hint_for_what_nobody_here_knows_ends_nothing() {
 
 /// A field that nobody waits for any more may be the holder for a time, and nobody else would be notified of that.
 #[test]
-fn whoever_waits_asks_behind_a_hint_for_what_nobody_here_knows() {
+fn whoever_waits_asks_after_a_hint_for_what_nobody_here_knows() {
     let mut world = World::fair();
     let id = world.asks(&Owner::new(), true);
     let number = world.waits_in_line(id);
@@ -319,7 +319,7 @@ fn whoever_waits_asks_behind_a_hint_for_what_nobody_here_knows() {
 /// In this order: 1. The request asks, and is dropped. 2. Its end runs, and then its acquire, which enters the line. 3. The lock is handed to
 /// it, and the hint overtakes the answer to the end.
 #[test]
-fn what_is_handed_over_behind_its_end_is_ended_once_more() {
+fn what_is_handed_over_after_its_end_is_ended_once_more() {
     let mut world = World::fair();
     let id = world.asks(&Owner::new(), true);
     let number = world.waits_in_line(id);
@@ -388,7 +388,7 @@ fn who_asks_while_hints_begin_asks_once_more_before_it_sleeps() {
 
 /// A release leaves the lock to clients that know no line. The next request of this process would always be there before them.
 #[test]
-fn a_process_that_left_the_lock_to_others_asks_for_it_behind_them() {
+fn a_process_that_left_the_lock_to_others_asks_for_it_after_them() {
     const TIME: Duration = Duration::from_millis(1);
     let mut world = World::fair();
     let id = world.asks(&Owner::new(), true);

@@ -1,4 +1,4 @@
-//! What the thread that stands in for a blocked runtime renews. The answers change deadlines, and nothing else.
+//! The renewals that the thread `nestlock` makes while a runtime is blocked. Their answers change deadlines, and nothing else.
 
 use std::time::Duration;
 
@@ -12,20 +12,19 @@ use crate::table::table::LockTable;
 use crate::wire::keys::Keys;
 use crate::wire::{Action, Call};
 
-/// A renewal beside the watchdog. It is not one of the hold's commands: it takes no number, and its result is noted only if the
-/// hold was renewed.
+/// A renewal that the watchdog does not know of. It is not one of the hold's commands: it has no number, and its result is noted
+/// only if the hold was renewed.
 #[derive(Clone, Debug)]
-pub(crate) struct StandIn {
+pub(crate) struct BackupRenewal {
     pub(crate) hold: u64,
     pub(crate) call: Call,
 }
 
 impl LockTable {
-    /// Returns the renewals of all holds that are good for no longer than `left`. `longest`: within that time they are sent and
-    /// run, or never.
-    pub(crate) fn stand_in(&mut self, left: Duration, longest: Duration, now: Instant) -> Vec<StandIn> {
+    /// Returns the renewals of all holds that are good for no longer than `left`. `longest`: the time within which they run, or never will.
+    pub(crate) fn backups(&mut self, left: Duration, longest: Duration, now: Instant) -> Vec<BackupRenewal> {
         let holds = self.entries_mut().flat_map(|entry| &mut entry.holds);
-        holds.filter_map(|hold| hold.stand_in(left, longest, now)).collect()
+        holds.filter_map(|hold| hold.backup_renewal(left, longest, now)).collect()
     }
 
     /// Returns whether a hold that is renewed is good for no longer than `left`.
@@ -40,18 +39,17 @@ impl LockTable {
 }
 
 impl LockEntry {
-    /// Called when a majority of the masters has renewed a hold beside the watchdog, by a command that was sent at `sent`. `at` is
-    /// now.
-    pub(crate) fn stood_in(&mut self, hold: u64, lease: Lease, sent: Moment, at: Moment) {
+    /// Called when a majority of the masters has renewed a hold without the watchdog, by a command that was sent at `sent`. `at` is now.
+    pub(crate) fn renewed_by_backup(&mut self, hold: u64, lease: Lease, sent: Moment, at: Moment) {
         if let Some(hold) = self.holds.iter_mut().find(|standing| standing.id == hold) {
-            hold.stood_in(lease, sent, at);
+            hold.renewed_by_backup(lease, sent, at);
         }
     }
 }
 
 impl Hold {
-    /// Returns whether somebody holds it for whom it is renewed, and its end has not come. A level whose `max_hold` is over does
-    /// not count, though nobody may have noticed.
+    /// Returns whether it has a level that is to be renewed, and its end has not come. A level whose `max_hold` is over does not
+    /// count, even if that was not noticed yet.
     fn is_renewed_at(&self, now: Instant) -> bool {
         let counts = |level: &Level| {
             level.watched && level.loss().is_none() && level.max_hold.is_none_or(|limit| now < limit.at())
@@ -63,22 +61,22 @@ impl Hold {
         self.is_renewed_at(now) && self.valid_until <= after(now, left)
     }
 
-    fn stand_in(&mut self, left: Duration, longest: Duration, now: Instant) -> Option<StandIn> {
+    fn backup_renewal(&mut self, left: Duration, longest: Duration, now: Instant) -> Option<BackupRenewal> {
         if !self.is_late(left, now) {
             return None;
         }
         let lease = self.timing.lease;
-        // It may run even if it is never answered.
+        // The renewal may run even if it is never answered.
         let until = after(after(now, longest), lease.duration());
         self.maybe_until = self.maybe_until.max(Some(until.into()));
         self.gone_by = self.gone_by.max(until);
         let call = Call { field: self.field.clone(), ..Call::of_lock(&self.keys, Action::Renew { lease }) };
-        Some(StandIn { hold: self.id, call })
+        Some(BackupRenewal { hold: self.id, call })
     }
 
-    /// Moves the deadline, and nothing else. A doubt remains, and due work remains due: the runtime handles both as soon as it
-    /// runs. At its end a hold is lost, whether or not that was noticed.
-    fn stood_in(&mut self, lease: Lease, sent: Moment, at: Moment) {
+    /// Moves the deadline, and nothing else. Doubts and due work remain: the runtime handles them as soon as it runs. A hold that
+    /// is past its end is lost, even if that was not noticed yet.
+    fn renewed_by_backup(&mut self, lease: Lease, sent: Moment, at: Moment) {
         let until = lease.valid_until(sent.now, self.timing.drift);
         if self.is_renewed_at(at.now) && until > self.valid_until {
             self.valid_until = until;

@@ -1,6 +1,6 @@
-//! An entry's place in the fair line, where the processes that wait for a lock stand in order, on the server. Whoever
-//! ends a hold makes the first of them the holder for a time, and sends it a hint. That process enters after the answer to one more
-//! acquire of the same field.
+//! An entry's place in the line: the processes that wait for a lock, in order, on the server. The script that ends a hold makes the
+//! first of them the holder for a time, and sends it a hint. That process enters after the answer to one more acquire of the same
+//! field.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,35 +14,35 @@ use crate::table::hold::Hold;
 use crate::table::queue::WaiterState;
 use crate::wire::{self, Fence, Hint, Line, Pending, Reply};
 
-/// A request that entered the line before messages of releases reached this process asks again by then: a client that does not know
-/// the line may have released the lock in between.
-pub(super) const UNHEARD: Duration = Duration::from_millis(250);
+/// The longest that a request in the line sleeps if it entered before messages of releases reached this process: a client that does
+/// not know the line may have released the lock in between.
+pub(super) const LONGEST_POLL: Duration = Duration::from_millis(250);
 
-/// Allowed delay: a key counts as over this long after its time by the server's clock, or after twice its time if that is shorter.
-const BEHIND: Duration = Duration::from_millis(10);
+/// Allowed delay of the server: a key counts as expired this long after its TTL, or after twice its TTL if that is shorter.
+const SERVER_DELAY: Duration = Duration::from_millis(10);
 
-/// A request that gets no hint asks again after this part of the time for which the present holder has had the lock. While the lock
-/// changes hands quickly, it asks often, and leaves the lock idle for a short time when it is handed to it.
+/// A request that gets no hints asks again after this fraction of the time for which the present holder has had the lock. So while
+/// the lock changes hands quickly, the request asks often, and a lock that is handed to it is idle only briefly.
 const POLL_PART: u32 = 8;
 
-/// The shortest pause of such a request.
+/// The shortest pause of a request that gets no hints.
 const SHORTEST_POLL: Duration = Duration::from_millis(2);
 
-/// How much later than the first of the line a process asks that has left the lock to others.
+/// How much later than the first process in the line a process asks that has left the lock to others.
 const AFTER_THE_FIRST: Duration = Duration::from_millis(2);
 
-/// Returns when something is over that takes this long by the server's clock.
-fn past(time: Duration) -> Duration {
-    time + time.min(BEHIND)
+/// Returns after how long this TTL is certainly over on the server.
+fn certainly_over(time: Duration) -> Duration {
+    time + time.min(SERVER_DELAY)
 }
 
 impl LockEntry {
-    /// Returns whether this process stands in the fair line.
+    /// Returns whether this process is in the line.
     pub(super) fn is_in_line(&self) -> bool {
         self.holds.iter().any(|hold| hold.in_line)
     }
 
-    /// Has the head ask by the field that stands in the fair line, whichever request entered it.
+    /// Makes the head ask with the field that is in the line, whichever request put it there.
     pub(super) fn ask_again_in_line(
         &mut self,
         ask: &AcquireParams,
@@ -52,8 +52,8 @@ impl LockEntry {
         let stands = |hold: &&mut Hold| hold.in_line && hold.command.is_none();
         let hold = self.holds.iter_mut().find(stands).filter(|_| !ask.single_attempt)?;
         if ask.line.is_some_and(|line| line.polls) && !wire::polls(&hold.field) {
-            // It entered while hints reached this process, and would be passed over as one that is gone.
-            hold.end_in_line(now);
+            // The field entered while hints reached this process. Now it would be passed over as that of a process that is gone.
+            hold.end_place_in_line(now);
             return None;
         }
         let line = hold.timing.line?;
@@ -63,24 +63,23 @@ impl LockEntry {
         Some(pending)
     }
 
-    /// Returns for how long a request in the line pauses to which nobody may send a hint: this process may not subscribe, or the one
-    /// that has the lock may not publish.
+    /// Returns how long a request in the line pauses if it gets no hints: this process may not subscribe, or the holder may not publish.
     pub(crate) fn polls_after(&mut self, pending: &Pending, reply: &Reply) -> Option<Duration> {
         let Reply::InLine(_, holder, _) = reply else { return None };
         let hold = self.hold(pending.hold).filter(|hold| hold.in_line)?;
         if !wire::polls(&hold.field) && !wire::polls(holder.hold_id()) {
             return None;
         }
-        // The holder is not noted if its field is one of this process, as that of a claim is.
+        // The holder is not noted if its field is one of this process's, as a claim's may be.
         let waited = pending.sent.saturating_duration_since(hold.since);
         let held = self.seen.holder(pending.sent).map_or(waited, |owned| owned.held);
-        // The lock is kept for it for a second or more.
-        Some((held / POLL_PART).clamp(SHORTEST_POLL, UNHEARD))
+        // A lock that is handed to it is kept for it for a second or more.
+        Some((held / POLL_PART).clamp(SHORTEST_POLL, LONGEST_POLL))
     }
 
-    /// Called when the acquire was answered "busy", and its field stands in the line: the hold is kept, since the server may hand
+    /// Called when the acquire was answered "busy" and its field is now in the line: the hold is kept, since the server may hand
     /// the lock to it.
-    pub(super) fn stands_in_line(&mut self, pending: &Pending, now: Instant) {
+    pub(super) fn keep_in_line(&mut self, pending: &Pending, now: Instant) {
         match self.hold(pending.hold).filter(|hold| hold.under_way(pending.command_id)) {
             Some(hold) => {
                 hold.finish(pending.command_id, now);
@@ -91,27 +90,27 @@ impl LockEntry {
         self.wake_next(now);
     }
 
-    /// Called when a field in the line was answered "busy", without a word about the line: it may still be in it, or not. So it
-    /// leaves, and the next attempt has a field of its own.
-    pub(super) fn leaves_in_doubt(&mut self, pending: &Pending, now: Instant) -> bool {
+    /// Called when a field in the line was answered "busy", without a mention of the line: it may or may not still be in it. So
+    /// the field leaves, and the next attempt has a fresh one.
+    pub(super) fn leave_line_in_doubt(&mut self, pending: &Pending, now: Instant) -> bool {
         let stood = |hold: &&mut Hold| hold.in_line && hold.under_way(pending.command_id);
         let Some(hold) = self.hold(pending.hold).filter(stood) else { return false };
         hold.finish(pending.command_id, now);
-        hold.end_in_line(now);
+        hold.end_place_in_line(now);
         self.wake_next(now);
         true
     }
 
-    /// Takes this process out of the server's fair line, by an end, if nobody here waits for the lock.
-    pub(super) fn leave_fair_line(&mut self, now: Instant) {
+    /// Takes this process out of the line, by an end of its hold, if nobody here waits for the lock.
+    pub(super) fn leave_line(&mut self, now: Instant) {
         let stands = |hold: &&mut Hold| hold.in_line && hold.command.is_none();
         if !self.is_in_line() || (self.is_open && self.outer_front().is_some()) {
             return;
         }
-        self.holds.iter_mut().filter(stands).for_each(|hold| hold.end_in_line(now));
+        self.holds.iter_mut().filter(stands).for_each(|hold| hold.end_place_in_line(now));
     }
 
-    /// Called when hints begin to reach this process: the head asks once more, since it may have been refused outside the line, or
+    /// Called when hints begin to reach this process. The head asks once more, since it may have been refused outside the line, or
     /// have missed a hint.
     pub(crate) fn hints_begin(&mut self, now: Instant) {
         if self.outer_front().is_some_and(|front| front.is_asleep() || front.phase == WaiterState::Asking) {
@@ -120,7 +119,7 @@ impl LockEntry {
     }
 
     /// Called when hints about this lock, which have a channel of their own, begin or cease to reach this process. The channel of
-    /// the lock's releases is confirmed after it, and the head asks then.
+    /// the lock's releases is confirmed later, and then the head asks.
     pub(crate) fn hints_of_lock(&mut self, on: bool, now: Instant) {
         let Some(subscription) = &mut self.subscription else { return };
         if std::mem::replace(&mut subscription.hints, on) != on && !subscription.confirmed.is_empty() {
@@ -133,37 +132,37 @@ impl LockEntry {
         self.subscription.as_ref().is_some_and(|subscription| subscription.hints)
     }
 
-    /// Called when a hint came: see [`Hint`]. It decides nothing.
+    /// Called when a [`Hint`] arrives. It only makes this process ask or look.
     pub(crate) fn hinted(&mut self, hint: Hint, now: Instant) {
-        // Found by the field, which stays the same. 1. It stood in the line, and the lock was handed over to another process since,
-        // as a claim. 2. The hint comes late. An end of it here would end that claim: so a field that nobody here knows is left to
-        // expire.
+        // The hold is found by its field, which stays the same. A field that is not known here is left to expire, since ending it
+        // could end a claim: 1. The field was in the line, was granted, and was handed over to another process as a claim. 2. The
+        // hint comes late.
         let number =
             |hold: &&mut Hold| hold.field.rsplit_once(':').and_then(|(_, number)| number.parse().ok());
         let Some(hold) = self.holds.iter_mut().find(|hold| number(hold) == Some(hint.number)) else {
-            // The waiters here have to know for how long that is.
-            let at = hint.wait.map_or(now, |wait| after(now, past(wait)));
-            return self.asks_by(at, now);
+            // The waiters here have to ask when it has expired.
+            let at = hint.wait.map_or(now, |wait| after(now, certainly_over(wait)));
+            return self.ask_by(at, now);
         };
         let (waits, is_held) = (hold.in_line || hold.is_beginning(), hold.has_lock());
         match hint.wait {
-            Some(wait) if waits => self.asks_by(after(now, past(wait)), now),
+            Some(wait) if waits => self.ask_by(after(now, certainly_over(wait)), now),
             None if waits => self.head_asks_once_more(now),
-            // The lock was freed by force, so this process asks whether it still has it. Or the hint came late: a request that
-            // asked by itself was granted the hold that the hint reports.
+            // The lock was freed by force, so this process asks whether it still has it. Or the hint came late, after a request
+            // that asked by itself was granted the hold.
             None if is_held => self.doubt_all(now),
-            // 1. A request asks, and is dropped. 2. Its end runs, and then its acquire, which enters the line. 3. The lock is handed to it.
-            // 4. The hint overtakes the answer to the end.
+            // 1. A request asks, and is dropped. 2. Its end runs, and then its acquire, which enters the line. 3. The lock is handed to
+            // that field. 4. The hint overtakes the answer to the end.
             None => hold.remains_at(MasterSet::one(0), now),
             Some(_) => {}
         }
     }
 
     /// Called when the end of a hold of this process was answered: the lock is left to clients that do not know the line for this
-    /// time. Otherwise the next request of this process would always be there before them. It also comes after the first of the
-    /// line, which asks at the end of that time.
-    pub(super) fn leaves_it_to_others(&mut self, time: Duration, now: Instant) {
-        self.left_until = Some(after(now, past(time) + AFTER_THE_FIRST).into());
+    /// time. Otherwise the next request of this process would always ask before them. The request also lets the first process in
+    /// the line go first, which asks at the end of that time.
+    pub(super) fn leave_to_others(&mut self, time: Duration, now: Instant) {
+        self.left_until = Some(after(now, certainly_over(time) + AFTER_THE_FIRST).into());
     }
 
     /// Returns until when a request of this process leaves the lock to others.
@@ -172,29 +171,29 @@ impl LockEntry {
         self.left_until.map(Stamp::at).filter(|_| !self.is_in_line())
     }
 
-    /// Called for a message on the lock's channel that is for clients that do not know the line.
+    /// Called for a message on the lock's channel that only concerns clients that do not know the line.
     pub(crate) fn left_to_others(&mut self, master: usize, now: Instant) {
         if !self.is_in_line() {
             return self.message(master, now);
         }
-        // The first of the line is notified when to ask, and the second when to ask if the first is gone.
+        // The first process in the line gets a hint when to ask, and the second one when to ask if the first is gone.
         self.expect_no_echo_of(MasterSet::one(master));
         self.doubt_all(now);
         self.seen.clear(now);
     }
 
-    /// Has the head ask no later than that, even if nothing wakes it.
-    pub(super) fn asks_by(&mut self, at: Instant, now: Instant) {
+    /// Makes the head ask at `at` at the latest, even if nothing wakes it.
+    pub(super) fn ask_by(&mut self, at: Instant, now: Instant) {
         let Some(front) = self.outer_front().map(|front| front.id) else { return };
         let Some(request) = self.queue.get_mut(front) else { return };
         match &mut request.phase {
             WaiterState::Asleep { until } if at < *until => {
                 *until = at;
-                // It has to set its timer.
+                // The request has to set its timer again.
                 let woken = request.wake(now);
                 self.out.wake(woken);
             }
-            // The answer that it is about to get may be older.
+            // The answer on its way may be older.
             WaiterState::Asking => request.asks_once_more(),
             _ => {}
         }
@@ -202,14 +201,14 @@ impl LockEntry {
 }
 
 impl Hold {
-    /// Makes the end of a hold in the line due.
-    fn end_in_line(&mut self, now: Instant) {
+    /// Makes the end due that takes the hold's field out of the line.
+    fn end_place_in_line(&mut self, now: Instant) {
         (self.failures, self.retry_at) = (0, now);
-        self.stays_in_line(now);
+        self.stop_waiting_in_line(now);
     }
 
-    /// Notes that it waits here no longer, though its field may stay in the line, for longer than the lease of the last acquire.
-    pub(super) fn stays_in_line(&mut self, now: Instant) {
+    /// Notes that the hold no longer waits in the line. Its field may stay there for longer than the lease of the last acquire.
+    pub(super) fn stop_waiting_in_line(&mut self, now: Instant) {
         self.in_line = false;
         let stays = self.timing.line.map_or(Duration::ZERO, |line| line.stays.duration());
         self.gone_by = self.gone_by.max(after(now, stays));

@@ -1,4 +1,4 @@
-//! The thread `nestlock`, which stands in for a runtime that does not run: it renews, and nothing else.
+//! The backup thread, named `nestlock`: it stands in for a runtime that is blocked, renews its holds, and does nothing else.
 
 use std::io;
 use std::mem;
@@ -13,32 +13,32 @@ use tokio::time::{Instant, timeout_at};
 use crate::backend::{Link, Spare, Tasks};
 use crate::base::{Moment, after, boxed, lock, telemetry};
 use crate::session::session::{Session, Stage};
-use crate::table::StandIn;
+use crate::table::BackupRenewal;
 
-/// After this many looks at a session without holds, the thread leaves it alone until it has a hold again.
+/// After this many looks at a session without holds, the thread stops looking until the session has a hold again.
 const LOOKS: u32 = 10;
 
-/// The shortest pause between two looks. On a busy machine a healthy runtime may not run for a moment.
+/// The shortest pause between two looks. On a busy machine even a healthy runtime may not run for a moment.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// A runtime that was silent for less is not reported: with a short lease the thread stands in so early that the runtime may run, and only
-/// have a thousand other tasks to poll first.
+/// A runtime that was silent for less than this is not reported: with a short lease the thread acts so early that the runtime may well
+/// run, and only have a thousand other tasks to poll first.
 const REPORTED: Duration = Duration::from_secs(1);
 
-/// The thread that stands in for the runtimes of this process.
+/// The thread that renews for the runtimes of this process.
 struct Thread {
     process: u32,
-    /// Closed if the thread has ended, because it could not make its runtime.
+    /// Closed once the thread has ended, because it could not make its runtime.
     sessions: UnboundedSender<Weak<Session>>,
 }
 
 static THREAD: std::sync::Mutex<Option<Thread>> = std::sync::Mutex::new(None);
 
 impl Session {
-    /// Makes the thread look at this session, and starts the thread if it does not run. Called when the session has a renewed hold
+    /// Makes the thread watch this session, and starts the thread if it does not run. Called when the session has a renewed hold
     /// for the first time, or again after a time without one.
     #[cold]
-    pub(super) fn begin_stand_in(&self) {
+    pub(super) fn start_backup_thread(&self) {
         let thread = lock_for_a_moment(&THREAD);
         if self.pulse.attended.swap(true, Relaxed) {
             return;
@@ -49,7 +49,7 @@ impl Session {
         };
         // Not while the thread is locked: the subscriber may take locks of its own.
         if let Err(error) = begun {
-            telemetry::no_stand_in(&error);
+            telemetry::no_backup_thread(&error);
         }
     }
 
@@ -57,7 +57,7 @@ impl Session {
         let process = std::process::id();
         if thread.as_ref().is_none_or(|thread| thread.process != process || thread.sessions.is_closed()) {
             let sessions = start()?;
-            // Not dropped: in the child of a `fork` that would wake the parent's thread.
+            // Not dropped: in the child of a `fork`, a drop would wake the parent's thread.
             mem::forget(thread.replace(Thread { process, sessions }));
         }
         if let Some(Thread { sessions, .. }) = &*thread {
@@ -66,23 +66,23 @@ impl Session {
         Ok(())
     }
 
-    /// Notes here a renewal that the thread has made.
-    fn stood_in(&self, stand_in: &StandIn, sent: Moment) {
-        let (keys, at) = (&stand_in.call.keys, self.moment());
+    /// Notes a renewal that the thread has made.
+    fn note_renewal(&self, renewal: &BackupRenewal, sent: Moment) {
+        let (keys, at) = (&renewal.call.keys, self.moment());
         let is_known = lock(&self.table).entry_of(keys).is_some();
-        if let Some(lease) = stand_in.call.action.lease().filter(|_| is_known) {
-            self.visit_once(at, keys, |entry, at| entry.stood_in(stand_in.hold, lease, sent, at));
+        if let Some(lease) = renewal.call.action.lease().filter(|_| is_known) {
+            self.visit_once(at, keys, |entry, at| entry.renewed_by_backup(renewal.hold, lease, sent, at));
         }
     }
 }
 
-/// Locks what others lock for a moment only: the longest that they do in there is to start a thread.
+/// Locks a mutex that others lock only for a moment: the longest thing they do under it is to start a thread.
 ///
-/// It waits for them: 1. Two sessions have their first holds at the same moment. 2. One of them would leave it to its next visit. 3. Its
-/// runtime blocks, so there is none, and nobody renews. But not for ever: the child of a `fork` may have a copy that was locked by a thread that
-/// the child does not have.
+/// This waits for the others. Otherwise: 1. Two sessions have their first holds at the same moment. 2. One of them leaves this to its next
+/// visit. 3. Its runtime blocks, so there is no next visit, and nobody renews. But it does not wait for ever: the child of a `fork` may have
+/// a copy that was locked by a thread that the child does not have.
 fn lock_for_a_moment<T>(mutex: &std::sync::Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    // Counted, not timed: while the process stands still, nobody can unlock it.
+    // The attempts are counted and not timed: while the process is stopped, nobody can unlock it.
     for _ in 0..1000 {
         match mutex.try_lock() {
             Ok(locked) => return Some(locked),
@@ -93,19 +93,18 @@ fn lock_for_a_moment<T>(mutex: &std::sync::Mutex<T>) -> Option<MutexGuard<'_, T>
     None
 }
 
-/// Starts the thread. It is never joined: a `Locks` may be dropped in async code, and the last one of a process in a destructor.
+/// Starts the thread. It is never joined, since a `Locks` may be dropped in async code, and the last one of a process in a destructor.
 fn start() -> io::Result<UnboundedSender<Weak<Session>>> {
     let (sessions, begun) = unbounded_channel();
     let runs = move || match runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(boxed(run(begun))),
-        Err(error) => telemetry::no_stand_in(&error),
+        Err(error) => telemetry::no_backup_thread(&error),
     };
     std::thread::Builder::new().name("nestlock".to_owned()).spawn(runs)?;
     Ok(sessions)
 }
 
-/// Watches each session on a task of its own, so that one whose servers don't answer delays no other, and a panic ends nothing
-/// else.
+/// Watches each session on a task of its own, so that a session whose servers don't answer delays no other, and a panic ends nothing else.
 async fn run(mut sessions: UnboundedReceiver<Weak<Session>>) {
     while let Some(session) = sessions.recv().await {
         drop(tokio::spawn(boxed(async move {
@@ -126,7 +125,7 @@ struct Watch {
     unread: bool,
     /// How many looks in a row found no hold.
     idle: u32,
-    /// What was logged since the runtime ran last.
+    /// What was logged since the runtime last ran.
     logged: Option<Logged>,
     links: Vec<(Spare, Link)>,
 }
@@ -141,11 +140,12 @@ impl Watch {
     /// Returns when to look again, or `None` if the session is over or has had no hold for some time.
     async fn look(&mut self, session: &Weak<Session>) -> Option<Duration> {
         let session = session.upgrade().filter(|session| session.stage() == Stage::Open)?;
-        // Long enough that a running watchdog has looked in between.
+        // Long enough for a running watchdog to look in between.
         let pause = (session.config.lease.duration() / 6).max(SHORTEST);
         let (now, beats) = (Instant::now(), session.pulse.beats.load(Relaxed));
-        // 1. A task makes the one that reads answers run next in its worker, and blocks. 2. No other worker may run that, and the
-        // watchdog runs in one of them. By chance it may be so twice in a row, but not if a renewal is late too.
+        // 1. A task wakes the task that reads answers, which is to run next in the same worker, and blocks. 2. No other worker
+        // may steal that task, though the watchdog runs in one of them. By chance answers may be unread at two looks in a row,
+        // but then no renewal is late.
         let unread = session.quorum.is_unread();
         let stuck = std::mem::replace(&mut self.unread, unread) && unread;
         let lease = session.config.lease.duration();
@@ -153,10 +153,11 @@ impl Watch {
             Some((before, since)) if before == beats || stuck => {
                 let left = if before == beats { lease * 2 / 3 } else { lease / 2 };
                 let silent = now.saturating_duration_since(since);
-                // Twice as long as until the next look: 1. A machine is so busy that connecting takes longer than a look. 2. An attempt
-                // that ends with its look begins again each time, and nothing is ever renewed.
-                let is_late = self.stand_in(&session, left, silent, after(now, 2 * pause)).await;
-                // If only answers are unread, it is silent for as long as its renewals are late: a busy client always has some.
+                // Twice the pause, since otherwise: 1. A machine is so busy that connecting takes longer than a pause. 2. Each look's
+                // attempt ends before it is connected, and nothing is ever renewed.
+                let is_late = self.renew_due(&session, left, silent, after(now, 2 * pause)).await;
+                // If only answers are unread, the runtime counts as silent only while its renewals are late, since a busy client
+                // always has unread answers.
                 if before == beats || is_late {
                     self.beats = Some((beats, since));
                 } else {
@@ -176,15 +177,15 @@ impl Watch {
                 return None;
             }
         }
-        // Asks for a beat until the next look. On a runtime with several workers this may be all that is missing: one of them has
-        // received an event and is blocked, and the others sleep until somebody wakes them.
+        // Asks for a beat before the next look. On a runtime with several workers this may be all that is missing: one worker has
+        // received an event and is blocked, and the others sleep until something wakes them.
         session.nudge.notify_waiters();
         Some(pause.saturating_sub(now.elapsed()))
     }
 
-    /// Renews the holds that are good for no longer than `left`, unless that has lasted for too long, and returns whether there were any. Called when the watchdog has not
-    /// looked for the time `silent`, though it was asked to.
-    async fn stand_in(
+    /// Renews the holds that are good for no longer than `left`, unless the time for that is used up, and returns whether there were any.
+    /// Called when the watchdog has not looked for as long as `silent`, though it was asked to.
+    async fn renew_due(
         &mut self,
         session: &Arc<Session>,
         left: Duration,
@@ -207,7 +208,7 @@ impl Watch {
         }
         let at = session.moment();
         let longest = until.saturating_duration_since(Instant::now());
-        let due = lock(&session.table).stand_in(left, longest, at.now);
+        let due = lock(&session.table).backups(left, longest, at.now);
         if due.is_empty() {
             return false;
         }
@@ -220,10 +221,10 @@ impl Watch {
     }
 
     /// Renews these holds. Returns how many were renewed.
-    async fn renew(&mut self, session: &Arc<Session>, due: Arc<[StandIn]>, until: Instant) -> usize {
+    async fn renew(&mut self, session: &Arc<Session>, due: Arc<[BackupRenewal]>, until: Instant) -> usize {
         let mut parts: Vec<(usize, Spare, Vec<usize>)> = Vec::new();
-        for (at, stand_in) in due.iter().enumerate() {
-            for (master, spare) in session.quorum.spares(&stand_in.call.keys) {
+        for (at, renewal) in due.iter().enumerate() {
+            for (master, spare) in session.quorum.spares(&renewal.call.keys) {
                 match parts.iter_mut().find(|(index, known, _)| *index == master && known.is_same(&spare)) {
                     Some((_, _, part)) => part.push(at),
                     None => parts.push((master, spare, vec![at])),
@@ -237,21 +238,21 @@ impl Watch {
             let link = known.map(|at| links.swap_remove(at).1);
             asked.spawn(ask(session.clone(), due.clone(), spare, link, part, until));
         }
-        // For each hold: how many masters have renewed it, and the moment from which that counts.
+        // For each hold: how many masters have renewed it, and the moment from which the renewal counts.
         let mut votes: Vec<(usize, Option<Moment>)> = vec![(0, None); due.len()];
         let majority = session.quorum.size() / 2 + 1;
         while let Some(answered) = asked.join_next().await {
             let Some(Some(Answered { spare, link, sent, renewed })) = answered else { continue };
-            // A connection that has ended is made again, if it is still needed.
+            // A connection that has ended is replaced, if it is still needed.
             let is_good = !renewed.is_empty();
-            // By now the master may be connected to another server; then only that one counts.
+            // The master may be connected to another server by now, and then only that server's answers count.
             for at in renewed.into_iter().filter(|_| spare.is_current()) {
                 let (count, since) = &mut votes[at];
                 *count += 1;
                 let sent = since.filter(|since| since.now < sent.now).unwrap_or(sent);
                 *since = Some(sent);
                 if *count == majority {
-                    session.stood_in(&due[at], sent);
+                    session.note_renewal(&due[at], sent);
                 }
             }
             if is_good {
@@ -270,10 +271,10 @@ struct Answered {
     renewed: Vec<usize>,
 }
 
-/// Asks one server to renew those of the holds that it keeps. Returns `None` if it has not answered in time.
+/// Asks one server to renew those of the holds that it keeps. Returns `None` if the server has not answered in time.
 async fn ask(
     session: Arc<Session>,
-    due: Arc<[StandIn]>,
+    due: Arc<[BackupRenewal]>,
     spare: Spare,
     link: Option<Link>,
     part: Vec<usize>,

@@ -136,7 +136,7 @@ impl Watched {
     fn renew(&self) {
         let at = self.session.moment();
         self.session.visit_once(at, &Arc::new(Keys::new("", "stock")), |entry, at| {
-            entry.stood_in(self.hold, self.session.timing.lease, at, at);
+            entry.renewed_by_backup(self.hold, self.session.timing.lease, at, at);
         });
     }
 

@@ -1,4 +1,4 @@
-//! The requests that wait for others, and when the log reports each.
+//! When the log reports requests that have waited for long.
 
 use std::sync::Arc;
 
@@ -12,9 +12,8 @@ use crate::table::queue::Wait;
 use crate::table::timing::WarnAfter;
 
 impl LockEntry {
-    /// Called when this request was refused and begins to wait: the log reports it as `warn_after` allows, until it leaves its
-    /// line.
-    pub(crate) fn waits(&mut self, id: u64, location: Place, now: Instant) {
+    /// Called when this request was refused and begins to wait: the log reports it as `warn_after` says, until it leaves the queue.
+    pub(crate) fn schedule_wait_report(&mut self, id: u64, location: Place, now: Instant) {
         let Some(WarnAfter { first, .. }) = self.timing.warn_after else { return };
         let Some(request) = self.queue.get_mut(id).filter(|request| request.wait.is_none()) else { return };
         let due = after(request.began, first).max(now);
@@ -26,7 +25,7 @@ impl LockEntry {
     /// Notes what the program was doing when it made the request. This is a visit of its own, since the subscriber's code must not
     /// run while the table is locked. Drop the returned value once the table is unlocked.
     #[must_use]
-    pub(crate) fn waits_in(&mut self, id: u64, context: Arc<Context>) -> Option<Arc<Context>> {
+    pub(crate) fn set_wait_context(&mut self, id: u64, context: Arc<Context>) -> Option<Arc<Context>> {
         match self.queue.get_mut(id).and_then(|request| request.wait.as_mut()) {
             Some(wait) => wait.context.replace(context),
             None => Some(context),
