@@ -27,7 +27,7 @@ use self::masters::Masters;
 use self::plan::Plan;
 use self::programs::{Caller, World};
 use self::sections::Place;
-use crate::{Locks, Owner};
+use crate::{LockStatus, Locks, Owner};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -251,7 +251,7 @@ impl Run {
         let limit = Instant::now() + patience;
         // A request that was woken last and is not polled is passed over.
         sleep(SECOND).await;
-        while !self.masters.are_empty() {
+        while !self.masters.are_empty() || self.is_place_left() {
             assert!(Instant::now() < limit, "something is left: {}", self.shown());
             sleep(SECOND).await;
         }
@@ -267,12 +267,27 @@ impl Run {
         assert!(self.masters.are_empty(), "something is left: {}", self.shown());
     }
 
+    /// Returns whether a process stands in the line of a lock for which it has no request, polled or not. 1. A request in the line is
+    /// dropped. 2. The end of its place is lost on its way, and its process sends another one after a node timeout. 3. Until then the lock
+    /// may be handed to that process, which keeps others out for as long.
+    fn is_place_left(&self) -> bool {
+        let is_left = |process: &Process, name| {
+            let waits = |status: &LockStatus| status.name() == name && status.waiting() > 0;
+            let uuid = &process.locks.handle.uuid;
+            !process.locks.status().iter().any(waits)
+                && self.masters.line(name).iter().any(|field| field.starts_with(uuid))
+        };
+        self.processes.iter().any(|process| NAMES.iter().any(|name| is_left(process, name)))
+    }
+
     fn shown(&self) -> String {
         let entries = self.processes.iter().flat_map(|process| {
             NAMES.map(|name| process.locks.handle.table(|table, _| format!("{:#?}", table.entry(name))))
         });
         let entries: Vec<String> = entries.collect();
-        format!("{:?}\n{}\n{}\nat {:?}", self.plan, entries.join("\n"), self.masters.shown(), Instant::now())
+        let (masters, lines) = (self.masters.shown(), NAMES.map(|name| self.masters.line(name)));
+        let now = Instant::now();
+        format!("{:?}\n{}\n{masters}\nlines {lines:?}\nat {now:?}", self.plan, entries.join("\n"))
     }
 }
 

@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::dice::Dice;
 use super::journal::note;
 use crate::wire::Action;
+use crate::wire::keys::Keys;
 use crate::{Builder, Locks, Memory};
 
 pub(super) struct Masters {
@@ -99,6 +102,13 @@ impl Masters {
 
     pub(super) fn are_empty(&self) -> bool {
         self.stores.iter().all(|store| format!("{store:?}") == "Memory { locks: {} }")
+    }
+
+    /// Returns the fields that stand in the line of a lock.
+    pub(super) fn line(&self, name: &str) -> Vec<Arc<str>> {
+        let (keys, now) = (Keys::new("", name), Instant::now());
+        let line = |store: &Memory| store.visit(|store| store.lines.seen(&keys.line().line, now));
+        self.stores.iter().filter_map(line).flat_map(|(fields, _)| fields).collect()
     }
 
     pub(super) fn shown(&self) -> String {
