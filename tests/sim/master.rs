@@ -31,6 +31,8 @@ struct State {
     shift: i64,
     /// Fields whose leases end early because the clock was set forward.
     shortened: BTreeSet<String>,
+    /// Fields whose keys were deleted.
+    deleted: BTreeSet<String>,
     /// What other programs have written under the names of locks, and until when.
     foreign: BTreeMap<usize, (Foreign, Instant)>,
 }
@@ -177,7 +179,11 @@ impl SimMaster {
     /// Does what `DEL` does to the key of a lock.
     pub(super) fn delete(&self, name: usize) {
         let keeps = |foreign: &Foreign| matches!(foreign, Foreign::Counter);
-        lock(&self.state).foreign.retain(|other, (foreign, _)| *other != name || keeps(foreign));
+        let held = self.held_by(NAMES[name]);
+        let mut state = lock(&self.state);
+        state.foreign.retain(|other, (foreign, _)| *other != name || keeps(foreign));
+        state.deleted.extend(held);
+        drop(state);
         self.memory.visit(|store| store.delete(NAMES[name]));
     }
 
@@ -196,6 +202,11 @@ impl SimMaster {
     /// Returns whether the count of a field is known. It is unknown if commands ran out of order.
     pub(super) fn is_sure_of(&self, field: &str) -> bool {
         !lock(&self.state).overtaken.contains(field)
+    }
+
+    /// Returns whether the key of a field was deleted here.
+    pub(super) fn has_deleted(&self, field: &str) -> bool {
+        lock(&self.state).deleted.contains(field)
     }
 
     /// Returns the holder of the lock of this key.

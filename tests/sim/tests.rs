@@ -28,7 +28,7 @@ const FOUND: [(u64, u32); 7] = [
 ];
 
 /// Seeds that have found a fault of the checker.
-const MISTAKEN: [(u64, u32); 27] = [
+const MISTAKEN: [(u64, u32); 28] = [
     (21, 1),
     (404, 3),
     (409, 3),
@@ -56,6 +56,7 @@ const MISTAKEN: [(u64, u32); 27] = [
     (36036775, 7),
     (38089645, 7),
     (600029933, 10),
+    (9500018576, 12),
 ];
 
 /// Seeds that have found a fault of the crate over streams.

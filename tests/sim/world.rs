@@ -26,6 +26,7 @@ use crate::sim::caller::{Caller, Held};
 use crate::sim::dice::Key;
 use crate::sim::gate::{self, Process};
 use crate::sim::history::{History, Promise, Violation};
+use crate::sim::master::SimMaster;
 use crate::sim::network::{Between, Network};
 use crate::sim::phases::{Phase, Phases};
 use crate::sim::program::{FaultKind, NAMES, Op, Program, Setup};
@@ -315,15 +316,18 @@ impl<'a> World<'a> {
     }
 
     fn counts_are_right(&self, standing: &[u64]) {
-        let fields = self.history.each(standing, |level| (level.name, level.field.clone()));
+        let fields = self.history.each(standing, |level| {
+            let rests = level.session.table(|table, _| table.entry(NAMES[level.name])?.live()?.at_rest());
+            (level.name, level.field.clone(), rests.is_some())
+        });
         let mut depths = BTreeMap::new();
-        for (name, field) in fields {
+        for (name, field, rests) in fields {
             let levels = self.history.levels(|level| level.field == field);
-            depths.insert((NAMES[name].to_owned(), field), levels as u32);
+            depths.insert((NAMES[name].to_owned(), field), (levels as u32, rests));
         }
-        for ((name, field), depth) in depths {
+        for ((name, field), (depth, rests)) in depths {
             let mut counts = Vec::new();
-            let mut right = 0;
+            let (mut right, mut young, mut deleted) = (0, 0, false);
             for master in &self.network.masters {
                 let held = master.contents().into_iter().find(|(_, other, _)| *other == field);
                 let count = held.map(|(_, _, count)| count);
@@ -332,13 +336,21 @@ impl<'a> World<'a> {
                 let as_asked = if self.program.setup.reentry.1 { depth } else { 1 };
                 let counts_all = count.is_some_and(|count| (as_asked..=depth).contains(&count));
                 right += usize::from(counts_all || count.is_some() && !master.is_sure_of(&field));
+                let other = master.contents().into_iter().find(|(key, _, _)| *key == name);
+                let (is_free, is_young) = (other.is_none(), self.is_young(master));
                 // If masters lost their data, a holder that does not know yet that its hold was forced away may be the first to repair it
                 // there.
-                let other = master.contents().into_iter().find(|(key, _, _)| *key == name);
                 right += usize::from(
                     other.is_some_and(|(_, other, _)| other != field && self.history.was_forced(&other)),
                 );
+                young += usize::from(is_free && is_young);
+                deleted |= is_free && !is_young && master.has_deleted(&field);
                 counts.push(count);
+            }
+            // 1. The key of a hold is deleted on one of three masters. 2. Another one comes back empty before anybody notices. 3. The hold
+            // is not put on the young one, since an old one that had it lacks it: it is in doubt until its lease ends.
+            if deleted && !rests {
+                right += young;
             }
             // A minority may have another count.
             if right <= self.network.masters.len() / 2 {
@@ -346,6 +358,11 @@ impl<'a> World<'a> {
                 self.history.violated(Promise::Depth, text);
             }
         }
+    }
+
+    /// Returns whether a master has no vote, since it started less than a longest lease ago.
+    fn is_young(&self, master: &SimMaster) -> bool {
+        master.run().started.is_some_and(|started| started.elapsed() < self.program.setup.longest_lease)
     }
 
     /// Checks that all callers end in time, which shows that each one waits only in time.
