@@ -27,7 +27,7 @@ use self::masters::Masters;
 use self::plan::Plan;
 use self::programs::{Caller, World};
 use self::sections::Place;
-use crate::{Locks, Owner};
+use crate::{LockStatus, Locks, Owner};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -267,14 +267,15 @@ impl Run {
         assert!(self.masters.are_empty(), "something is left: {}", self.shown());
     }
 
-    /// Returns whether a process stands in the line of a lock that no request of it waits for. 1. A request in the line is dropped. 2. The
-    /// end of its place is lost on its way, and its process sends another one after a node timeout. 3. Until then the lock may be handed to
-    /// that process, which refuses it to others for as long.
+    /// Returns whether a process stands in the line of a lock for which it has no request, polled or not. 1. A request in the line is
+    /// dropped. 2. The end of its place is lost on its way, and its process sends another one after a node timeout. 3. Until then the lock
+    /// may be handed to that process, which keeps others out for as long.
     fn is_place_left(&self) -> bool {
         let is_left = |process: &Process, name| {
-            let session = &process.locks.handle;
-            let waits = session.table(|table, _| table.entry(name)?.outer_front().map(|_| ()));
-            waits.is_none() && self.masters.line(name).iter().any(|field| field.starts_with(&session.uuid))
+            let waits = |status: &LockStatus| status.name() == name && status.waiting() > 0;
+            let uuid = &process.locks.handle.uuid;
+            !process.locks.status().iter().any(waits)
+                && self.masters.line(name).iter().any(|field| field.starts_with(uuid))
         };
         self.processes.iter().any(|process| NAMES.iter().any(|name| is_left(process, name)))
     }

@@ -261,13 +261,17 @@ impl Caller {
                 }
             }
             2 => {
-                let lease = Duration::from_millis(10) + self.dice.time(self.world.lease);
-                self.done(guard.guard().extend(lease).await);
+                self.done(guard.guard().extend(self.any_lease()).await);
                 self.inside(depth).await;
             }
             _ => self.inside(depth).await,
         }
         self.leave(guard).await;
+    }
+
+    /// Draws a lease. Several masters grant none that is longer than `restart_delay`, which is the lease of the `Locks` here.
+    fn any_lease(&self) -> Duration {
+        (Duration::from_millis(10) + self.dice.time(self.world.lease)).min(self.world.lease)
     }
 
     async fn inside(&self, depth: usize) {
@@ -300,7 +304,7 @@ impl Caller {
             _ => request,
         };
         let request = match self.dice.roll(5) {
-            0 => request.fixed_lease(Duration::from_millis(10) + self.dice.time(self.world.lease)),
+            0 => request.fixed_lease(self.any_lease()),
             _ => request,
         };
         match self.dice.roll(5) {
