@@ -406,7 +406,9 @@ impl<K: Kind> Mutex<K> {
     /// by then.
     ///
     /// A server that hangs after it has received the command runs it once it resumes, and frees the lock of the process that holds
-    /// it there by then. That holder is notified, or puts its field back if a majority still has it.
+    /// it there by then. That holder is notified, or puts its field back if a majority still has it. A holder also puts it back if only
+    /// masters answer that have been restarted within their [`restart_delay`](crate::Builder::restart_delay), since they may have
+    /// forgotten it: then force it again after that time.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

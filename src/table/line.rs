@@ -147,7 +147,13 @@ impl LockEntry {
         let (waits, is_held) = (hold.in_line || hold.is_beginning(), hold.has_lock());
         match hint.wait {
             Some(wait) if waits => self.ask_by(after(now, certainly_over(wait)), now),
-            None if waits => self.head_asks_once_more(now),
+            None if waits => {
+                // The server hands the lock to a field that waits only if nobody has it, so another hold of this process may be gone.
+                if self.live().is_some() {
+                    self.doubt_all(now);
+                }
+                self.head_asks_once_more(now);
+            }
             // The lock was freed by force, so this process asks whether it still has it. Or the hint came late, after a request
             // that asked by itself was granted the hold.
             None if is_held => self.doubt_all(now),

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use crate::base::{Failure, Outcome, telemetry};
 use crate::error::ErrorKind;
-use crate::wire::{Call, Reply};
+use crate::wire::{Action, Call, Reply};
 
 /// Which optional rights the server has denied, so that calls leave out what needs them. Calls do not retry each time, since a server
 /// counts and logs what it denies.
@@ -21,9 +21,12 @@ impl OptionalRights {
     /// Leaves out the parts of a call that the user may not use. Called before it is sent. `connection` is the number of the connection
     /// that it is sent over, as far as is known.
     pub(crate) fn apply(&self, call: &mut Call, connection: impl FnOnce() -> Option<u64>) {
-        call.report_holder &= !self.name_denied.load(Relaxed);
+        let name_denied = self.name_denied.load(Relaxed);
+        call.report_holder &= !name_denied;
         let denied_on = self.line_denied_on.load(Relaxed);
-        if denied_on != 0 && connection() == Some(denied_on) {
+        // An acquire enters the line only after it has read who holds the lock, so it would be denied that each time.
+        let reads_holder = matches!(call.action, Action::Acquire { .. });
+        if name_denied && reads_holder || denied_on != 0 && connection() == Some(denied_on) {
             call.line = None;
         }
     }

@@ -289,6 +289,22 @@ fn the_next_request_of_a_process_has_the_place_of_the_one_before() {
     assert!(*tries.call.field != *format!("me:{number}") && tries.call.line.is_none());
 }
 
+/// In this order: 1. A request waits in the line. 2. Another one of this process gets the lock by a single attempt. 3. Its key is deleted.
+/// 4. The lock is handed to the first in the line.
+#[test]
+fn a_hint_that_shows_that_a_hold_is_gone_makes_its_process_ask_for_it() {
+    let mut world = World::fair();
+    let waits = world.asks(&Owner::new(), true);
+    let number = world.waits_in_line(waits);
+    let lease = world.timing.lease.duration();
+    world.begin(Owner::new(), true, Options { lease, fixed: true, limit: None, single_attempt: true });
+    world.answers(world.askers.last().expect("it asks").id);
+    assert!(world.granted == 1 && world.background().is_empty());
+    world.hint(number, None);
+    let [asks] = &world.background()[..] else { panic!("it asks for the hold") };
+    assert!(matches!(asks.call.action, Action::Settle { count: 1, .. }), "{asks:?}");
+}
+
 /// It may be another process's by now, as a claim.
 #[test]
 fn a_hint_for_what_nobody_here_knows_ends_nothing() {
