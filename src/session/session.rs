@@ -461,13 +461,8 @@ fn random_between(low: Duration, high: Duration) -> Duration {
 
 /// Returns the error of a call outside a runtime.
 pub(crate) fn check_runtime() -> Result<(), Error> {
-    match runtime::Handle::try_current() {
-        Ok(_) => Ok(()),
-        Err(_) => {
-            let message = "a lock can be awaited inside a tokio runtime only; use `block_on` of a runtime";
-            Err(Error::new(ErrorKind::Misuse, message))
-        }
-    }
+    let message = "a lock can be awaited inside a tokio runtime only; use `block_on` of a runtime";
+    runtime::Handle::try_current().map(drop).map_err(|_| Error::new(ErrorKind::Misuse, message))
 }
 
 impl OwnerEnds for Session {
