@@ -75,7 +75,8 @@ pub enum ErrorKind {
     /// The program uses the crate in a way that can't work: a future that is polled after it was ready, no tokio runtime, a
     /// `Locks` from before a fork in the child, a fenced re-entry under a hold without a token, a [`Hold`](crate::Hold) that is used
     /// after its run, a claim of another lock, or [`into_claim`](crate::Guard::into_claim) of a nested hold. No lock was changed, except
-    /// that a failed `into_claim` releases its guard.
+    /// that a failed `into_claim` or `release` releases its guard in the background, and that `close` outside a runtime has closed the
+    /// `Locks`.
     Misuse,
     /// The `Locks` was closed, or the runtime that it was connected on has ended.
     Closed,

@@ -46,8 +46,8 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// Like [`run`](Backend::run), but does everything that is possible without waiting in this call, on any thread and outside a
-    /// runtime too. Returns `None` if nothing is.
+    /// Like [`run`](Backend::run), but does, before it returns, everything that is possible without waiting, on any thread and outside a
+    /// runtime too. Returns `None` if nothing is possible.
     fn begin(self: Arc<Self>, _: &Call) -> Option<BoxFuture<Result<Reply, Failure>>> {
         None
     }
@@ -72,7 +72,7 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     fn end_with_runtime(&self) {}
 
     /// Returns whether it is known to have been started less than `age` ago, so that it may have forgotten earlier grants. Whether
-    /// an answer counts depends on the result of this after the answer arrived.
+    /// an answer counts depends on what this returns after the answer has arrived.
     fn is_younger_than(&self, age: Duration) -> bool;
 
     /// Returns whether any call would fail at once for lack of a connection. [`Events::reconnected`](crate::base::Events::reconnected)

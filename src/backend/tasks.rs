@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use crate::base::{Mutex, boxed, lock};
 
-/// Like a [`JoinSet`], whose code is compiled again for each type of output. The second part has the outputs of the tasks that have
+/// Like a [`JoinSet`], whose code is compiled again for each type of output. The second field has the outputs of the tasks that have
 /// returned and were not joined.
 pub(crate) struct Tasks<T>(JoinSet<()>, Arc<Mutex<VecDeque<T>>>);
 

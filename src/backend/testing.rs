@@ -21,7 +21,7 @@ use crate::config::AddressMap;
 pub(in crate::backend) const ALONE: Role = Role {
     alone: true,
     needs_age: false,
-    has_backup_thread: false,
+    uses_backup_thread: false,
     replicas: None,
     one_vote: None,
     login: None,

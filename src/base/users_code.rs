@@ -15,7 +15,7 @@ pub(crate) fn unless_it_panics<T>(code: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(code)).ok()
 }
 
-/// Wakes the program's tasks.
+/// Wakes tasks of the program. A waker that panics neither leaves the others asleep nor unwinds into the caller.
 pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     for waker in wakers {
         unless_it_panics(|| waker.wake());

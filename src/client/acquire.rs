@@ -231,7 +231,7 @@ struct Backoff {
 
 impl Backoff {
     /// Returns how long to pause before the next attempt: longer each time, but short again if the last pause was long ago, since
-    /// that contention is over. `asked` is when the attempt was sent; an attempt may take longer than any pause.
+    /// what it competed for then is decided. `asked` is when the attempt was sent; an attempt may take longer than any pause.
     fn next_pause(&mut self, asked: Instant, session: &Session) -> Duration {
         let long_ago = |until| after(until, session.longest_pause()) < asked;
         if self.paused_until.is_some_and(long_ago) {
@@ -349,7 +349,7 @@ impl Acquire {
         .await
     }
 
-    /// Returns whether it is its turn. If it has to wait, sets `again` to when to look again at the latest. The first look enters
+    /// Returns the command to send, or a guard, once it is this request's turn. If it has to wait, sets `again` to when to look again at the latest. The first look enters
     /// the queue. `polled_before`: whether this is a later poll than the first.
     fn look(
         &mut self,
@@ -449,7 +449,7 @@ impl Acquire {
             nests: enters_locally.then_some(&connected as &dyn Fn() -> bool),
             refuses: config.bare_reentry == BareReentry::Refused,
             report_holder: self.reports_holder(at),
-            // Read in the visit: if hints begin after this, a later visit notes that a request that asks outside the line now has to
+            // Read in the visit: if hints begin after this, a later visit notes that this request, which asks outside the line, has to
             // ask once more.
             line: session.hints.line(entry).filter(|_| may_enter_line),
         };
@@ -524,8 +524,8 @@ impl Acquire {
     }
 
     /// Sends one acquire, and returns the guard if it was granted. The undo is armed before the command is sent, since a dropped
-    /// future may leave the command running. Each poll is reported to the queue, so that this request is not passed over if its
-    /// answer is late: a slow server would be just as slow for the next request.
+    /// future may leave the command running. Each poll is reported to the queue, which shows that this request responds when it is
+    /// woken. So it is not passed over if its answer is late: a slow server would be just as slow for the next request.
     ///
     /// An answer that arrives during the first poll is returned in the next one. 1. Two branches of a `join!` ask in one poll of
     /// their task. 2. The first one is answered by another thread before its poll ends. 3. If the first one were granted in that

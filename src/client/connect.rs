@@ -79,7 +79,7 @@ fn roles(config: &Config) -> impl Iterator<Item = Role> {
     OneVote::each(config.masters.len()).map(move |vote| Role {
         alone,
         needs_age: config.probation().is_some(),
-        has_backup_thread: config.uses_backup_thread(),
+        uses_backup_thread: config.uses_backup_thread(),
         replicas: config.replicas,
         one_vote: (!alone).then_some(vote),
         login: login.clone(),

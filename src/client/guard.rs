@@ -122,6 +122,7 @@ impl<K: Kind> Guard<K> {
     /// [`Lost`](ErrorKind::Lost): the hold was already over; nobody else's lock was touched. [`Unavailable`](ErrorKind::Unavailable),
     /// [`Denied`](ErrorKind::Denied): the server did not confirm within the node timeout (two of them after another command of the
     /// hold; with `replicas`, more), or refused; the release goes on in the background until the lease is over.
+    /// [`Misuse`](ErrorKind::Misuse): called outside a tokio runtime; the release goes on in the background.
     ///
     /// # Cancel safety
     ///
@@ -273,6 +274,7 @@ impl<K: Kind> Guard<K> {
     /// over. [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied): the server did not answer within the node
     /// timeout (three of them after another command of the hold; with `replicas`, more), or refused; the hold is good at least until
     /// the earlier [`valid_until`](Guard::valid_until). [`Closed`](ErrorKind::Closed): after `close`, guards can only be released.
+    /// [`Misuse`](ErrorKind::Misuse): called outside a tokio runtime; nothing was sent.
     ///
     /// # Cancel safety
     ///
@@ -318,6 +320,7 @@ impl<K: Kind> Guard<K> {
     /// server did not answer within the node timeout (three of them after another command of the hold; with `replicas`, more), or
     /// refused; with several masters, no majority answered. Nobody knows then whether the hold stands: don't do the step. The guard
     /// stays as it is, and the check may be repeated. [`Closed`](ErrorKind::Closed): after `close`, guards can only be released.
+    /// [`Misuse`](ErrorKind::Misuse): called outside a tokio runtime; nothing was sent.
     ///
     /// # Cancel safety
     ///
@@ -393,8 +396,8 @@ impl Guard {
     /// # Errors
     ///
     /// On any error the guard is dropped, which releases this level in the background. [`Misuse`](ErrorKind::Misuse): the hold has
-    /// other levels, whose guards rely on it; or it has a fencing token, which can't be handed over. [`Lost`](ErrorKind::Lost): the
-    /// hold is over. [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied): as for [`check`](Guard::check).
+    /// other levels, whose guards rely on it; or it has a fencing token, which can't be handed over; or it was called
+    /// outside a tokio runtime. [`Lost`](ErrorKind::Lost): the hold is over. [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied): as for [`check`](Guard::check).
     /// [`Closed`](ErrorKind::Closed): after `close`, guards can only be released.
     ///
     /// # Cancel safety

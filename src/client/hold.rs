@@ -1,4 +1,4 @@
-//! `Hold`: what the work of a `run` can see and do of its hold. A guard can do the same, and also release it.
+//! `Hold`: what the work of a `run` can see of its hold, and do with it. A guard can do the same, and can also release the hold.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -122,7 +122,7 @@ impl<K: Kind> Hold<K> {
     ///
     /// # Errors
     ///
-    /// Same as [`Guard::extend`](crate::Guard::extend). Also [`Misuse`](ErrorKind::Misuse): the run has ended.
+    /// Same as [`Guard::extend`](crate::Guard::extend). Also [`Misuse`](ErrorKind::Misuse) if the run has ended.
     ///
     /// # Cancel safety
     ///
@@ -137,7 +137,7 @@ impl<K: Kind> Hold<K> {
     ///
     /// # Errors
     ///
-    /// Same as [`Guard::check`](crate::Guard::check). Also [`Misuse`](ErrorKind::Misuse): the run has ended.
+    /// Same as [`Guard::check`](crate::Guard::check). Also [`Misuse`](ErrorKind::Misuse) if the run has ended.
     ///
     /// # Cancel safety
     ///

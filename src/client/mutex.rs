@@ -277,7 +277,7 @@ impl<K: Kind> Mutex<K> {
     ///
     /// [`NotALock`](ErrorKind::NotALock): the key holds something else. [`Unavailable`](ErrorKind::Unavailable): no answer within the
     /// node timeout. [`Denied`](ErrorKind::Denied): a right is missing. [`Config`](ErrorKind::Config): a bad name.
-    /// [`Closed`](ErrorKind::Closed): the `Locks` was closed.
+    /// [`Closed`](ErrorKind::Closed): the `Locks` was closed. [`Misuse`](ErrorKind::Misuse): called outside a tokio runtime.
     ///
     /// # Cancel safety
     ///
@@ -406,9 +406,9 @@ impl<K: Kind> Mutex<K> {
     /// by then.
     ///
     /// A server that hangs after it has received the command runs it once it resumes, and frees the lock of the process that holds
-    /// it there by then. That holder is notified, or puts its field back if a majority still has it. A holder also puts it back if only
-    /// masters answer that have been restarted within their [`restart_delay`](crate::Builder::restart_delay), since they may have
-    /// forgotten it: then force it again after that time.
+    /// it there by then. That holder is notified, or puts its field back if a majority still has it. A holder also puts its field back
+    /// if the only masters that answer were restarted within [`restart_delay`](crate::Builder::restart_delay), since they may have forgotten
+    /// it. In that case call `force_release` again after that time.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

@@ -171,7 +171,8 @@ impl<K: Kind> Answer for Guard<K> {
 /// a `try_lock` of several locks lost one before all were granted. [`Ambiguous`](crate::ErrorKind::Ambiguous): the owner was seen
 /// to ask from several branches, and has a guard of the lock; use [`run`](crate::Mutex::run), or a [`scope`](crate::scope()) for
 /// each branch. [`Config`](crate::ErrorKind::Config): a bad name or option, or no name; nothing was sent.
-/// [`Misuse`](crate::ErrorKind::Misuse): the future was polled after it was ready, or first outside a tokio runtime; or a fenced request
+/// [`Misuse`](crate::ErrorKind::Misuse): the future was polled after it was ready, or its first poll was outside a tokio runtime (a later
+/// poll there panics); or a fenced request
 /// would re-enter a hold without a token. [`Closed`](crate::ErrorKind::Closed): the `Locks` was closed, or the runtime that it was
 /// connected on has ended. If several locks were requested, [`Error::lock`](crate::Error::lock) returns the one concerned, and none
 /// is held.

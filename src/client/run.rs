@@ -157,8 +157,8 @@ impl<A: Answer, W: Work<A::Hold>> RunNow<'_, A, W> {
     }
 
     /// Makes the work if there is none yet, and polls it, all as its owner and in one entry into the scope, since a recursion makes
-    /// thousands of runs. Returns whether it is done now. Nothing is made or polled if the hold is lost. `begins`: this is the run's
-    /// first poll, and the grant has just checked for a loss.
+    /// thousands of runs. Returns whether it is done now. Nothing is made or polled if the hold is lost. `begins`: whether this is the
+    /// run's first poll, in which its grant has just checked for a loss.
     fn work(&mut self, begins: bool, cx: &mut Context<'_>) -> Result<bool> {
         let RunStage::Working { guard, owner, .. } = &*self.stage else { return Ok(false) };
         if !begins && guard.is_lost() {

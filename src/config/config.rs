@@ -371,8 +371,8 @@ impl Builder {
     /// [`Duration::MAX`] means for ever. Use that for locks that are shared with Java services: Redisson's `RFencedLock` would
     /// begin again at 1. A counter that was found without a TTL, as Redisson creates them, gets none.
     ///
-    /// Choose a time that is longer than every `fixed_lease` and `extend` of a fenced lock. Otherwise the counter is deleted under its
-    /// holder, and the order of the next token depends on the clock.
+    /// Choose a time that is longer than every `fixed_lease` and `extend` of a fenced lock. Otherwise the counter may be deleted while
+    /// the lock is held, and the next token is greater only if the clock has not been set back.
     ///
     /// Rejected: a time shorter than the lease or [`restart_delay`](Builder::restart_delay), and one that is longer than Redis can
     /// store.

@@ -348,7 +348,7 @@ impl Store {
         let handed = match line.filter(|_| self.lines.first(&keys.line().line, now).is_some()) {
             Some(line) => {
                 let left = self.lines.remove(&keys.line().line, field, now);
-                // The holder polls and may not publish, so its release notifies nobody: the next waiter begins to poll now.
+                // A holder that polls may lack the right to publish too. Its release would notify nobody, so the next waiter begins to poll now.
                 let wait_and_count = |held: &mut StoredLock| match wire::polls(&held.field) {
                     true => (Duration::ZERO, held.count),
                     false => (held.left(now), held.count),
@@ -429,7 +429,7 @@ impl Store {
         None
     }
 
-    /// Sends a hint, when the lock may be free, to the waiter at this place of the line or to the next one that gets messages.
+    /// Sends a hint that says when the lock may be free: to the waiter at this place in the line, or to the next one that gets messages.
     fn tell(&mut self, mut place: usize, call: &Call, wait: Duration, now: Instant) {
         let line = &call.keys.line().line;
         for _ in 0..MOST_SERVED {

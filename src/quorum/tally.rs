@@ -237,7 +237,8 @@ impl Tally {
 
     fn fresh(&self) -> Option<Verdict> {
         if self.is_majority(self.done) {
-            // Not masters with an unknown outcome: they get the field when they are back. No end has to reach those that are missing it.
+            // `lacking` leaves out masters that failed, which get the field when they are back, and young masters that granted, which have
+            // it. No end has to reach those that are `missing` it.
             let lacking = self.barred.union(self.busy).without(self.unknown);
             let missing = lacking.union(self.failed).without(self.unknown);
             let spread = Spread { lacking, missing, ..self.spread() };

@@ -143,8 +143,8 @@ impl Watch {
         // Long enough for a running watchdog to look in between.
         let pause = (session.config.lease.duration() / 6).max(SHORTEST);
         let (now, beats) = (Instant::now(), session.pulse.beats.load(Relaxed));
-        // 1. A task wakes the task that reads answers, which is to run next in the same worker, and blocks. 2. No other worker
-        // may steal that task, though the watchdog runs in one of them. By chance answers may be unread at two looks in a row,
+        // 1. A task wakes the task that reads answers, which is then the next to run in its worker. 2. The first task blocks. 3. No other
+        // worker may steal the reader, though the watchdog runs in one of them. By chance answers may be unread at two looks in a row,
         // but then no renewal is late.
         let unread = session.quorum.is_unread();
         let stuck = std::mem::replace(&mut self.unread, unread) && unread;
@@ -208,7 +208,7 @@ impl Watch {
         }
         let at = session.moment();
         let longest = until.saturating_duration_since(Instant::now());
-        let due = lock(&session.table).backups(left, longest, at.now);
+        let due = lock(&session.table).begin_backup_renewals(left, longest, at.now);
         if due.is_empty() {
             return false;
         }

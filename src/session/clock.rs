@@ -44,7 +44,7 @@ impl Clock {
         moment_of(now(), slept)
     }
 
-    /// Returns the moment for this `now` of tokio's, without a check whether the machine has slept since the last [`moment`](Clock::moment).
+    /// Returns the moment for this `now` of tokio's, without checking whether the machine has slept since the last [`moment`](Clock::moment).
     pub(super) fn glance(&self, now: Instant) -> Moment {
         moment_of(now, self.most.load(Relaxed) - self.first)
     }
@@ -91,7 +91,7 @@ pub(crate) async fn sleep_until(end: Instant, moment: impl Fn() -> Moment) {
             return;
         }
         if Handle::try_current().is_err() {
-            // There is no timer outside a runtime, so this is left to what the background reports.
+            // Outside a runtime there is no timer, so this never returns: the caller learns of the loss when the background reports it.
             std::future::pending::<()>().await;
         }
         tokio::time::sleep_until(at.nap(end)).await;
@@ -112,7 +112,7 @@ pub(crate) fn time_of_day() -> u64 {
 struct TokioAlive(bool);
 
 impl Drop for TokioAlive {
-    // Thread-locals with a drop are destroyed in order, the one made last first.
+    // Thread-locals with a drop are destroyed in the reverse order of their creation.
     fn drop(&mut self) {}
 }
 

@@ -41,7 +41,7 @@ impl Hints {
         self.line.is_some_and(|line| line.sharded)
     }
 
-    /// Returns the channel for all locks at the first call, which has to subscribe to it.
+    /// Returns the channel for all locks at the first call, whose caller has to subscribe to it.
     pub(super) fn begin(&self) -> Option<&str> {
         let has_one = self.line.is_some_and(|line| !line.sharded);
         (has_one && !self.wanted.swap(true, SeqCst)).then_some(&*self.channel)

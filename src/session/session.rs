@@ -461,7 +461,7 @@ fn random_between(low: Duration, high: Duration) -> Duration {
 
 /// Returns the error of a call outside a runtime.
 pub(crate) fn check_runtime() -> Result<(), Error> {
-    let message = "a lock can be awaited inside a tokio runtime only; use `block_on` of a runtime";
+    let message = "this call works inside a tokio runtime only; use `block_on` of a runtime";
     runtime::Handle::try_current().map(drop).map_err(|_| Error::new(ErrorKind::Misuse, message))
 }
 

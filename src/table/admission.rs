@@ -147,7 +147,7 @@ impl LockEntry {
         self.queue.get_mut(id)?.polled(waker, now)
     }
 
-    /// Takes a request that is ready, refused or dropped out of the queue, and wakes the one after it. The request's drop calls this
+    /// Removes from the queue a request that is ready, refused or dropped, and wakes the one after it. The request's drop calls this
     /// at once: a request that lingered would prove branches that do not exist.
     ///
     /// Drop the returned value once nothing is locked: a waker may be the last reference to its task, whose drop may drop guards.

@@ -21,10 +21,15 @@ pub(crate) struct BackupRenewal {
 }
 
 impl LockTable {
-    /// Returns the renewals of all holds that are good for no longer than `left`. `longest`: the time within which they run, or never will.
-    pub(crate) fn backups(&mut self, left: Duration, longest: Duration, now: Instant) -> Vec<BackupRenewal> {
+    /// Begins the renewals of all holds that are good for no longer than `left`. Each runs within the time `longest`, or never.
+    pub(crate) fn begin_backup_renewals(
+        &mut self,
+        left: Duration,
+        longest: Duration,
+        now: Instant,
+    ) -> Vec<BackupRenewal> {
         let holds = self.entries_mut().flat_map(|entry| &mut entry.holds);
-        holds.filter_map(|hold| hold.backup_renewal(left, longest, now)).collect()
+        holds.filter_map(|hold| hold.begin_backup_renewal(left, longest, now)).collect()
     }
 
     /// Returns whether a hold that is renewed is good for no longer than `left`.
@@ -61,7 +66,12 @@ impl Hold {
         self.is_renewed_at(now) && self.valid_until <= after(now, left)
     }
 
-    fn backup_renewal(&mut self, left: Duration, longest: Duration, now: Instant) -> Option<BackupRenewal> {
+    fn begin_backup_renewal(
+        &mut self,
+        left: Duration,
+        longest: Duration,
+        now: Instant,
+    ) -> Option<BackupRenewal> {
         if !self.is_late(left, now) {
             return None;
         }

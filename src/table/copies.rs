@@ -13,8 +13,8 @@ pub(super) struct Copies(Option<Box<Differences>>);
 /// (`repaired`). While a maker may still run on a master, the master is `open`: an end that finds nothing there is sent once
 /// more.
 ///
-/// A single state for each master is not enough, where an end is owed until one is answered that was sent after all makers were closed. If
-/// only an answer closed a maker: 1. A master is unreachable, and never answers the acquire. 2. The end is sent to it again and again, for
+/// A simpler rule would not do: a single state for each master, and an end that is owed until one is answered that was sent after all
+/// makers were closed. If only an answer closed a maker: 1. A master is unreachable, and never answers the acquire. 2. The end is sent to it again and again, for
 /// a lease. If giving up a maker also closed it: 1. The maker waits in a connection that is replaced. 2. The end is sent over the new
 /// connection, and finds nothing. 3. The maker runs. `lacking` and `never_had` are about a hold that exists, so no end of it is owed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Differences {
         shortens: false,
     };
 
-    /// Notes that no command made the field on these masters.
+    /// Notes that the acquire did not make the field on these masters. Those that were asked to repair it may have it all the same.
     pub(super) fn note_absent(&mut self, masters: MasterSet) {
         self.absent = self.absent.union(masters.without(self.repaired));
         self.remains = self.remains.without(self.absent);

@@ -108,8 +108,8 @@ impl LockEntry {
         let ends = new.lease.valid_until(pending.sent, hold.timing.drift);
         let over = if first { ends } else { hold.end() };
         let taken = hold.loss().is_some() || newer.is_some();
-        // 1. A child asks to re-enter. 2. Its last scope ends, so that the request is its parent's, of which another branch
-        // holds; or the level that it would be nested in ends.
+        // 1. A child asks to re-enter. 2. Its last scope ends, so the request passes to its parent, and another branch
+        // of that parent holds the lock; or the level that it would be nested in ends.
         let may_enter = |request: &Waiter| {
             first || hold.levels_of(&request.owner).next().is_some() && may_enter(request, hold)
         };

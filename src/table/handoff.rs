@@ -113,12 +113,12 @@ fn is_one_in_four(hold: u64) -> bool {
 }
 
 impl Hold {
-    /// Returns whether the server certainly has this hold as it was granted, so that another owner may continue it. Otherwise:
+    /// Returns whether the server certainly has this hold as it was granted, so that another owner may continue it. Otherwise one of
+    /// these could happen:
     ///
-    /// 1. A command of it may have run, or may still run, or its field may be ended: the next owner would get a hold whose state its
-    ///    predecessor left open.
-    /// 2. A crash of the next owner would block others for longer than a lease.
-    /// 3. A hold that is nearly over would be granted, and lost.
+    /// - A command of it has run, or still runs, or its field is ended: the next owner gets a hold whose state its predecessor left open.
+    /// - A crash of the next owner blocks others for longer than a lease.
+    /// - A hold that is nearly over is granted, and lost.
     pub(super) fn may_pass(&self, now: Instant) -> bool {
         let lease = self.timing.lease.duration();
         self.state == State::Stands { unsettled: false }

@@ -96,7 +96,7 @@ pub(crate) struct Hold {
     pub(super) maybe_until: Option<Stamp>,
     /// By then the key has expired, whatever happened to the commands that were answered.
     pub(super) gone_by: Instant,
-    /// Until then time allows that a level is granted without a command: half a lease after the server confirmed the hold, but no
+    /// Until then, as far as time is concerned, a level may be granted without a command: half a lease after the server confirmed the hold, but no
     /// later than half a lease before its end, and not after a command of the hold fails.
     pub(super) certain_until: Instant,
     pub(super) renew_at: Instant,
@@ -122,7 +122,7 @@ pub(crate) struct Hold {
     pub(super) offer: Offer,
     /// Until then nobody else may get the lock: an earlier end of the hold keeps the lock taken.
     kept_until: Option<Stamp>,
-    /// When its first level was granted, counted from when it last had none.
+    /// When the first level was granted after it last had none.
     pub(super) since: Instant,
 }
 
@@ -474,7 +474,7 @@ impl Hold {
             State::Gone { loss: None, frees_nobody } => State::Gone { loss: Some(loss), frees_nobody },
             State::Lost { .. } | State::Gone { loss: Some(_), .. } => return Vec::new(),
         };
-        // `valid_until` must not return a time in the future.
+        // A guard's `valid_until()` must not return a time in the future once the hold is lost.
         self.valid_until = self.valid_until.min(now);
         let sealed = self.levels.iter().filter(|level| level.grant.signal.seal(loss));
         sealed.map(|level| level.grant.clone()).collect()
@@ -571,7 +571,7 @@ impl Hold {
     }
 
     /// Returns the lease that a guard sets when it checks the hold. If nothing renews the hold, that is the rest of its lease, so
-    /// that nothing changes. It is not shorter than the rest: if somebody has persisted the key, the hold would end early.
+    /// that nothing changes. A shorter lease would end the hold early if somebody has persisted the key.
     pub(super) fn lease_left(&self, now: Instant) -> Lease {
         match self.is_watched() {
             true => self.timing.lease,
@@ -584,8 +584,8 @@ impl Hold {
         self.lives() && self.command.is_none() && !self.is_unsettled() && self.is_watched()
     }
 
-    /// Returns whether a renewal is due, so that no other command of the hold begins before it, be it of a request, a guard or the
-    /// background. `renews`: whether anything is renewed. Otherwise: 1. A hold has 150 levels, which are released one after the
+    /// Returns whether a renewal is due, so that no command of a request or a guard begins before it, and no release of the background,
+    /// unless the last command failed: then the two take turns (see `due_command`). `renews`: whether anything is renewed. Otherwise: 1. A hold has 150 levels, which are released one after the
     /// other. 2. Each release begins in the poll that gets the answer to the one before. 3. A renewal, which has to wait for the
     /// command under way, never gets its turn, and the lease ends.
     pub(super) fn renews_first(&self, renews: bool, now: Instant) -> bool {

@@ -28,7 +28,7 @@ const POLL_PART: u32 = 8;
 /// The shortest pause of a request that gets no hints.
 const SHORTEST_POLL: Duration = Duration::from_millis(2);
 
-/// How much later than the first process in the line a process asks that has left the lock to others.
+/// A process that has left the lock to others asks this much later than the first process in the line.
 const AFTER_THE_FIRST: Duration = Duration::from_millis(2);
 
 /// Returns after how long this TTL is certainly over on the server.
@@ -149,7 +149,7 @@ impl LockEntry {
             Some(wait) if waits => self.ask_by(after(now, certainly_over(wait)), now),
             None if waits => {
                 // The server hands the lock to a field that waits only if nobody has it, so another hold of this process may be gone.
-                if self.live().is_some() {
+                if self.holds.iter().any(Hold::has_lock) {
                     self.doubt_all(now);
                 }
                 self.head_asks_once_more(now);

@@ -1,4 +1,4 @@
-//! When the log reports requests that have waited for long.
+//! When the log reports requests that have waited for a long time.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl LockEntry {
         }
     }
 
-    /// Reports the requests that have waited for long.
+    /// Reports the requests that have waited for a long time.
     pub(super) fn report_waits(&mut self, at: Moment) {
         let Some(WarnAfter { again, .. }) = self.timing.warn_after else { return };
         if self.queue.report_at().is_none_or(|due| due > at.now) {

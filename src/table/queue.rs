@@ -35,7 +35,7 @@ pub(super) enum WaiterState {
     Asking,
     /// It was refused: it asks again at `until`, or when it is woken.
     Asleep { until: Instant },
-    /// The vote was split: it asks again at `until`, and nothing wakes it earlier.
+    /// It asks again at `until`, and nothing wakes it earlier: after a split vote, or while it lets others go first.
     Pausing { until: Instant },
 }
 
@@ -312,8 +312,8 @@ impl Queue {
     /// Puts a request at the end. `holds`: whether the owner itself has a guard of the lock now, lost or not.
     ///
     /// A call chain never has two bare requests of one owner under way at once, so two of them prove branches, which queue. After
-    /// that, a bare request of an owner that holds the lock may be nested in that hold, and must not wait, or be a branch, and
-    /// must not enter. The two look the same.
+    /// that, a bare request of an owner that holds the lock may be nested in that hold, so that it must not wait, or it may be a branch,
+    /// so that it must not enter. The two look the same.
     pub(super) fn enter(&mut self, mut request: Waiter, holds: bool) -> Result<(), Ambiguous> {
         let waiters = self.0.get_or_insert_default();
         if request.bare {
@@ -357,7 +357,7 @@ impl Queue {
         self.0.get_or_insert_default().note_branch(owner);
     }
 
-    /// Called when the owner is granted the lock by a call that never was in the queue. If the owner also has bare requests under
+    /// Called when the owner is granted the lock by a call that was never in the queue. If the owner also has bare requests under
     /// way, that proves branches, as two requests do. Returns whether there are any.
     pub(super) fn prove_beside(&mut self, owner: &Owner) -> bool {
         let Some(waiters) = &mut self.0 else { return false };

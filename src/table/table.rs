@@ -65,7 +65,7 @@ pub(crate) struct VisitEffects {
 impl LockEntry {
     /// Returns when the entry is due next. `lingers`: even an empty entry stays in the agenda until its noted time.
     fn next_due(&mut self, lingers: bool, now: Instant) -> Option<Instant> {
-        // Only the background's look, at the noted time, moves that to a later one. Otherwise each pair of a grant and a release
+        // Only the background moves the noted time to a later one, when it looks at that time. Otherwise each pair of a grant and a release
         // would wake the background: 1. A grant makes a renewal due. 2. Its release is sent, which is due to be given up at a
         // later time. 3. The background looks, and sleeps until that later time. 4. The next grant makes a renewal due sooner
         // than the background knows.
@@ -178,7 +178,7 @@ impl LockTable {
         }
     }
 
-    /// Returns the entry if it is not empty, for a look that changes nothing.
+    /// Returns the entry if it is not empty, for a change that needs no visit: it has no effects, and makes nothing due sooner.
     pub(crate) fn standing(&mut self, keys: &Arc<Keys>) -> Option<&mut LockEntry> {
         let is_known = |entry: &LockEntry| Arc::ptr_eq(&entry.keys, keys);
         let slot = keys.slot.get();

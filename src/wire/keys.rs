@@ -118,7 +118,7 @@ fn beside(what: &str, prefix: &str, name: &str) -> String {
 pub(crate) struct Keys {
     pub(crate) name: Arc<str>,
     pub(crate) key: Arc<str>,
-    /// Made when first needed: a lock that nobody waits for needs none.
+    /// Made when first needed: a lock that is only acquired and renewed needs none.
     pub(super) channel: OnceLock<Arc<str>>,
     pub(super) line: OnceLock<LineKeys>,
     pub(super) sharded_line: OnceLock<Option<Box<LineKeys>>>,

@@ -34,8 +34,8 @@ pub(crate) struct Hint<'a> {
 /// The message on a lock's channel when the lock was released.
 pub(crate) const RELEASED: &str = "0";
 
-/// The message that clients that do not know the line have to ask: the lock is left to them, or was handed to the last waiter of the
-/// line. To Redisson it is a release, like any number that is zero.
+/// The message by which clients that do not know the line learn that they have to ask: the lock is left to them, or was handed to the last
+/// waiter in the line. To Redisson it is a release, like any number that is zero.
 pub(crate) const LEFT_TO_OTHERS: &str = "00";
 
 impl Hint<'_> {

@@ -348,7 +348,8 @@ impl<'a> World<'a> {
                 counts.push(count);
             }
             // 1. The key of a hold is deleted on one of three masters. 2. Another one comes back empty before anybody notices. 3. The hold
-            // is not put on the young one, since an old one that had it lacks it: it is in doubt until its lease ends.
+            // is not put back on the young master, since an old master that had the hold lacks it now. So the hold stays in doubt until its
+            // lease ends.
             if deleted && !rests {
                 right += young;
             }
@@ -360,7 +361,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Returns whether a master has no vote, since it started less than a longest lease ago.
+    /// Returns whether a master has no vote, since it started less than the longest lease ago.
     fn is_young(&self, master: &SimMaster) -> bool {
         master.run().started.is_some_and(|started| started.elapsed() < self.program.setup.longest_lease)
     }

@@ -171,8 +171,8 @@ impl Nodes {
         Ok(Endpoint { to, address, gate, login: self.role.login.clone() })
     }
 
-    /// Returns whether a node is known to be part of the cluster, so that it forwards messages. It is not if connections for commands
-    /// to it are refused while another node's is live: another cluster may use its address.
+    /// Returns whether a node is known to be part of the cluster, so that it forwards messages. It is not if its
+    /// connection for commands is refused while that of another node is live: another cluster may use its address.
     pub(super) fn forwards_messages(&self, node_address: &NodeAddress) -> bool {
         let state = lock(&self.state);
         match state.nodes.get(node_address) {

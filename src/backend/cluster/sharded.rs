@@ -209,7 +209,7 @@ impl Subscriptions {
             Report::Lost => {
                 let events = self.events.upgrade();
                 for (channel, known) in &mut self.channels {
-                    // Reported even if this subscription is not confirmed yet, since that of an earlier one may have been.
+                    // Reported even if this subscription is not confirmed yet, since the confirmation of an earlier one may have been reported.
                     if known.is_at(source) && (!known.is_on || known.is_on_at(source)) {
                         known.is_on = false;
                         events.iter().for_each(|events| events.not_subscribed(channel));

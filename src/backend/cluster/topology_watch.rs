@@ -17,7 +17,7 @@ const POLL: Duration = Duration::from_secs(5);
 /// good, and is shortened like [`POLL`].
 const SEED_POLL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 
-/// Keeps the topology up to date, and concurrently queries late seeds: one that hangs must not delay the notice of a failover.
+/// Keeps the topology up to date, and concurrently queries late seeds: one that hangs must not delay the detection of a failover.
 pub(super) async fn watch_topology(nodes: Arc<Nodes>) {
     tokio::join!(query_topologies(&nodes), watch_late_seeds(&nodes));
 }

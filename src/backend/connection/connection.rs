@@ -16,7 +16,7 @@ use crate::backend::connection::server_info::ServerInfo;
 use crate::backend::connection::{ask_all, redis_error};
 use crate::backend::late::{changed_clock, why_late};
 use crate::backend::resp::Commands;
-use crate::base::{Failure, boxed, telemetry};
+use crate::base::{Failure, boxed, telemetry, unless_it_panics};
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Call, Reply};
 
@@ -126,7 +126,7 @@ impl ConnectionSlot {
         self.up(|link| link.id)
     }
 
-    /// Returns whether this connection, and the connection for commands that it is paired with, are still current. Without this check:
+    /// Returns whether this connection and the connection for commands that it is paired with are both current. Without this check:
     ///
     /// 1. A failover begins, and the connection for commands is dropped.
     /// 2. Acquires continue over the other one, on the old master, and a replica that is not promoted acknowledges them.
@@ -346,11 +346,14 @@ impl ConnectionSlot {
     fn replace(&self, new: State, when: impl Fn(&State) -> bool) -> bool {
         let mut new = Some(new);
         let mut old = None;
-        self.state.send_if_modified(|state| {
-            if when(state) {
-                old = new.take().map(|new| std::mem::replace(state, new));
-            }
-            old.is_some()
+        // This wakes those who wait for a connection, and wakers are the program's code.
+        unless_it_panics(|| {
+            self.state.send_if_modified(|state| {
+                if when(state) {
+                    old = new.take().map(|new| std::mem::replace(state, new));
+                }
+                old.is_some()
+            })
         });
         old.is_some()
     }

@@ -6,8 +6,8 @@ use crate::base::{Failure, Outcome, telemetry};
 use crate::error::ErrorKind;
 use crate::wire::{Action, Call, Reply};
 
-/// Which optional rights the server has denied, so that calls leave out what needs them. Calls do not retry each time, since a server
-/// counts and logs what it denies.
+/// Which optional rights the server has denied, so that calls leave out what needs them. Not every call tries them again, since a
+/// server counts and logs what it denies.
 #[derive(Debug, Default)]
 pub(crate) struct OptionalRights {
     /// Whether the right to read who holds a lock was denied.
@@ -24,7 +24,7 @@ impl OptionalRights {
         let name_denied = self.name_denied.load(Relaxed);
         call.report_holder &= !name_denied;
         let denied_on = self.line_denied_on.load(Relaxed);
-        // An acquire enters the line only after it has read who holds the lock, so it would be denied that each time.
+        // An acquire reads who holds the lock before it enters the line, so without that right each one would be denied, and never enter.
         let reads_holder = matches!(call.action, Action::Acquire { .. });
         if name_denied && reads_holder || denied_on != 0 && connection() == Some(denied_on) {
             call.line = None;
@@ -49,7 +49,8 @@ impl OptionalRights {
         }
     }
 
-    /// Handles the answer to each call. A look that asks only for the holder's name may show that the right was granted since.
+    /// Handles the answer to each call. The answer to an `Action::Who`, which is always sent as a whole, may show that the right was
+    /// granted since.
     pub(crate) fn learn(&self, answer: &Result<Reply, Failure>) {
         match answer {
             Ok(Reply::Nameless(_)) => self.name_denied.store(true, Relaxed),

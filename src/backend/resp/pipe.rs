@@ -144,7 +144,7 @@ impl Commands {
             calls.add_last(encode);
             calls.begin_write()
         };
-        // If another call is writing, it goes on with this.
+        // If another thread is writing, that thread writes this too.
         let task = bytes.and_then(|bytes| shared.write(bytes));
         wake_all(woken.into_iter().chain(task));
     }

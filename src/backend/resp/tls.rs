@@ -272,7 +272,7 @@ async fn handshake(
     })
 }
 
-/// Turns an error into one of a connection. `is_other`: the other side does not speak TLS.
+/// Turns an I/O error into a connection error. `is_other`: the other side does not speak TLS.
 fn failed(error: io::Error, is_other: bool) -> RedisError {
     if is_other || error.kind() == io::ErrorKind::UnexpectedEof {
         let text = format!("{error}; {NO_TLS}");

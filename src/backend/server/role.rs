@@ -11,10 +11,10 @@ pub(crate) struct Role {
     /// waited: 1. An acquire waits for a connection, and so does the release after it. 2. The connection is made, and they are sent in any
     /// order. 3. The acquire runs last, and sets a field that nobody holds.
     pub(crate) alone: bool,
-    /// Whether its age has to be known, and whether it was a replica in the meantime.
+    /// Whether its age has to be known, and also that it was not a replica in the meantime.
     pub(crate) needs_age: bool,
     /// Whether the backup thread may renew for the runtime. That thread connects to the same server, which therefore has to be identified.
-    pub(crate) has_backup_thread: bool,
+    pub(crate) uses_backup_thread: bool,
     /// How many replicas have to acknowledge a grant.
     pub(crate) replicas: Option<Replicas>,
     /// Which of several masters it is, if it is one of several.

@@ -150,7 +150,7 @@ impl RedisServer {
             one_of_several: !role.alone && !is_node,
             reads_policy: !is_node,
             needs_age: role.needs_age,
-            needs_run_id: role.replicas.is_some() || role.one_vote.is_some() || role.has_backup_thread,
+            needs_run_id: role.replicas.is_some() || role.one_vote.is_some() || role.uses_backup_thread,
             ..Purpose::default()
         };
         let slot = ConnectionSlot::new(address.clone(), node_timeout, role.alone, None);

@@ -91,7 +91,7 @@ impl Paired {
             *lock(&self.with) = Some(with);
             let endpoint = self.target.borrow().clone();
             // 1. The number is read. 2. That connection is replaced: `watch` finds no number. 3. The number is stored. The slot is
-            // checked again after that, so that one of the two sees the change in every order.
+            // checked again after that, so whatever the order, one of the two sees the change.
             if self.main.id() == Some(with) {
                 return endpoint.ok_or_else(|| redis_error::not_sent(NO_MASTER, &self.main.address).error);
             }

@@ -50,8 +50,8 @@ fn watched() -> Level {
 fn a_hold_is_renewed_beside_the_watchdog_a_third_of_a_lease_after_its_last_confirmation() {
     let now = Instant::now();
     let mut hold = held(now, watched());
-    assert!(hold.backup_renewal(seconds(20), seconds(5), now + seconds(9)).is_none());
-    let due = hold.backup_renewal(seconds(20), seconds(5), now + seconds(10)).unwrap();
+    assert!(hold.begin_backup_renewal(seconds(20), seconds(5), now + seconds(9)).is_none());
+    let due = hold.begin_backup_renewal(seconds(20), seconds(5), now + seconds(10)).unwrap();
     assert_eq!((due.hold, &*due.call.field), (hold.id, "me:1"));
     assert_eq!(due.call.action, Action::Renew { lease: lease() });
     // The command may run within 5 s, answered or not.
@@ -59,8 +59,8 @@ fn a_hold_is_renewed_beside_the_watchdog_a_third_of_a_lease_after_its_last_confi
     assert_eq!((hold.may_stand_until(), hold.gone_by), (longest, longest));
     hold.renewed_by_backup(lease(), at(now + seconds(10)), at(now + seconds(12)));
     assert_eq!(hold.end(), now + seconds(40), "from before the send");
-    assert!(hold.backup_renewal(seconds(20), seconds(5), now + seconds(19)).is_none());
-    assert!(hold.backup_renewal(seconds(20), seconds(5), now + seconds(20)).is_some());
+    assert!(hold.begin_backup_renewal(seconds(20), seconds(5), now + seconds(19)).is_none());
+    assert!(hold.begin_backup_renewal(seconds(20), seconds(5), now + seconds(20)).is_some());
 }
 
 /// It moves a deadline, and later only: all else is as the runtime has left it, and an older answer of its own changes nothing.
@@ -72,7 +72,7 @@ fn a_renewal_beside_the_watchdog_moves_the_deadline_alone() {
     hold.unsettle();
     let renew_at = hold.renew_at;
     assert!(
-        hold.backup_renewal(seconds(20), seconds(5), now + seconds(15)).is_some(),
+        hold.begin_backup_renewal(seconds(20), seconds(5), now + seconds(15)).is_some(),
         "whatever is under way, or in doubt"
     );
     hold.renewed_by_backup(lease(), at(now + seconds(15)), at(now + seconds(16)));
@@ -88,7 +88,8 @@ fn a_renewal_beside_the_watchdog_moves_the_deadline_alone() {
 fn what_is_over_or_ends_by_itself_is_not_renewed_beside_the_watchdog() {
     let now = Instant::now();
     let later = now + seconds(15);
-    let is_due = |mut hold: Hold, now: Instant| hold.backup_renewal(seconds(20), seconds(5), now).is_some();
+    let is_due =
+        |mut hold: Hold, now: Instant| hold.begin_backup_renewal(seconds(20), seconds(5), now).is_some();
     assert!(is_due(held(now, watched()), later));
     // Whether or not anybody has noticed.
     assert!(!is_due(held(now, watched()), now + seconds(30)));
