@@ -147,7 +147,7 @@ impl Hold {
             || self.command.is_some_and(|under| under.acknowledges)
     }
 
-    /// Models `Hold::backup_renewal`: whether the thread renews it.
+    /// Models `Hold::begin_backup_renewal`: whether the thread renews it.
     pub(super) fn is_stood_in_for(&self) -> bool {
         self.lives() && self.is_watched() && self.sure < LEASE && self.stand_in.is_none()
     }
@@ -298,7 +298,7 @@ impl State {
         self.hand_out(model, hold, depth + 1);
     }
 
-    /// Models `Hold::backup_renewal`.
+    /// Models `Hold::begin_backup_renewal`.
     pub(super) fn stand_in(&mut self, hold: usize) {
         let record = &mut self.holds[hold];
         record.stand_in = Some(0);
