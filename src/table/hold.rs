@@ -513,7 +513,7 @@ impl Hold {
             State::Lost { ends_key, .. } => ends_key.then_some(Action::END),
             // Sent before anything else, since a majority may depend on it.
             State::Stands { .. } if !self.copies.lacking.is_empty() => {
-                // The same count as on the other masters.
+                // The masters that lack the hold get the count that the others have.
                 let count = self.stands.clamp(1, self.count());
                 Some(Action::Repair { count, lease: self.timing.lease })
             }

@@ -322,7 +322,7 @@ impl RedisServer {
             let denied: Vec<usize> = (0..chunk.len()).filter(denied).collect();
             let again: Vec<_> = denied.iter().map(|at| Call { line: None, ..chunk[*at].clone() }).collect();
             if !again.is_empty() {
-                // Nor are these sent after the deadline, since they may have been given up by then.
+                // These are not sent after the deadline either, since they may have been given up by then.
                 let (answered, by_then) = ask(&again).await;
                 in_time &= by_then;
                 for (at, answer) in denied.into_iter().zip(answered) {
