@@ -3,8 +3,8 @@
 //! A seed decides what callers do, what goes wrong, and in which order things happen; two runs of one seed are the same. Between each
 //! process and each master there is a wire over the in-memory store instead of a connection; all else is the code that users run.
 //!
-//! `SIM_FIRST` and `SIM_SEEDS` choose other seeds, and more of them, and `SIM_EDITION` an earlier edition. `SIM_TRACE` prints what happens
-//! in the first run. `SIM_SURVEY` lists all seeds that break a promise.
+//! `SIM_FIRST` sets the first seed, `SIM_SEEDS` the number of seeds, and `SIM_EDITION` an earlier edition.
+//! `SIM_TRACE` prints what happens in the first run. `SIM_SURVEY` lists all seeds that break a promise.
 
 mod agenda;
 mod allowed;

@@ -366,7 +366,7 @@ impl<'a> World<'a> {
         master.run().started.is_some_and(|started| started.elapsed() < self.program.setup.longest_lease)
     }
 
-    /// Checks that all callers end in time, which shows that each one waits only in time.
+    /// Checks that all callers end in time, which shows that none of them waits for too long.
     async fn all_end(&self) {
         let quiet = self.network.last_arrival().max(Instant::now());
         let limit = quiet
@@ -387,7 +387,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Checks that nothing is left, in a calm run within moments.
+    /// Checks that nothing is left. In a calm run, nothing may be left after a few moments.
     async fn nothing_is_left(&self) {
         let limit = Instant::now() + SECOND + self.program.patience();
         while self.history.violation().is_none() {
