@@ -17,7 +17,7 @@ async fn held(home: &Home, names: &[&str]) {
     eventually("what is held", async || home.keys().await == names).await;
 }
 
-/// Checks that each of them is free: a stranger takes it and releases it.
+/// Checks that each of these locks is free: a stranger takes it and releases it.
 async fn are_free(locks: &Locks, names: &[&str]) {
     for name in names {
         let guard = soon(name, locks.mutex(name).lock().owner(&Owner::new())).await.unwrap();
@@ -246,7 +246,7 @@ async fn branches_of_one_task_that_ask_for_several_names_exclude_each_other() {
     assert_eq!(inside.ever(), 18);
 }
 
-/// 1. One branch asks for two names, and has to wait for the first: it is in no line of the second.
+/// 1. One branch asks for two names, and has to wait for the first: it is in no queue of the second.
 /// 2. Another branch gets the second name.
 /// 3. The first branch asks for the second name.
 #[tokio::test]

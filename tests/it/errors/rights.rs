@@ -85,7 +85,7 @@ async fn each_call_passes(server: &Server, prefix: &str, name: &str, connect: im
 
 async fn assert_nothing_was_denied(server: &Server) {
     let log: Vec<redis::Value> = server.ask(&["ACL", "LOG"]).await;
-    assert!(log.is_empty(), "nothing else was tried: {log:?}");
+    assert!(log.is_empty(), "something else was tried: {log:?}");
 }
 
 #[tokio::test]

@@ -232,8 +232,8 @@ async fn one_that_may_not_publish_hands_the_lock_on_if_its_field_says_that_it_po
     }
 }
 
-/// 1. A process that polls holds the lock. 2. The first of the line, which asks by itself, leaves. 3. The next one learns when the lease
-/// ends, but no message tells it of the release.
+/// 1. A process that polls holds the lock. 2. The first of the line, which asks by itself, leaves. 3. The
+/// next one learns when the lease ends, but no message reports the release to it.
 #[tokio::test]
 async fn the_next_in_line_begins_to_ask_if_the_holder_may_not_publish() {
     let server = Server::start().await;
