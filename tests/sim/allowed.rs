@@ -39,7 +39,8 @@ impl Program {
         let unrenewed = neglects && 2 * setup.node_timeout > setup.lease / 2;
         let unpolled = self.has(|kind| matches!(kind, FaultKind::Freeze(_) | FaultKind::Suspend(..)));
         let answered = self.network_time() + 3 * setup.node_timeout;
-        // 1. The masters' counters differ, so a token has to be raised on a majority. 2. The lock is forced away before that.
+        // 1. The masters' counters differ, so a token has to be raised on a majority. 2. The lock is released
+        // by force before that.
         let loses_tokens = forces && setup.masters > 1 && setup.fenced.contains(&true);
         Allowed {
             unavailable: late || neglects || loses_tokens || faults.iter().any(Fault::fails_requests),

@@ -338,8 +338,8 @@ impl<'a> World<'a> {
                 right += usize::from(counts_all || count.is_some() && !master.is_sure_of(&field));
                 let other = master.contents().into_iter().find(|(key, _, _)| *key == name);
                 let (is_free, is_young) = (other.is_none(), self.is_young(master));
-                // If masters lost their data, a holder that does not know yet that its hold was forced away may be the first to repair it
-                // there.
+                // If masters lost their data, a holder that does not know yet that its hold was released by
+                // force may be the first to repair it there.
                 right += usize::from(
                     other.is_some_and(|(_, other, _)| other != field && self.history.was_forced(&other)),
                 );

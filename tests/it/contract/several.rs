@@ -323,11 +323,11 @@ async fn a_name_that_is_lost_while_another_is_waited_for_is_asked_for_again_with
     let request = asking(&ours, &["a", "b", "c", "d"]);
     held(&home, &["a", "b", "c", "d"]).await;
     let before = (home.fields("a").await, home.fields("b").await);
-    // Another process waits for `b`, so that it gets the lock that is forced away.
+    // Another process waits for `b`, so that it gets the lock once that is released by force.
     let taking = tokio::spawn(theirs.mutex("b").lock().owner(&Owner::new()));
     home.listened().await;
     ours.mutex("b").force_release().await.unwrap();
-    let taken = soon("what was forced away", taking).await.unwrap().unwrap();
+    let taken = soon("what was released by force", taking).await.unwrap().unwrap();
     // The locks after `b` are free, and those before it are still held.
     are_free(&theirs, &["c"]).await;
     assert_eq!(home.fields("a").await, before.0);
