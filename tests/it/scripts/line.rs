@@ -114,7 +114,8 @@ impl Ears {
         self
     }
 
-    /// Returns what was published since the last call: each text, with its channel if that isn't the channel of a process.
+    /// Returns what was published since the last call, with `released: ` before each message on the lock's
+    /// own channel.
     async fn heard(&mut self, wire: &mut Wire) -> Vec<String> {
         wire.ask::<i64>(&["PUBLISH", LAST, ""]).await;
         let (mut messages, mut heard) = (self.messages.on_message(), Vec::new());

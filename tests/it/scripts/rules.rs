@@ -167,7 +167,7 @@ async fn a_hash_that_is_no_lock_is_nobodys_and_is_not_freed() {
         // The script checks all fields, not only the first.
         (&[THEIRS, "1", "user", "bob"], "fields"),
         (&[THEIRS, "1", "mode", "dark"], "fields"),
-        // These are the fields that Redisson writes.
+        // These are the fields of Redisson's read-write lock.
         (&["mode", "read", THEIRS, "1"], "rwlock"),
         (&["mode", "write", &reader, "1"], "rwlock"),
         (&[THEIRS, "1", "mode", "write", &reader, "1"], "rwlock"),
