@@ -261,7 +261,7 @@ async fn without_the_right_to_names_all_works_and_they_are_asked_for_once() {
     assert_eq!(denied().await, 1);
     let error = stranger.holder().await.unwrap_err();
     is(&error, ErrorKind::Denied, Some("stock"), &["who", "right", "ACL SETUSER"]);
-    // Once the right is granted, the client uses it from the next query on.
+    // Once the right is granted, the client uses it from the next query for the holder on.
     server.ask::<()>(&["ACL", "SETUSER", "bob", NAMES]).await;
     assert!(stranger.lock().within(Duration::ZERO).await.unwrap_err().holder().is_none());
     assert_eq!(stranger.holder().await.unwrap().unwrap().hold_id(), guard.hold_id());
