@@ -111,7 +111,7 @@ impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Loss::Expired => "the lease ran out",
-            Loss::Gone => "it is gone from the server: deleted, evicted or forced away",
+            Loss::Gone => "it is gone from the server: deleted, evicted or released by force",
             Loss::MaxHold => "the time that max_hold allows is over",
             Loss::Suspended => "the machine slept through the end of the lease",
         })
@@ -186,8 +186,8 @@ impl Error {
 
     /// Returns the error for a claim whose hold is over. One cause is a message that is delivered twice, with the claim in it.
     pub(crate) fn claim_is_over() -> Error {
-        let message = "the claim is over: it was resumed before, its lease ran out, or the lock was forced away; take the lock again, \
-                       unless another worker has the job";
+        let message = "the claim is over: it was resumed before, its lease ran out, or the lock was released by force; take the \
+                       lock again, unless another worker has the job";
         Error::lost_because(Loss::Gone, message)
     }
 

@@ -1,4 +1,5 @@
-//! The house rules: which folder may import which, and that ARCHITECTURE.md and docs/lab name only folders, code and tests that exist.
+//! The house rules: what each folder may import and do, and that ARCHITECTURE.md and docs/lab name only
+//! folders, code and tests that exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -127,7 +128,8 @@ fn only_the_clock_sets_a_timer_by_a_lease() {
     }
 }
 
-/// Otherwise one kind of connection would lack what the others have: deadlines, certificate authorities, an end with the last handle.
+/// If connections were made in several places, one kind could lack what the others have: deadlines,
+/// certificate authorities, an end with the last handle.
 #[test]
 fn connections_are_made_in_one_place() {
     for (path, code) in sources() {

@@ -91,7 +91,7 @@ impl Service<()> for Warming {
     }
 }
 
-/// Layers below it that limit or shed load depend on this.
+/// Layers that limit or shed load, and that `OwnerLayer` wraps, depend on this.
 #[test]
 fn the_service_is_ready_when_the_one_inside_is() {
     let mut service = OwnerLayer::new().layer(Warming(0));

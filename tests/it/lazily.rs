@@ -51,7 +51,7 @@ async fn a_server_that_comes_later_is_used(over: Over) {
     server.kill();
     let home = options(address);
     let locks = waits_for(home, &named, async || server.restart_empty().await).await;
-    // From now on the server is used like any other, and released like any other.
+    // From now on locks are taken and released there as on any other server.
     let guard = locks.mutex("stock").lock().await.unwrap();
     assert_eq!(server.keys().await, ["stock"]);
     guard.release().await.unwrap();

@@ -85,7 +85,7 @@ async fn a_hold_is_measured_once_whatever_its_levels() {
     assert!(names.iter().all(|name| !name.contains("stock") && !name.contains("lock=")), "{names:?}");
 }
 
-/// Otherwise the first event is the first sample, and Prometheus sees no increase in it.
+/// Otherwise the first event would be the first sample, and Prometheus would see no increase in it.
 #[tokio::test(start_paused = true)]
 async fn what_is_counted_is_there_at_zero_before_it_first_happens() {
     const COUNTERS: [&str; 4] = ["nested_locally", "timeouts", "renewals_late", "unavailable"];
@@ -141,8 +141,8 @@ async fn who_waits_is_counted_until_the_grant_the_end_of_its_time_or_its_drop() 
     assert_eq!(measured.now(), (0.0, 0.0));
 }
 
-/// Without this test: 1. A request is granted. 2. The grant is counted, and the user's code panics. 3. Nobody has the guard, and the hold
-/// is renewed for ever.
+/// This must not happen: 1. A request is granted. 2. The grant is counted, and the user's code panics.
+/// 3. Nobody has the guard, and the hold is renewed for ever.
 #[tokio::test(start_paused = true)]
 async fn a_label_that_panics_loses_no_guard_and_no_renewal() {
     let measured = measured(|builder| builder.metric_label(|name| panic!("no label for {name}"))).await;
@@ -162,8 +162,8 @@ async fn a_label_that_panics_loses_no_guard_and_no_renewal() {
     assert!(locks.mutex("stock").try_lock().await.unwrap().is_some());
 }
 
-/// Without this test: 1. A level is granted, which is counted. 2. The recorder panics. 3. Nobody has the guard of the level, and the
-/// lock is never released.
+/// This must not happen: 1. A level is granted, which is counted. 2. The recorder panics. 3. Nobody has the
+/// guard of the level, and the lock is never released.
 #[tokio::test(start_paused = true)]
 async fn a_recorder_that_panics_loses_no_guard_and_no_level() {
     let measured = measured(|builder| builder).await;

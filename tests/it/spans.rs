@@ -30,7 +30,7 @@ async fn a_run_is_a_request_and_a_hold_in_which_its_work_stands() {
     let [request, reentry] = &spans.named(ACQUIRE)[..] else { panic!("{:#?}", spans.all()) };
     let [held] = &spans.named(HELD)[..] else { panic!("{:#?}", spans.all()) };
     assert_eq!(spans.name(request.parent).as_deref(), Some("request"));
-    assert_eq!(spans.name(held.parent).as_deref(), Some("request"), "beside the request");
+    assert_eq!(spans.name(held.parent).as_deref(), Some("request"), "not beside the request's span");
     assert_eq!(spans.name(reentry.parent).as_deref(), Some(HELD));
     assert_eq!((&*request.fields["nestlock.lock"], &*held.fields["nestlock.lock"]), ("stock", "stock"));
     assert_eq!((&*request.fields["nestlock.depth"], &*reentry.fields["nestlock.depth"]), ("1", "2"));
@@ -92,8 +92,8 @@ async fn the_span_of_a_guard_ends_with_it_and_has_its_loss() {
     assert!(spans.all().iter().all(|span| span.is_closed), "{:#?}", spans.all());
 }
 
-/// Without this test: 1. A request is granted. 2. The subscriber panics when that is recorded. 3. Nobody has the guard, and the hold is
-/// renewed for ever.
+/// This must not happen: 1. A request is granted. 2. The subscriber panics when that is recorded. 3. Nobody
+/// has the guard, and the hold is renewed for ever.
 #[tokio::test(start_paused = true)]
 async fn a_subscriber_that_panics_at_a_grant_leaves_no_hold() {
     let (spans, _recorder) = record(LevelFilter::DEBUG);
@@ -106,8 +106,9 @@ async fn a_subscriber_that_panics_at_a_grant_leaves_no_hold() {
     assert!(stock.try_lock().await.unwrap().is_some());
 }
 
-/// Without this test: 1. The connection is lost. 2. The subscriber panics at the line that says that it was replaced. 3. The task that
-/// connects has ended, and every later command fails. So it is with the subscriber connection, and with what the background sends.
+/// This must not happen: 1. The connection is lost. 2. The subscriber panics at the line which reports that
+/// it was replaced. 3. The task that connects has ended, and every later command fails. The subscriber
+/// connection and what the background sends are tested too.
 #[tokio::test]
 async fn a_subscriber_that_panics_at_each_line_ends_no_task() {
     let (spans, _recorder) = record(LevelFilter::DEBUG);

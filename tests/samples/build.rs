@@ -1,5 +1,6 @@
-//! Copies the guides to where their doctests are built: each sample that is `ignore`d in the guide is one to run in the copy, and no other.
-//! (`--include-ignored` would not do: where rustdoc builds many samples as one program, it reports those as passed, and runs none.)
+//! Copies the guides to where their doctests are built. A copy runs exactly those samples that the guide
+//! marks as `ignore`d. (`--include-ignored` doesn't work here: if rustdoc builds many samples as one program,
+//! it reports the ignored ones as passed without running them.)
 
 use std::error::Error;
 use std::fmt::Write;
@@ -24,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             continue;
         }
         let mut inside = false;
-        // As many lines as in the guide, so that a failure names the line.
+        // The copy has as many lines as the guide, so a failure names the right line.
         let lines = text.lines().map(|line| match line.strip_prefix("```") {
             None => line,
             Some(_) => {

@@ -24,7 +24,8 @@ pub(super) struct Allowed {
     pub(super) checks_see: bool,
     /// Other programs use the keys.
     pub(super) foreign: bool,
-    /// How long a release, and other calls that do not wait for a lock, may take. `None`: their futures may not be polled.
+    /// How long a release, and other calls that do not wait for a lock, may take. `None`: any time, since
+    /// their futures may go unpolled.
     pub(super) answered_within: Option<Duration>,
 }
 
@@ -38,7 +39,8 @@ impl Program {
         let unrenewed = neglects && 2 * setup.node_timeout > setup.lease / 2;
         let unpolled = self.has(|kind| matches!(kind, FaultKind::Freeze(_) | FaultKind::Suspend(..)));
         let answered = self.network_time() + 3 * setup.node_timeout;
-        // 1. The masters' counters differ, so a token has to be raised on a majority. 2. The lock is forced away before that.
+        // 1. The masters' counters differ, so a token has to be raised on a majority. 2. The lock is released
+        // by force before that.
         let loses_tokens = forces && setup.masters > 1 && setup.fenced.contains(&true);
         Allowed {
             unavailable: late || neglects || loses_tokens || faults.iter().any(Fault::fails_requests),
@@ -60,15 +62,16 @@ impl Program {
         }
     }
 
-    /// Returns whether a master may come back without its counters, while the time from which new counters begin may be earlier by then.
+    /// Returns whether a master may come back without its counters when the time from which new counters
+    /// begin is earlier than before.
     pub(super) fn restarts_tokens(&self) -> bool {
         // With `portable`, a token without a counter is made from the process's clock, and the clocks of the processes differ.
         let clocks_differ = self.setup.portable || self.sets_a_clock_back();
         clocks_differ && self.has(|kind| matches!(kind, FaultKind::Restart(_, false)))
     }
 
-    /// Returns whether the time from which a new counter begins may be earlier than a time that was read before. That happens if the
-    /// master's clock was set back, or if another process asks whose clock is behind.
+    /// Returns whether the time from which a new counter begins may be earlier than a time that was read
+    /// before: if the master's clock was set back, or if another process asks, whose clock is behind.
     pub(super) fn time_may_go_back(&self) -> bool {
         let setup = &self.setup;
         if setup.masters > 1 || setup.portable {
@@ -188,7 +191,8 @@ impl Program {
         if self.faults.iter().any(|fault| fault.is_late() || self.over_streams && fault.holds_bytes()) {
             patience += setup.longest_lease;
         }
-        // If most masters have no vote, each request in the line has to find that out by itself, although its releases are answered.
+        // If most masters have no vote, each request in a queue has to find that out itself, although
+        // releases are answered.
         if setup.masters > 1 && self.has(|kind| matches!(kind, FaultKind::Restart(..))) {
             patience += 11 * SECOND * callers.len() as u32;
         }

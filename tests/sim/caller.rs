@@ -265,7 +265,7 @@ impl Caller {
     /// Handles a request that has ended with this error.
     fn fails(&self, mut asking: Asking, locking: &Locking, error: &Error) {
         self.note(|| format!("fails: {error}"));
-        // Only these errors can occur before the request is in its line.
+        // Only these errors can occur before the request is in its queue.
         asking.failed = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Closed);
         // The request's time was over before the answer arrived.
         let cut = matches!(locking.way, Way::Within(_)) && error.kind() == ErrorKind::Unavailable;

@@ -13,7 +13,7 @@ pub(super) type Holder = Option<(String, u32)>;
 /// What happens to a command.
 pub(super) enum Fate {
     Runs(Call),
-    /// The command runs, but something could not be written: what was to be done is answered as deferred.
+    /// The command runs, but not everything can be written, so its reply is `Deferred` instead of `Done`.
     RunsInPart(Call),
     Answered(Reply),
     /// The script fails with an error, which shows this outcome.
@@ -39,7 +39,7 @@ impl Foreign {
             }),
             // If the foreign field is beside ours, it changes nothing, but keeps the key when ours goes.
             Foreign::Field if holder.is_some() => {
-                // That is why the lock is not handed on.
+                // The key stays in that case, so the lock is not handed on.
                 let line = call.line.filter(|_| call.action != Action::END);
                 Fate::Runs(Call { line, ..call })
             }

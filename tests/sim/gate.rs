@@ -18,7 +18,7 @@ use crate::base::Task;
 use crate::base::lock;
 use crate::sim::dice::Key;
 
-/// Far more polls than any run needs: the limit ends a run that polls in a circle.
+/// Far more polls than any run needs: the limit ends a run that polls endlessly.
 const MOST_POLLS: u64 = 200_000;
 
 /// More polls are allowed for each second and for each name that is locked. 1. A master lacks a hold that is not repaired, since nobody

@@ -211,7 +211,8 @@ struct State {
     lease: Duration,
     /// When each field was first granted.
     fields: BTreeMap<String, Instant>,
-    /// Fields that were forced away, or that their only master forgot: their holds are over, even if nobody has noticed.
+    /// Fields that were released by force, or that their only master forgot: their holds are over, even if
+    /// nobody has noticed.
     forced: BTreeSet<String>,
     forgotten: BTreeSet<String>,
     /// Locks that must not be granted although no level stands.

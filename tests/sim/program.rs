@@ -44,9 +44,9 @@ pub(super) struct Setup {
     pub(super) portable: bool,
     /// Whether processes wait in a line that the master keeps.
     pub(super) fair: bool,
-    /// Whether each second process does not know the line.
+    /// Whether every second process does not know the line.
     pub(super) others: bool,
-    /// Whether each third process may not subscribe, so that it polls.
+    /// Whether every third process may not subscribe, so that it polls.
     pub(super) polls: bool,
     /// For how long after its grant a hold passes on inside a process.
     pub(super) handoff: Duration,

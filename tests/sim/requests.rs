@@ -18,7 +18,7 @@ pub(super) struct Requests {
 struct Proof {
     name: usize,
     owner: Path,
-    /// One of the two requests may not have reached its line.
+    /// One of the two requests may not have reached its queue.
     doubtful: bool,
 }
 
@@ -89,7 +89,7 @@ impl Requests {
         self.under_way.remove(&id).is_some_and(|request| request.branch)
     }
 
-    /// Notes that a request has failed. If it had not reached its line, it proved nothing.
+    /// Notes that a request has failed. If it had not reached its queue, it proved nothing.
     pub(super) fn fail(&mut self, id: u64) {
         let Some(failed) = self.under_way.remove(&id) else { return };
         let (name, owner) = (failed.name, &failed.owner);

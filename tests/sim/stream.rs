@@ -1,5 +1,5 @@
-//! The simulated connections between one process and one master, as streams of bytes to a small server. They can be cut after any byte,
-//! hold bytes back, and deliver what a client sent that is gone by then.
+//! The simulated connections between one process and one master, as streams of bytes to a small server. They
+//! can be cut after any byte, hold bytes back, and deliver bytes whose client is already gone.
 
 mod connection;
 mod requests;

@@ -276,8 +276,8 @@ impl Link {
         self.add(Instant::now() + back, move |link| link.deliver(Incoming::Connected { connection, run }));
     }
 
-    /// Makes the link work on any runtime from now on. That is not so from the beginning, since a table that may be taken over reads a
-    /// clock that nobody simulates.
+    /// Makes the link work on any runtime from now on. At first it does not, since a table that may be taken
+    /// over reads a clock that is not simulated.
     pub(super) fn make_portable(&self) {
         self.portable.store(true, SeqCst);
     }

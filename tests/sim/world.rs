@@ -338,8 +338,8 @@ impl<'a> World<'a> {
                 right += usize::from(counts_all || count.is_some() && !master.is_sure_of(&field));
                 let other = master.contents().into_iter().find(|(key, _, _)| *key == name);
                 let (is_free, is_young) = (other.is_none(), self.is_young(master));
-                // If masters lost their data, a holder that does not know yet that its hold was forced away may be the first to repair it
-                // there.
+                // If masters lost their data, a holder that does not know yet that its hold was released by
+                // force may be the first to repair it there.
                 right += usize::from(
                     other.is_some_and(|(_, other, _)| other != field && self.history.was_forced(&other)),
                 );
@@ -366,7 +366,7 @@ impl<'a> World<'a> {
         master.run().started.is_some_and(|started| started.elapsed() < self.program.setup.longest_lease)
     }
 
-    /// Checks that all callers end in time, which shows that each one waits only in time.
+    /// Checks that all callers end in time, which shows that none of them waits for too long.
     async fn all_end(&self) {
         let quiet = self.network.last_arrival().max(Instant::now());
         let limit = quiet
@@ -387,7 +387,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Checks that nothing is left, in a calm run within moments.
+    /// Checks that nothing is left. In a calm run, nothing may be left after a few moments.
     async fn nothing_is_left(&self) {
         let limit = Instant::now() + SECOND + self.program.patience();
         while self.history.violation().is_none() {

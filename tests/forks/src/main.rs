@@ -1,7 +1,8 @@
-//! A process that forks, and takes locks in both of the processes that it is then. Each prints what it gets, a line each.
+//! A program that forks, and then takes locks in both processes. Each prints one line per result.
 //!
-//! `forks URL WHAT [drop|release]`: `WHAT` is what the child uses, see [`What`]. With a third word the parent has the lock when it forks,
-//! and that is what the child does with its copy of the guard; without one it takes the lock afterwards, before the child asks for it.
+//! `forks URL WHAT [drop|release]`: `WHAT` is what the child uses, see [`What`]. With a third word the parent
+//! holds the lock when it forks, and the word says how the child ends its copy of the guard. Without one the
+//! parent takes the lock after the fork, before the child asks for it.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -76,14 +77,14 @@ fn main() -> Result<()> {
             };
             println!("parent has {}", guard.hold_id());
             here.write_all(b"\n")?;
-            // Until the child has ended.
+            // Returns once the child has ended.
             here.read_to_end(&mut Vec::new())?;
             runtime.block_on(after(&stock, guard))
         }
     }
 }
 
-/// Its parent holds the lock.
+/// What the child does while its parent holds the lock.
 fn child(
     url: &str,
     what: What,
@@ -101,7 +102,7 @@ fn child(
         }
     };
     let done = runtime.block_on(async { timeout(LIMIT, take(url, what, locks, held)).await });
-    // Its driver would be dropped.
+    // Dropping the runtime would also drop its driver.
     std::mem::forget(runtime);
     done?
 }
@@ -113,20 +114,20 @@ async fn take(url: &str, what: What, locks: Locks, held: Option<(Guard, bool)>) 
     };
     let stock = locks.mutex(NAME);
     if let (Some((guard, _)), What::Inherited | What::Continued) = (&held, &what) {
-        // First: what is refused ends what is certain about the copy of the hold.
+        // This comes first: a call that is refused makes the copy of the hold uncertain.
         let nested = guard.scope(stock.run(async |_| {})).await;
         println!("child nested: {:?}", nested.map_err(|error| error.kind()));
     }
     show("try_lock", stock.try_lock().await).await;
     show("within", stock.try_lock().within(PATIENCE).await).await;
     show("another", locks.mutex("shelf").try_lock().await).await;
-    // The one that renews while the runtime does not run has its name by the time that it runs.
+    // The thread that renews while the runtime does not run gets its name only once it has started.
     while what == What::Own && threads()? == 0 {
         sleep(Duration::from_millis(10)).await;
     }
     println!("child threads: {}", threads()?);
     if let Some((guard, by_release)) = held {
-        // Another owner. It waits for the hold of this one, as far as the child knows.
+        // Another owner, which waits for this owner's hold as far as the child knows.
         let other = tokio::spawn(stock.clone().lock().within(PATIENCE));
         tokio::task::yield_now().await;
         println!("child check: {:?}", guard.check().await.map_err(|error| error.kind()));
@@ -136,7 +137,7 @@ async fn take(url: &str, what: What, locks: Locks, held: Option<(Guard, bool)>) 
             drop(guard);
         }
         show("other owner", other.await?.map(Some)).await;
-        // What is left to the background, where there is one.
+        // If there is a background task, this gives it time to finish.
         sleep(Duration::from_millis(300)).await;
     }
     Ok(())
@@ -162,10 +163,10 @@ async fn show(what: &str, asked: nestlock::Result<Option<Guard>>) {
     }
 }
 
-/// The child has ended: the parent goes on.
+/// What the parent does once the child has ended.
 async fn after(stock: &Mutex, guard: Guard) -> Result<()> {
     let mut checked = guard.check().await;
-    // A child that went on with the runtime may have got what the kernel had to report to it.
+    // A child that continued on the same runtime may have received I/O events that were meant for the parent.
     for _ in 0..20 {
         if !checked.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unavailable) {
             break;

@@ -1,8 +1,8 @@
-//! A process that forks is two, which are never one owner.
+//! After a fork the parent and the child are never the same owner.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-// What the tests of the crate start their servers by.
+// The tests of the crate use this module to start their servers.
 #[allow(unreachable_pub, missing_docs, clippy::must_use_candidate)]
 #[path = "../../it/support/mod.rs"]
 mod support;
@@ -21,7 +21,7 @@ struct Output {
 }
 
 impl Output {
-    /// What stands behind this in a line.
+    /// Returns the rest of the line that starts with this.
     fn of(&self, what: &str) -> &str {
         let mut found = self.lines.iter().filter_map(|line| line.strip_prefix(what)?.strip_prefix(' '));
         found.next().unwrap_or_else(|| panic!("{what} is not in {:?}", self.lines))
@@ -36,7 +36,7 @@ async fn forked(how: &[&str]) -> Output {
     command.arg(server.url()).args(how).kill_on_drop(true);
     let output = soon("the end of both", command.output()).await.unwrap();
     let lines = String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect();
-    // The look itself is one.
+    // The query itself makes one connection.
     let connections = connections().await - before - 1;
     let output_of = Output { lines, connections, keys: server.keys().await };
     assert!(output.status.success(), "{:?} {}", output_of.lines, String::from_utf8_lossy(&output.stderr));
@@ -44,7 +44,7 @@ async fn forked(how: &[&str]) -> Output {
     output_of
 }
 
-/// What the fields of one `Locks` begin with.
+/// Returns the part of a field that identifies its `Locks`.
 fn instance(field: &str) -> &str {
     field.rsplit_once(':').unwrap().0
 }
@@ -56,7 +56,7 @@ async fn a_child_that_connects_is_a_stranger_with_ids_of_its_own() {
         assert_eq!((output.of("child try_lock:"), output.of("child within:")), ("busy", "busy"));
         let (parents, childs) = (output.of("parent has"), output.of("child another: has"));
         assert_ne!(instance(parents), instance(childs));
-        // Its parent's is not in this process.
+        // The parent's thread does not exist in the child.
         assert_eq!(output.of("child threads:"), "1");
         assert_eq!(output.of("parent check:"), "Ok(())");
         assert_eq!(output.keys, [""; 0]);
@@ -65,7 +65,7 @@ async fn a_child_that_connects_is_a_stranger_with_ids_of_its_own() {
 
 #[tokio::test]
 async fn locks_from_before_a_fork_take_nothing_in_the_child() {
-    // With one runtime in both, they have the same ids for what they do next.
+    // If both use one runtime, the parent and the child use the same ids for what they do next.
     for how in [["continued"], ["inherited"]] {
         let output = forked(&how).await;
         for what in ["try_lock", "within", "another"] {
@@ -84,10 +84,10 @@ async fn a_guard_from_before_a_fork_is_the_parents() {
     {
         let output = forked(&how).await;
         assert_eq!(output.of("child try_lock:"), "Misuse");
-        // It would nest in the copy of the hold without a command.
+        // Otherwise it would be nested in the copy of the hold, without a command.
         assert_eq!(output.of("child nested:"), "Err(Misuse)", "{:?}", output.lines);
         assert_eq!(output.of("child check:"), "Err(Misuse)");
-        // In the child its copy is released, and would pass on without a command.
+        // The child releases its copy, which would otherwise be passed on without a command.
         assert_eq!(output.of("child other owner:"), "Misuse", "{:?}", output.lines);
         if how[1] == "release" {
             assert_eq!(output.of("child release:"), "Err(Misuse)", "{:?}", output.lines);

@@ -1,4 +1,4 @@
-//! What holds between nestlock and the others.
+//! What must hold between nestlock and the other libraries.
 
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,9 @@ const WATCHDOG_MS: &str = "3000";
 /// How often each waiter is woken.
 const ROUNDS: usize = 7;
 
-/// The median of the time from a release until a waiter of the other library holds the lock is below this. The poll and the leases
-/// are tens of seconds.
+/// The median of the time from a release until a waiter of the other library holds the lock is below this.
+/// Without a message a waiter sleeps until the end of the lease that it sees, which is seconds away:
+/// Redisson's is 3 s long, ours 30 s.
 const MOMENTS: Duration = Duration::from_millis(300);
 
 pub(crate) struct Fleet {
@@ -35,7 +36,7 @@ impl Fleet {
         Fleet { deployment, ours, java, go }
     }
 
-    /// All that concerns Redisson.
+    /// Runs all cases that concern Redisson.
     pub(crate) async fn java(&mut self) {
         let Some(mut java) = self.java.take() else {
             eprintln!("left out: Redisson");
@@ -66,7 +67,7 @@ impl Fleet {
         stock.try_lock().await.unwrap().expect("it is free").release().await.unwrap();
     }
 
-    /// Fields with a name are another's to Redisson, and its own are named here.
+    /// Redisson takes a field with a name for another owner's, and nestlock names Redisson's as the holder.
     async fn names(&self, java: &mut Peer) {
         let labelled = self.deployment.builder().holder_name("billing@web-7").connect().await.unwrap();
         let (stock, other) = (labelled.mutex("named"), self.ours.mutex("named"));
@@ -94,7 +95,7 @@ impl Fleet {
         for _ in 0..2 {
             assert_eq!(java.ask("a", "unlock", "named").await, "done");
         }
-        // Redisson frees it whoever has it, and a labelled waiter is woken.
+        // Redisson's forced release frees nestlock's lock too, and wakes a waiter that has a name.
         let guard = other.lock().await.unwrap();
         let waiting = tokio::spawn(stock.lock());
         self.deployment.listened("named").await;
@@ -159,7 +160,8 @@ impl Fleet {
         assert_eq!(java.ask("a", "locked", "nested").await, "false");
     }
 
-    /// Redisson's `RedissonMultiLock` is of plain locks, as ours is. On a Cluster the names are in different slots.
+    /// Redisson's `RedissonMultiLock` consists of plain locks, as ours does. On a Cluster the names are in
+    /// different slots.
     async fn takes_several(&self, java: &mut Peer) {
         let both = self.ours.mutexes(["several-a", "several-b"]);
         let guards = both.lock().await.unwrap();
@@ -185,7 +187,7 @@ impl Fleet {
     async fn forces(&self, java: &mut Peer) {
         let stock = self.ours.mutex("forced");
         let guard = stock.lock().await.unwrap();
-        // Somebody waits, so that the message of the forced release comes to this process.
+        // Another `Locks` waits, so this process receives the message of the forced release.
         let other = self.deployment.builder().connect().await.unwrap();
         let waiting = tokio::spawn(other.mutex("forced").lock());
         self.deployment.listened("forced").await;
@@ -204,7 +206,7 @@ impl Fleet {
         assert!(!stock.force_release().await.unwrap());
     }
 
-    /// Each holds for longer than its lease, and neither takes the other's watchdog for its own.
+    /// Each holds a lock for longer than its lease, and neither mistakes the other's watchdog for its own.
     async fn renews(&self, java: &mut Peer) {
         let brief = self.deployment.builder().lease(Duration::from_secs(3)).connect().await.unwrap();
         let guard = brief.mutex("renewed-rust").lock().await.unwrap();
@@ -220,7 +222,7 @@ impl Fleet {
     }
 
     async fn counts_tokens(&self, java: &mut Peer) {
-        // As the guide says where both are in use.
+        // The guide asks for this setting if both libraries are in use.
         let ours = self.deployment.builder().token_ttl(Duration::MAX).connect().await.unwrap();
         let stock = ours.mutex("fenced").fenced();
         let mut last = 0;
@@ -257,7 +259,7 @@ impl Fleet {
         assert_eq!(go.ask("-", "unlock", "go").await, "true");
     }
 
-    /// A lock of one's own, by `SET NX PX`.
+    /// A home-made lock with `SET NX PX`.
     pub(crate) async fn plain_strings(&self) {
         let (stock, server) = (self.ours.mutex("string"), self.deployment.server_of("string").await);
         let set = async || server.ask::<Option<String>>(&["SET", "string", "me", "NX", "PX", "600000"]).await;
@@ -270,7 +272,7 @@ impl Fleet {
     }
 }
 
-/// The median: a busy machine may be late now and then.
+/// Checks the median, since a busy machine may be late now and then.
 #[track_caller]
 #[allow(clippy::panic)]
 fn assert_moments(who: &str, mut times: Vec<Duration>) {

@@ -21,7 +21,7 @@ impl Deployment {
         Deployment::Cluster(Cluster::start().await)
     }
 
-    /// The addresses of its nodes, with this before each.
+    /// Returns the addresses of its nodes, each with this scheme before it.
     pub(crate) fn nodes(&self, scheme: &str) -> Vec<String> {
         let nodes = match self {
             Deployment::One(server) => std::slice::from_ref(server),
@@ -30,7 +30,7 @@ impl Deployment {
         nodes.iter().map(|node| format!("{scheme}127.0.0.1:{}", node.port())).collect()
     }
 
-    /// No timer wakes a waiter of these locks.
+    /// Returns options with which no timer wakes a waiter.
     pub(crate) fn builder(&self) -> Builder {
         let builder = match self {
             Deployment::One(server) => Locks::builder(server.url()),
@@ -60,7 +60,7 @@ impl Deployment {
         self.server_of(name).await.ask(&["PTTL", name]).await
     }
 
-    /// Waits until the TTL of a lock has grown this often.
+    /// Waits until the TTL of a lock has grown this many times.
     pub(crate) async fn renewed(&self, name: &str, times: usize) {
         let (mut before, mut seen) = (self.ttl(name).await, 0);
         eventually("renewals", async || {

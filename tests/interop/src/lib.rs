@@ -1,6 +1,7 @@
 //! Redisson, redsync and nestlock on the same locks: real processes of all three, on one server and on a Cluster.
 //!
-//! `scripts/lab/interop` builds the drivers of the others, and runs the tests. Without drivers the tests pass and do nothing.
+//! `scripts/lab/interop` builds the drivers of the other libraries, and runs the tests. Without drivers the
+//! tests pass and do nothing.
 
 #[cfg(test)]
 mod cases;
@@ -9,7 +10,7 @@ mod deployment;
 #[cfg(test)]
 mod peer;
 
-// What the tests of the crate start their servers and processes by.
+// The tests of the crate use this module to start their servers and processes.
 #[cfg(test)]
 #[allow(
     unreachable_pub,

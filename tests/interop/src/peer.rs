@@ -1,4 +1,4 @@
-//! A process of another library, which takes a command a line.
+//! A process of another library, which takes one command per line.
 
 use std::collections::HashMap;
 use std::process::Stdio;
@@ -18,7 +18,8 @@ pub(crate) struct Peer {
 
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 impl Peer {
-    /// Starts the command in this variable, with these arguments; `None`: there is none.
+    /// Starts the command in this environment variable, with these arguments. Returns `None` if the variable
+    /// is empty or not set.
     pub(crate) async fn start(variable: &str, args: &[String], env: &[(&str, &str)]) -> Option<Peer> {
         let command = std::env::var(variable).ok().filter(|command| !command.is_empty())?;
         let mut words = command.split(' ').map(str::to_owned);
@@ -50,7 +51,7 @@ impl Peer {
                 return answer;
             }
             let line = soon("an answer", self.child.line()).await.expect("the process has ended");
-            let (number, answer) = line.split_once(' ').unwrap_or_else(|| panic!("it says {line:?}"));
+            let (number, answer) = line.split_once(' ').unwrap_or_else(|| panic!("unexpected {line:?}"));
             self.answers.insert(number.parse().unwrap(), answer.to_owned());
         }
     }

@@ -279,7 +279,7 @@ async fn who_holds_a_lock_is_reported_by_the_node_of_its_slot() {
         assert_eq!((holder.name(), holder.hold_id()), (Some("billing@web-7"), guard.hold_id()));
         let error = ours.mutex(&name).lock().within(std::time::Duration::ZERO).await.unwrap_err();
         assert_eq!(error.holder().map(|holder| holder.hold_id()), Some(guard.hold_id()));
-        // The message of its release wakes the waiter, as it does without a label.
+        // A waiter of the same process gets the lock after the release, as it does without a label.
         let waiting = tokio::spawn(theirs.mutex(&name).lock().owner(&Owner::new()));
         guard.release().await.unwrap();
         soon("the waiter", waiting).await.unwrap().unwrap().release().await.unwrap();

@@ -184,7 +184,7 @@ async fn fenced_holds_are_renewed_while_one_of_their_two_keys_has_moved() {
 }
 
 /// While the slot moves, a lock is taken first and its token is made afterwards. In between:
-/// 1. The lock is forced away.
+/// 1. The lock is released by force.
 /// 2. The next holder takes it, and its token is made.
 /// 3. The earlier holder's token is made, and is greater.
 #[tokio::test]

@@ -31,7 +31,7 @@ async fn a_frozen_node_stops_its_own_locks_alone() {
     }
     // If each command had waited for the frozen node, this would have taken a hundred node timeouts.
     assert!(begun.elapsed() < 50 * SECOND, "{:?}", begun.elapsed());
-    // Meanwhile the holds on other nodes have been renewed too.
+    // Once the node continues, its own locks can be taken again.
     cluster.node(0).thaw();
     soon("the lock", frozen.lock()).await.unwrap().release().await.unwrap();
 }

@@ -51,7 +51,8 @@ async fn an_address_that_another_cluster_uses_now_takes_nobody_along() {
     })
     .await;
     nobody_gets_it().await;
-    // The old master is killed because a replica would copy whatever it finds at its master's address.
+    // The node of the other cluster is killed, because a replica would copy whatever it finds at its master's
+    // address.
     ours.node(0).kill();
     ours.nodes()[1..].iter().for_each(Server::thaw);
     ours.node(3).ask::<()>(&["CLUSTER", "FAILOVER", "TAKEOVER"]).await;

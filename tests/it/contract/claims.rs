@@ -64,7 +64,7 @@ async fn a_claim_is_good_once() {
     eventually("nothing is left", async || home.keys().await.is_empty()).await;
 }
 
-/// One of the two processes gets the hold; with several masters it may be that neither does.
+/// One of the two processes gets the hold. (Over a network, several masters may refuse both.)
 #[tokio::test]
 async fn of_two_that_resume_at_once_one_gets_it() {
     let home = Home::start().await;

@@ -1,4 +1,4 @@
-//! Heads that are not polled, and lines that change while requests stand in them.
+//! Heads that are not polled, and queues that change while requests wait in them.
 
 use nestlock::{Owner, scope};
 
@@ -15,7 +15,7 @@ async fn a_head_that_was_polled_once_is_passed_over() {
     let second = tokio::spawn(enlisted(&stock));
     foreign.release().await.unwrap();
     let guard = soon("the second", second).await.unwrap().unwrap();
-    // The parked request is polled again, and has kept its place in the line.
+    // The parked request is polled again, and has kept its place in the queue.
     let third = tokio::spawn(enlisted(&stock));
     let parked = tokio::spawn(parked);
     tokio::task::yield_now().await;

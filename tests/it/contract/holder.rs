@@ -103,7 +103,7 @@ async fn a_timeout_names_who_holds_the_lock() {
     assert_eq!(error.holder().and_then(|holder| holder.name()), Some(LABEL));
 }
 
-/// A request that was never the head has sent no command itself: at most the head of its line has.
+/// A request that was never the head has sent no command itself: at most the head of its queue has.
 #[tokio::test]
 async fn a_timeout_of_one_that_never_was_the_head_names_the_holder_too() {
     let home = Home::start().await;
@@ -130,7 +130,8 @@ async fn a_timeout_of_one_that_never_was_the_head_names_the_holder_too() {
     );
     assert_eq!(error.holder().map(|holder| (holder.hold_id(), holder.count())), Some((next.hold_id(), 1)));
     next.release().await.unwrap();
-    // One acquire and two releases. On a busy machine there are a few more: if the head does not run for long, it is passed over.
+    // One acquire and two releases are expected. On a busy machine there are a few more: if the head does not
+    // run for long, it is passed over.
     let asked = home.asked().await - asked;
     assert!(asked <= 10, "{asked}");
 }
@@ -168,7 +169,7 @@ async fn what_this_process_holds_and_waits_for_is_listed_without_a_command() {
         shown[1].contains("1 waiting") && shown[1].contains("held by billing@web-7 for another "),
         "{shown:?}"
     );
-    // On a busy machine a head in the line may ask once more in the meantime.
+    // On a busy machine a head may ask once more in the meantime.
     (0..10).for_each(|_| drop(ours.status()));
     let asked = home.asked().await - asked;
     assert!(asked < 5, "{asked}");

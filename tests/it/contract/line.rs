@@ -1,4 +1,4 @@
-//! The line of strangers in one process.
+//! The queue of strangers in one process.
 
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
@@ -77,7 +77,7 @@ async fn a_limit_that_ends_behind_a_holder_is_a_timeout() {
     let error = ours.mutex("stock").lock().within(limit).await.unwrap_err();
     assert_eq!((error.kind(), error.lock()), (ErrorKind::Timeout, Some("stock")));
     assert!(begun.elapsed() >= limit);
-    // A wait behind a hold of this process times out too, though no command is sent to the server.
+    // A wait for a hold of this process times out too, although it sends no command to the server.
     let own = ours.mutex("own").lock().await.unwrap();
     let late = ours.mutex("own").lock().owner(&Owner::new()).within(limit).await.unwrap_err();
     assert_eq!(late.kind(), ErrorKind::Timeout);

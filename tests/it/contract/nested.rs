@@ -192,7 +192,7 @@ async fn a_loop_of_nested_runs_lets_other_tasks_go_on() {
     assert!(rounds < 100_000, "{rounds}");
 }
 
-/// Its own lease ends it, not that of the hold around it.
+/// The nested level ends with its own lease, not with that of the hold around it.
 #[tokio::test]
 async fn a_nested_fixed_lease_is_good_for_no_longer_than_was_asked_for() {
     let home = Home::start().await;

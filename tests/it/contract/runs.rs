@@ -57,7 +57,7 @@ async fn every_run_around_a_lost_hold_ends() {
     let (outcome, ()) = soon("the end of both", async { tokio::join!(around, force) }).await;
     assert_eq!(outcome.unwrap_err().loss(), Some(Loss::Gone));
     locks.close().await.unwrap();
-    assert!(home.keys().await.is_empty(), "the other lock, which stood between them, is free too");
+    assert!(home.keys().await.is_empty(), "the lock between them is not free");
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ async fn held(home: &Home, names: &[&str]) {
     eventually("what is held", async || home.keys().await == names).await;
 }
 
-/// Checks that each of them is free: a stranger takes it and releases it.
+/// Checks that each of these locks is free: a stranger takes it and releases it.
 async fn are_free(locks: &Locks, names: &[&str]) {
     for name in names {
         let guard = soon(name, locks.mutex(name).lock().owner(&Owner::new())).await.unwrap();
@@ -246,7 +246,7 @@ async fn branches_of_one_task_that_ask_for_several_names_exclude_each_other() {
     assert_eq!(inside.ever(), 18);
 }
 
-/// 1. One branch asks for two names, and has to wait for the first: it is in no line of the second.
+/// 1. One branch asks for two names, and has to wait for the first: it is in no queue of the second.
 /// 2. Another branch gets the second name.
 /// 3. The first branch asks for the second name.
 #[tokio::test]
@@ -323,11 +323,11 @@ async fn a_name_that_is_lost_while_another_is_waited_for_is_asked_for_again_with
     let request = asking(&ours, &["a", "b", "c", "d"]);
     held(&home, &["a", "b", "c", "d"]).await;
     let before = (home.fields("a").await, home.fields("b").await);
-    // Another process waits for `b`, so that it gets the lock that is forced away.
+    // Another process waits for `b`, so that it gets the lock once that is released by force.
     let taking = tokio::spawn(theirs.mutex("b").lock().owner(&Owner::new()));
     home.listened().await;
     ours.mutex("b").force_release().await.unwrap();
-    let taken = soon("what was forced away", taking).await.unwrap().unwrap();
+    let taken = soon("what was released by force", taking).await.unwrap().unwrap();
     // The locks after `b` are free, and those before it are still held.
     are_free(&theirs, &["c"]).await;
     assert_eq!(home.fields("a").await, before.0);

@@ -90,13 +90,13 @@ async fn whoever_works_under_the_hold_reads_its_token_and_no_one_else() {
     let given = Some(guard.token());
     assert_eq!((stock.token(), locks.mutex("stock").fenced().token()), (given, given));
     assert_eq!(locks.mutex("other").fenced().token(), None);
-    assert_eq!(scope(async { stock.token() }).await, given, "its child");
+    assert_eq!(scope(async { stock.token() }).await, given, "a child");
     assert_eq!(Owner::new().scope(async { stock.token() }).await, None, "a stranger");
     let (theirs, others) = (stock.clone(), home.locks().await.mutex("stock").fenced());
     assert_eq!(others.token(), None, "another process");
     let (child, ours) = (Owner::current().child(), stock.clone());
     let spawned = tokio::spawn(async move { (theirs.token(), child.scope(async { ours.token() }).await) });
-    assert_eq!(spawned.await.unwrap(), (None, given), "another task, and one that was handed a child");
+    assert_eq!(spawned.await.unwrap(), (None, given), "a stranger in another task, and a child there");
     // A guard that moved to another task still holds for this task. In the guard's scope the token can be read in the other task too.
     let theirs = stock.clone();
     let moved = tokio::spawn(async move {
@@ -139,7 +139,7 @@ async fn the_work_of_a_run_is_made_of_the_token_under_the_hold_and_never_without
     let stock = home.locks().await.mutex("stock").fenced();
     let work = |hold: Hold<Fenced>| {
         let token = hold.token();
-        assert_eq!((stock.hold_count(), stock.token()), (1, Some(token)), "as its owner");
+        assert_eq!((stock.hold_count(), stock.token()), (1, Some(token)), "not as the hold's owner");
         let read = stock.token();
         async move { (token, read) }
     };

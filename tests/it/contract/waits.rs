@@ -26,7 +26,7 @@ async fn a_request_that_waits_is_reported_again_and_again_with_its_place_and_the
     let asked = home.asked().await;
     let reports = || log::all(|event| is_wait(event, &name));
     eventually("ten reports", async || reports().len() >= 10).await;
-    // On a busy machine a head in the line may ask once more in the meantime.
+    // On a busy machine a head may ask once more in the meantime.
     let asked = home.asked().await - asked;
     assert!(asked < 5, "they cost commands: {asked}");
     let report = reports().pop().unwrap();

@@ -72,7 +72,8 @@ async fn a_password_that_changes_loses_no_hold_and_no_wake_up() {
     guard.release().await.unwrap();
     let next = soon("the waiter, by message", waiting).await.unwrap().unwrap();
 
-    // Each new connection uses the new password. The waiter sleeps by then: here a failed attempt would be repeated only after an hour.
+    // Each new connection uses the new password. The waiter sleeps by now, and in this test a failed attempt
+    // would be repeated only after an hour.
     eventually("no subscription", async || server.channels().await.is_empty()).await;
     let waiting = sleeper(&ours.mutex("stock"), &[&server]).await;
     is_renewed(&server).await;

@@ -31,7 +31,7 @@ async fn options_that_cannot_work_are_rejected_at_connect_and_nothing_is_sent() 
         is(&rejected.connect().await.unwrap_err(), ErrorKind::Config, None, &[option]);
     }
     let info = server.info("stats").await;
-    assert!(info["total_connections_received"].parse::<u64>().unwrap() < 10, "only the test's own");
+    assert!(info["total_connections_received"].parse::<u64>().unwrap() < 10, "not only the test's own");
 }
 
 #[tokio::test]

@@ -85,7 +85,7 @@ async fn each_call_passes(server: &Server, prefix: &str, name: &str, connect: im
 
 async fn assert_nothing_was_denied(server: &Server) {
     let log: Vec<redis::Value> = server.ask(&["ACL", "LOG"]).await;
-    assert!(log.is_empty(), "nothing else was tried: {log:?}");
+    assert!(log.is_empty(), "something else was tried: {log:?}");
 }
 
 #[tokio::test]
@@ -261,7 +261,7 @@ async fn without_the_right_to_names_all_works_and_they_are_asked_for_once() {
     assert_eq!(denied().await, 1);
     let error = stranger.holder().await.unwrap_err();
     is(&error, ErrorKind::Denied, Some("stock"), &["who", "right", "ACL SETUSER"]);
-    // Once the right is granted, the client uses it from the next query on.
+    // Once the right is granted, the client uses it from the next query for the holder on.
     server.ask::<()>(&["ACL", "SETUSER", "bob", NAMES]).await;
     assert!(stranger.lock().within(Duration::ZERO).await.unwrap_err().holder().is_none());
     assert_eq!(stranger.holder().await.unwrap().unwrap().hold_id(), guard.hold_id());

@@ -1,4 +1,4 @@
-//! What `waiters()` returns, and the hint to a process whose hold is forced away.
+//! What `waiters()` returns, and the hint to a process whose hold is released by force.
 
 use std::time::Duration;
 

@@ -237,7 +237,7 @@ async fn tokens_grow_while_replies_are_lost_and_masters_freeze() {
         &masters,
         || masters.builder(),
         async |server, more| {
-            // This raises the counter as attempts would that only this master granted.
+            // This raises the counter as attempts that only this master granted would.
             server.ask::<()>(&["INCRBY", COUNTER, &more.to_string()]).await;
         },
     )

@@ -75,7 +75,7 @@ async fn what_brings_a_ttl_back_and_is_late_does_not_cut_an_extended_lease() {
     guard.release().await.unwrap();
 }
 
-/// A server before Redis 7 does not know the command either.
+/// A server before Redis 7 does not know the command that asks for this either.
 #[tokio::test]
 async fn without_the_right_to_ask_when_a_key_ends_renewals_go_on() {
     let server = Server::start().await;

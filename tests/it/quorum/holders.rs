@@ -58,7 +58,7 @@ async fn where_no_majority_has_the_same_field_it_is_nobody() {
         plant(server, &field, 1, 600_000).await;
     }
     assert_eq!(soon("the answer", stock.holder()).await.unwrap(), None);
-    assert!(stock.is_locked().await.unwrap(), "and nobody gets it");
+    assert!(stock.is_locked().await.unwrap(), "the lock is reported as free");
     assert_eq!(timeout(&locks).await.holder(), None);
     // A hold on a minority of the masters is no hold.
     servers[1].ask::<()>(&["DEL", "stock"]).await;

@@ -49,7 +49,7 @@ async fn a_field_that_is_made_after_the_end_of_its_hold_is_ended() {
     eventually("the end of what was made", async || servers[2].keys().await.is_empty()).await;
 }
 
-/// Without any network fault: each master forgets its scripts while many tasks lock and release.
+/// No fault of the network is involved: each master forgets its scripts while many tasks lock and release.
 #[tokio::test]
 async fn scripts_that_are_forgotten_leave_no_field_behind() {
     let servers = servers(3).await;

@@ -220,8 +220,9 @@ async fn a_cluster_whose_master_was_a_replica_while_nobody_asked_has_no_vote() {
     second.release().await.unwrap();
 }
 
-/// A replica takes its master's place and then follows it again. Each has the other's data, and no writes are discarded. Then the server
-/// that took the place is lost with its last grant.
+/// A replica takes its master's place, and the old master follows it. Each has the other's data, and no
+/// writes are discarded. Then the server that took the place is lost with its last grant, and the old master
+/// takes its place back.
 #[tokio::test]
 async fn a_cluster_whose_master_took_its_place_back_without_discarding_anything_has_no_vote() {
     let cluster = Cluster::start().await;
@@ -244,7 +245,7 @@ async fn a_cluster_whose_master_took_its_place_back_without_discarding_anything_
     cluster.node(replica).ask::<()>(&["CLUSTER", "FAILOVER"]).await;
     eventually("it is a replica", async || replication(master).await["role"] == "slave").await;
     eventually("it follows", async || replication(master).await["master_link_status"] == "up").await;
-    assert_ne!(partial().await, "0", "nothing was discarded");
+    assert_ne!(partial().await, "0", "not a partial sync");
     // Our client counts the new master's vote again after a lease.
     soon("a vote", ours.mutex(&other).lock()).await.unwrap().release().await.unwrap();
     let mut admin = TcpStream::connect(("127.0.0.1", cluster.node(master).port())).unwrap();
@@ -262,7 +263,7 @@ async fn a_cluster_whose_master_took_its_place_back_without_discarding_anything_
     cluster.node(replica).thaw();
 }
 
-/// A majority of young masters has no vote either.
+/// All masters are young, so there is no vote at all.
 #[tokio::test(start_paused = true)]
 async fn a_majority_of_young_masters_has_no_vote_either() {
     let stores = stores(3);

@@ -217,7 +217,7 @@ async fn a_repair_puts_nothing_beside_what_somebody_else_has() {
     let stock = over(&servers).connect().await.unwrap().mutex("stock");
     let guard = soon("a majority", stock.lock().owner(&nestlock::Owner::new())).await.unwrap();
     eventually("a repair was tried", async || {
-        // The scripts are the acquire, and the repair, which first looks for its own field.
+        // The scripts are two acquires, and the repair, which first looks for its own field.
         servers[1].scripts_run().await >= 3
     })
     .await;
@@ -369,7 +369,7 @@ async fn a_server_that_was_just_started_has_no_vote() {
     servers[1].restart_empty().await;
     eventually("it has the hold", async || counts(&servers, "stock").await[1] == ["1"]).await;
     let theirs = builder().connect().await.unwrap().mutex("stock");
-    // A new client uses the uptime of the servers, rounded up to seconds.
+    // A new client uses the servers' uptime in whole seconds, less one.
     eventually("they have a vote for it too", async || matches!(theirs.try_lock().await, Ok(None))).await;
     assert!(!guard.is_lost());
     guard.release().await.unwrap();

@@ -22,7 +22,7 @@ async fn without_an_acknowledgement_two_may_hold_a_lock() {
     promote(&old, &replicas[0]).await;
     let theirs = builder(&replicas[0].url()).connect().await.unwrap();
     let second = soon("the same lock", theirs.mutex("stock").lock()).await.unwrap();
-    assert!(!first.is_lost() && !second.is_lost(), "both hold it");
+    assert!(!first.is_lost() && !second.is_lost(), "without an acknowledgement both should hold it");
     assert!(first.valid_until() > tokio::time::Instant::now() + 20 * SECOND);
 }
 

@@ -41,7 +41,7 @@ async fn no_late_command_of_a_hold_changes_when_its_kept_lock_ends() {
     assert!(is_busy(&wire.acquire(OURS, 1, 9 * LEASE).await));
     assert_eq!(wire.release(OURS, 1).await, GONE);
     assert_eq!(wire.release(OURS, 0).await, GONE);
-    // First a repeat, then a late command: by now its time is too long, or too short.
+    // A repeat and a late command: by now their times are too long and too short.
     assert_eq!((wire.keep(OURS, 9 * LEASE).await, wire.keep(OURS, 1).await), (GONE, GONE));
     assert_eq!(wire.state().await, before);
 }
@@ -65,7 +65,8 @@ async fn what_another_has_is_not_kept() {
     }
 }
 
-/// By then the field kept for the client's last such hold is gone, since otherwise the client could not hold the lock again.
+/// When the late command arrives, the field kept for the client's last such hold is gone, since otherwise the
+/// client could not hold the lock again.
 #[tokio::test]
 async fn a_late_keep_of_an_earlier_hold_leaves_a_newer_one_alone() {
     let server = Server::start().await;

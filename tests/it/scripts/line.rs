@@ -114,7 +114,8 @@ impl Ears {
         self
     }
 
-    /// Returns what was published since the last call: each text, with its channel if that isn't the channel of a process.
+    /// Returns what was published since the last call, with `released: ` before each message on the lock's
+    /// own channel.
     async fn heard(&mut self, wire: &mut Wire) -> Vec<String> {
         wire.ask::<i64>(&["PUBLISH", LAST, ""]).await;
         let (mut messages, mut heard) = (self.messages.on_message(), Vec::new());
@@ -232,8 +233,8 @@ async fn one_that_may_not_publish_hands_the_lock_on_if_its_field_says_that_it_po
     }
 }
 
-/// 1. A process that polls holds the lock. 2. The first of the line, which asks by itself, leaves. 3. The next one learns when the lease
-/// ends, but no message tells it of the release.
+/// 1. A process that polls holds the lock. 2. The first of the line, which asks by itself, leaves. 3. The
+/// next one learns when the lease ends, but no message reports the release to it.
 #[tokio::test]
 async fn the_next_in_line_begins_to_ask_if_the_holder_may_not_publish() {
     let server = Server::start().await;

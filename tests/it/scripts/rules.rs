@@ -51,7 +51,7 @@ async fn each_way_to_free_a_lock_publishes_a_zero_once_and_nothing_else_publishe
         wire.settle(OURS, 3, LEASE).await;
         wire.look().await;
         assert_eq!(wire.published().await, [0, 0]);
-        // The answer to the release tells that somebody is subscribed.
+        // The answer to the release reports that somebody is subscribed.
         let ended = if way == "release" { Value::Int(-5) } else { DONE };
         for answer in [ended, if way == "force" { FREE } else { GONE }] {
             let reply = match way {
@@ -167,7 +167,7 @@ async fn a_hash_that_is_no_lock_is_nobodys_and_is_not_freed() {
         // The script checks all fields, not only the first.
         (&[THEIRS, "1", "user", "bob"], "fields"),
         (&[THEIRS, "1", "mode", "dark"], "fields"),
-        // These are the fields that Redisson writes.
+        // These are the fields of Redisson's read-write lock.
         (&["mode", "read", THEIRS, "1"], "rwlock"),
         (&["mode", "write", &reader, "1"], "rwlock"),
         (&[THEIRS, "1", "mode", "write", &reader, "1"], "rwlock"),
@@ -397,7 +397,7 @@ async fn settling_makes_the_count_exact_in_both_directions() {
         assert_eq!(wire.settle(OURS, count, LEASE / 2).await, DONE);
         assert_eq!(wire.fields().await, held(&[(OURS, &count.to_string())]));
     }
-    assert_eq!(wire.end().await, end, "nor does it shorten");
+    assert_eq!(wire.end().await, end, "a settle shortened the TTL");
 }
 
 #[tokio::test]
@@ -544,7 +544,8 @@ async fn force_releases_the_lock_of_any_holder() {
     assert_eq!(wire.fields().await, held(&[(OURS, "1")]));
 }
 
-/// Readers of Redisson's hash expect that. A field that is not a whole number is replaced, with `HSET`.
+/// The count changes by `HINCRBY`, as readers of Redisson's hash expect. Only a field that is not a whole
+/// number is replaced, by `HSET`.
 #[tokio::test]
 async fn a_count_changes_by_the_difference() {
     let server = Server::start().await;

@@ -133,7 +133,7 @@ async fn no_grant_is_lost_in_a_failover_whose_leader_is_the_first_to_report_it()
         old = new;
         group.settled().await;
     }
-    panic!("of the client and of the control were lost: {lost:?}");
+    panic!("lost grants of the client and of the control: {lost:?}");
 }
 
 /// Takes one lock after another, and keeps them.

@@ -1,8 +1,9 @@
-//! What the tests of this binary build on: real servers, a bad network, other processes, the log. `tests/torture/` uses it too.
+//! What the tests of this binary build on: real servers, a bad network, other processes, the log. The tests
+//! of `cli/`, and `tests/torture/`, `tests/interop/` and `tests/forks/`, use it too.
 //!
-//! A test that needs only a lock belongs to `contract/`, which runs over each kind of [`home`]. Any other test is in
-//! `tests/it/<situation>.rs`, with a `mod` line in `main.rs`. Tests run side by side: each has its own server, and its own lock names if it
-//! reads the log.
+//! A test that needs only a lock belongs to `contract/`, which runs over each kind of [`home`]. Any other
+//! test is in a file or folder of `tests/it/` that is named after the situation, with a `mod` line in
+//! `main.rs`. Tests run side by side: each has its own server, and its own lock names if it reads the log.
 //!
 //! ```ignore
 //! let server = Server::start().await;              // or Server::with(&["--maxmemory", "2mb"]), Server::tls()
@@ -27,11 +28,12 @@
 //! eventually("the lock is free", async || server.keys().await.is_empty()).await;
 //! ```
 //!
-//! **On commands**: [`Command::is`](resp::Command::is) takes a script's file name (`acquire`, `release`, `renew`, `settle`, `force`,
-//! `look`) or a command's (`subscribe`). Faults after [`on`](proxy::Proxy::on): `watch`, `hold`, `hold_reply`, `drop_reply`,
-//! `drop_reply_and_reset`, `drop_reply_and_close`, `delay_reply`, `replace_in_reply`, `replace_reply`, `lose_and_reset`; before them
-//! `times(n)` and `skip(n)`. A fault ends when its [`Fault`](proxy::Fault) is dropped, so bind it to a name. Held commands hold back
-//! everything that follows on their connection, as TCP does.
+//! **On commands**: [`Command::is`](resp::Command::is) takes the file name of a script (`acquire`, `release`,
+//! `renew`, …) or the name of a command (`subscribe`). Faults after [`on`](proxy::Proxy::on): `watch`,
+//! `hold`, `hold_reply`, `drop_reply`, `drop_reply_and_reset`, `drop_reply_and_close`, `delay_reply`,
+//! `replace_in_reply`, `replace_reply`, `lose_and_reset`; before them `times(n)` and `skip(n)`. A fault ends
+//! when its [`Fault`](proxy::Fault) is dropped, so bind it to a name. Held commands hold back everything that
+//! follows on their connection, as TCP does.
 //!
 //! **On time**: do not sleep for a fixed time. Await an event (`seen`, `done`, `line`, `recorded`), wrap other waits in [`soon`], and poll
 //! with [`eventually`] only for what no event reports. Both fail after [`PATIENCE`], which no test is meant to reach. A busy machine may
@@ -42,7 +44,7 @@
 //! one an `EVALSHA`. After `SCRIPT FLUSH`, the same connection shows an `EVALSHA`, which is answered with NOSCRIPT, and then the `EVAL`. A
 //! dropped or late reply then applies to the command that runs. A held `EVALSHA` is let through unchanged.
 
-// A complete set of helpers, although not every one is used yet.
+// Each binary that includes this module uses only a part of it.
 #![allow(dead_code, unused_imports)]
 
 pub mod child;
@@ -119,7 +121,7 @@ pub const STRANGER: &str = "0f3c9a44-77e0-4e0c-8d1f-2b6d7c1f5a90:1";
 /// [`Cluster`](cluster::Cluster), after which its nodes connect to each other again.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Awaits a future that must become ready. Otherwise it fails the test with the name `what`.
+/// Awaits a future. If it is not ready within [`PATIENCE`], fails the test with the name `what`.
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, future).await {
         Ok(value) => value,
@@ -127,7 +129,7 @@ pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Checks again and again until `is_so` returns true. Otherwise it fails the test with the name `what`.
+/// Waits until `is_so` returns true. If it does not within [`PATIENCE`], fails the test with the name `what`.
 pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     soon(what, async {
         while !is_so().await {
@@ -137,12 +139,12 @@ pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     .await;
 }
 
-/// Returns a request of another owner that is already in its line.
+/// Returns a request of another owner that is already in its queue.
 pub fn enlisted(mutex: &nestlock::Mutex) -> nestlock::futures::Request<nestlock::Guard> {
     polled(mutex.lock().owner(&nestlock::Owner::new()))
 }
 
-/// Returns a request of another owner for a token that is already in its line.
+/// Returns a request of another owner for a token that is already in its queue.
 pub fn enlisted_fenced(
     mutex: &nestlock::Mutex<Fenced>,
 ) -> nestlock::futures::Request<nestlock::Guard<Fenced>> {
@@ -163,7 +165,7 @@ fn polled<F: Future + Unpin>(mut request: F) -> F {
     request
 }
 
-/// Polls a request until it sleeps as the head, and then not any more.
+/// Polls a request until it sleeps as the head, and leaves it unpolled after that.
 pub async fn parked(
     request: &mut nestlock::futures::Request<nestlock::Guard>,
     asleep: impl Future<Output = ()>,

@@ -1,4 +1,4 @@
-//! Heads that are not polled, and lines that change while requests stand in them.
+//! Heads that are not polled, and queues that change while requests wait in them.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The line of strangers in one process.
+//! The queue of strangers in one process.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The samples of the guides that stand on other crates: SQLite, pools of connections, axum, tonic, the libraries of clouds. The crate does
-//! not build these, and ignores the samples. They run here: `cargo test -p samples`.
+//! The guides' samples that need other crates: SQLite, connection pools, axum, tonic, cloud SDKs. nestlock
+//! does not depend on these, so its doctests ignore the samples. They run here: `cargo test -p samples`.
 
 include!(concat!(env!("OUT_DIR"), "/pages.rs"));

@@ -46,7 +46,7 @@ impl Server {
         lock(&self.scripts).known.clear();
     }
 
-    /// Returns whether the server knows the script, which it does from now on.
+    /// Returns whether the server knew the script before. From now on it does.
     fn learns(&self, script: &'static str) -> bool {
         let (run, mut scripts) = (self.run().number, lock(&self.scripts));
         if scripts.run != run {

@@ -21,7 +21,7 @@ pub(crate) async fn hand_over(user: &User, mut hold: Hold<'_>, guard: Guard, fix
     if !hold.look(&guard) {
         return Ok(());
     }
-    // A lease that is renewed is filled up by the command that is sent from now on.
+    // The next command extends a renewed hold to a full lease, counted from now at the earliest.
     let until = if fixed { clock::of(guard.valid_until()) } else { clock::now() + clock::nanos(LEASE) };
     hold.leaves();
     let claim = guard.into_claim().await?;
@@ -29,7 +29,7 @@ pub(crate) async fn hand_over(user: &User, mut hold: Hold<'_>, guard: Guard, fix
     user.spool.put(&claim, hold.number())
 }
 
-/// Resumes claims, each as the first process or as the second one.
+/// Resumes claims. Each claim is given to two processes, and this one may be the first or the second.
 pub(crate) async fn resume(user: User, mut random: StdRng) {
     while !user.is_stopped() {
         sleep(Duration::from_micros(random.random_range(500..8_000))).await;

@@ -11,8 +11,8 @@ use crate::options::Shape;
 
 /// The locks that all processes take.
 pub(crate) const NAMES: [&str; 4] = ["stock", "shelf", "order", "ledger"];
-/// With several masters, the counter of this lock's tokens begins at another number on each, ahead of the clock. Otherwise the clock, which
-/// all processes share, would put the tokens in order by itself.
+/// With several masters, the counters of this lock's tokens begin at different numbers, all but the first
+/// ahead of the clock. Otherwise the clock, which all processes share, would put the tokens in order.
 pub(crate) const AHEAD: &str = NAMES[3];
 /// Short, so that many leases end within a run, and still many node timeouts long.
 pub(crate) const LEASE: Duration = Duration::from_secs(3);

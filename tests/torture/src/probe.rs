@@ -1,4 +1,4 @@
-//! How fast a server answers a command that has nothing to do with locks, over the proxies of the processes.
+//! How fast a server answers a command that does not concern locks, through the first process's proxies.
 //!
 //! On a busy machine the servers or the proxies may not run for a while, and then no lock is granted.
 

@@ -129,7 +129,7 @@ async fn a_counter_without_an_end_gets_none_and_one_that_is_to_stay_for_ever_los
     }
     wire.clear().await;
     wire.try_take(OURS, "1", "7", "").await.unwrap();
-    assert_eq!(wire.stays().await, -1, "a new one");
+    assert_eq!(wire.stays().await, -1, "a new counter has a TTL");
 }
 
 #[tokio::test]

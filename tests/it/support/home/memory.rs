@@ -102,8 +102,8 @@ impl<const PAUSED: bool, const MASTERS: usize> Kept<PAUSED, MASTERS> {
         0
     }
 
-    /// Waits until, after `before` other requests to this home, the head of a line has asked, subscribed and asked again, as far as that is
-    /// visible. After that the head sleeps.
+    /// Waits until, after `before` other requests to this home, the head of a queue has asked, subscribed and
+    /// asked again, as far as that is visible. After that the head sleeps.
     pub async fn asleep(&self, _before: u64) {
         self.listened().await;
     }

@@ -119,8 +119,8 @@ impl<const CLUSTERED: bool, const FAIR: bool, const NESTING: bool> Served<CLUSTE
         eventually("subscriptions", async || self.releases().await >= count).await;
     }
 
-    /// Waits until, after `before` other requests to this home, the head of a line has asked, subscribed and asked again, as far as that is
-    /// visible. After that the head sleeps.
+    /// Waits until, after `before` other requests to this home, the head of a queue has asked, subscribed and
+    /// asked again, as far as that is visible. After that the head sleeps.
     pub async fn asleep(&self, before: u64) {
         self.listened().await;
         eventually("a head that sleeps", async || self.asked().await >= before + 2).await;

@@ -31,7 +31,7 @@ pub(super) struct Link {
     id: u64,
     subscriber: AtomicBool,
     mute: AtomicBool,
-    /// A replica follows its master over this connection: it carries a stream, and no more commands and replies.
+    /// A replica follows its master over this connection: a stream replaces commands and replies.
     replicates: AtomicBool,
     end: watch::Sender<Option<End>>,
     ended: watch::Sender<bool>,

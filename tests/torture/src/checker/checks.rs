@@ -17,7 +17,7 @@ pub(crate) struct Confirmed {
 ///
 /// 1. The servers lose a hold, as documented. 2. Another owner is granted the lock. 3. The first owner checks its hold.
 ///
-/// That both have a hold is excused. That the check confirms the first one is not.
+/// It is excused that both have a hold then, but not that the check confirms the first one.
 pub(super) fn confirmed_too_late(history: &History) -> Vec<Confirmed> {
     let mut found = Vec::new();
     for (name, holds) in &history.holds {

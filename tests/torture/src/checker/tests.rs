@@ -206,7 +206,8 @@ fn a_lock_that_is_taken_by_force_is_another_owners_and_a_check_shows_it() {
     let lost = Event::Lost { request: 0, loss: "Gone".into() };
     let gone = [(0, asked(0)), (1, granted(0, 3000)), (500, lost)];
     assert!(unexplained_losses(&history(&[&gone, &force])).is_empty());
-    // 1. A hold is granted. 2. It is forced away, and another one is granted. 3. The process notices the first grant.
+    // 1. A hold is granted. 2. It is released by force, and another one is granted. 3. The process notices
+    // the first grant.
     let late = [(50, asked(0)), (120, granted(0, 3000)), (130, leaving(0))];
     let next = [(100, asked(0)), (110, granted(0, 3110)), (2000, leaving(0))];
     for (at, found) in [(99, 0), (40, 1)] {

@@ -109,7 +109,8 @@ impl Fault {
             Shape::Masters(count) => count,
             _ => 1,
         };
-        // Mostly a minority of the masters is hit, but those that lose their data may be most of them.
+        // Most faults hit a minority of the masters. A kill, which costs several masters their data, mostly
+        // hits a majority.
         let count = match random.random_range(0..10) {
             0..=2 => 1,
             3..=5 if kind != Kill => (masters / 2).max(1),

@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn it_is_found_in_base64_whatever_stands_before_and_after_it() {
-        // These were made by `base64`: of "s3cret-w0rd" alone, and with one, two and three characters on both sides.
+        // Made with `base64` from "s3cret-w0rd" alone, and with one, two and three characters on each side.
         let word = b"s3cret-w0rd";
         for (before, text) in
             ["czNjcmV0LXcwcmQ=", "YXMzY3JldC13MHJkYQ==", "YWFzM2NyZXQtdzByZGFh", "YWFhczNjcmV0LXcwcmRhYWE="]
