@@ -90,7 +90,7 @@ fn who_was_granted_in_vain_is_woken_when_it_is_the_front() {
     world.grant(at, &pending);
     let at = world.asker(first);
     world.go(at);
-    assert!(world.is_woken(second), "it still sleeps, though nobody of this process asks for");
+    assert!(world.is_woken(second), "it still sleeps, though nobody of this process asks");
 }
 
 /// In this order: 1. A child asks to re-enter. 2. Its last scope ends, so the request passes to its parent.
