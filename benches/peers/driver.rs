@@ -291,8 +291,8 @@ struct Seen {
     errors: u64,
 }
 
-/// A wait that is not over at the end counts as one that ends there. The task still waits to its end: in some libraries, a request that is
-/// dropped would leave the lock taken until its lease ends.
+/// A wait that is not over at the end counts as if it ended there. The task still waits until it is over: in
+/// some libraries, a request that is dropped would leave the lock taken until its lease ends.
 async fn seen(mut lock: impl Lock, window: Window) -> Seen {
     tokio::time::sleep(Duration::from_nanos(window.start.saturating_sub(now()))).await;
     let mut seen = Seen::default();
