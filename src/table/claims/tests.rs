@@ -165,8 +165,8 @@ fn a_refused_move_ends_what_other_masters_have_moved() {
     assert!(world.entry.is_empty());
 }
 
-/// Two requests resume a claim at once. 1. Each moves a field of its own. 2. The second one is granted. 3.
-/// The answer to the first one is read.
+/// Two requests resume a claim at once. 1. Each moves a field of its own. 2. The second one is granted.
+/// 3. The answer to the first one is read.
 #[test]
 fn a_move_that_is_answered_after_the_grant_of_a_later_one_is_no_hold() {
     let mut world = World::new();

@@ -1,5 +1,5 @@
-//! Drives an entry by random events beside a model of the server: what must hold in every order of events,
-//! and that no request is forgotten.
+//! Drives an entry by random events beside a model of the server. Checks what must hold in every order of
+//! events, and that no request is forgotten.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow::{self, Break, Continue};

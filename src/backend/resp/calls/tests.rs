@@ -298,8 +298,8 @@ fn a_write_that_fills_a_packet_or_waits_for_room_is_not_put_off() {
     assert!(!calls.puts_off(), "the socket had no room for the last byte");
 }
 
-/// In this order: 1. The task of the connection is not polled. 2. A call is given up at its deadline. 3.
-/// Another caller writes.
+/// In this order: 1. The task of the connection is not polled. 2. A call is given up at its deadline.
+/// 3. Another caller writes.
 #[test]
 fn a_caller_does_not_write_what_is_over() {
     let (mut calls, begun) = (Calls::default(), Instant::now());

@@ -31,9 +31,9 @@ async fn no_message_ends_the_pause_after_a_split_vote() {
     second.release().await.unwrap();
 }
 
-/// In this order: 1. Two masters refuse a request, which sleeps. 2. The third one grants it, too late. 3.
-/// That grant is ended, and the end is published. If the message woke the request, it would ask again as fast
-/// as the masters answer.
+/// In this order: 1. Two masters refuse a request, which sleeps. 2. The third one grants it, too late.
+/// 3. That grant is ended, and the end is published. If the message woke the request, it would ask again as
+/// fast as the masters answer.
 #[tokio::test(start_paused = true)]
 async fn a_grant_after_a_refusal_is_a_split_vote_too() {
     let stores: Vec<_> = (0..3).map(|_| Memory::new()).collect();

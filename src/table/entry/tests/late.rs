@@ -403,8 +403,8 @@ fn what_had_no_answer_on_a_master_is_ended_there_twice() {
 }
 
 /// In this order: 1. An acquire is given up on the third master, where it waits in a connection that is
-/// replaced. 2. Both other masters grant it, or one does, or none. 3. Its end finds nothing on the third. 4.
-/// The acquire runs there.
+/// replaced. 2. Both other masters grant it, or one does, or none. 3. Its end finds nothing on the third.
+/// 4. The acquire runs there.
 #[test]
 fn what_was_given_up_on_a_master_before_the_verdict_is_ended_there_twice() {
     let third = MasterSet::one(2);
@@ -671,8 +671,8 @@ fn what_had_no_answer_on_a_master_when_its_hold_was_over_is_ended_there_twice() 
     }
 }
 
-/// In this order: 1. A request is refused, though one master granted it. 2. What it left there is ended. 3.
-/// The request sleeps on. Otherwise it would ask at once, leave the next field there, and so on without a
+/// In this order: 1. A request is refused, though one master granted it. 2. What it left there is ended.
+/// 3. The request sleeps on. Otherwise it would ask at once, leave the next field there, and so on without a
 /// pause.
 #[test]
 fn the_end_of_what_a_refused_request_has_left_wakes_nobody() {

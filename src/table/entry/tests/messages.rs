@@ -207,8 +207,8 @@ fn an_answer_that_was_sent_before_a_release_names_nobody() {
     assert_eq!(seen(true).as_deref(), Some("other:7"));
 }
 
-/// In this order: 1. An owner holds the lock, and another one asks at once. 2. The first one releases it. 3.
-/// The answer arrives.
+/// In this order: 1. An owner holds the lock, and another one asks at once. 2. The first one releases it.
+/// 3. The answer arrives.
 #[test]
 fn a_hold_of_this_process_is_not_seen_as_another_s() {
     let seen = |field: &str| {
