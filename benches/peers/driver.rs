@@ -10,7 +10,7 @@
 //! | `hold NAME` | takes a lock | |
 //! | `wait NAME` | takes a lock that another process holds | `at`, when it was granted |
 //! | `free NAME` | releases it | `at`, right before |
-//! | `take COUNT` | holds so many locks, and renews them if it can | `live`, memory in use if known |
+//! | `take COUNT` | holds that many locks, and renews them if it can | `live`, memory in use if known |
 //! | `leave` | releases them | `errors` |
 //!
 //! Its arguments are the number of workers and a lease in milliseconds. It uses the server in REDIS_URL, and ends when its input ends.

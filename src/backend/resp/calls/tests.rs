@@ -276,7 +276,7 @@ fn a_write_is_put_off_for_few_polls_and_not_again_for_the_same_callers() {
     assert_eq!(write(&mut calls, 100), b"three");
     enter(&mut calls, 1, b"four");
     assert!(!calls.puts_off());
-    // The limit counts anew for callers that are answered from now on, however late the first one is polled.
+    // The limit starts over for callers that are answered from now on, however late the first one is polled.
     deliver(&mut calls, [2]).unwrap();
     assert!(polled(&mut calls, one).is_ready());
     assert!(calls.puts_off());
