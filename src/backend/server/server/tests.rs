@@ -629,7 +629,7 @@ async fn a_grant_is_followed_by_info_only_where_nothing_else_shows_that_data_was
     assert_eq!(server.count("info").await, 0);
 }
 
-/// If a server followed another one that had all of its data for a while, nothing is reported.
+/// Nothing is reported if a server followed, for a while, another one that had all of its data.
 #[tokio::test]
 async fn a_grant_after_a_pause_is_followed_by_info_though_nothing_was_reported() {
     let server = one_of_several(&[]).await;
