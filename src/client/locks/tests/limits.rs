@@ -135,7 +135,7 @@ async fn a_release_that_runs_when_the_lease_is_over_reports_that_it_ran_out() {
     assert_eq!(guard.release().await.unwrap_err().loss(), Some(Loss::Expired));
 }
 
-/// Returns how long a call takes whose masters do not answer.
+/// Returns how long a call takes if the masters do not answer.
 async fn took(call: impl Future<Output = crate::Result<()>>) -> Duration {
     let began = Instant::now();
     assert_eq!(call.await.unwrap_err().kind(), ErrorKind::Unavailable);

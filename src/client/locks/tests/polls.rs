@@ -272,10 +272,10 @@ impl Run {
         assert!(self.masters.are_empty(), "something is left: {}", self.shown());
     }
 
-    /// Returns whether a process is in the line of a lock for which it has no request, polled or not. It can
-    /// be: 1. A request in the line is dropped. 2. The end of its place is lost on its way, and its process
-    /// sends another one after a node timeout. 3. Until then the lock may be handed to that process, which
-    /// keeps others out for as long.
+    /// Returns whether a process is in the line of a lock for which it has no request, polled or not. An
+    /// example: 1. A request in the line is dropped. 2. The end of its place is lost on its way, and its
+    /// process sends another one after a node timeout. 3. Until then the lock may be handed to that process,
+    /// which keeps others out for as long.
     fn is_place_left(&self) -> bool {
         let is_left = |process: &Process, name| {
             let waits = |status: &LockStatus| status.name() == name && status.waiting() > 0;

@@ -98,8 +98,8 @@ async fn the_end_of_what_a_failed_attempt_has_left_does_not_wake_its_request() {
     }
     locks.mutex("stock").lock().await.unwrap_err();
     let answers = answers.load(SeqCst);
-    // For ten seconds, an attempt takes half a second, and the pause after it a whole one. Without the pause
-    // there would be 120 answers.
+    // Within the ten seconds, each attempt takes half a second, and the pause after it a whole one. Without
+    // the pause there would be 120 answers.
     assert!((60..=100).contains(&answers), "{answers} answers");
 }
 
