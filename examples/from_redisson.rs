@@ -1,7 +1,8 @@
 //! Moving from Redisson's `RLock`, call by call: the Java code is in the comment, and the Rust code for the same is below it.
 //!
-//! These things are different: the owner is the task and not the thread; a lock that is taken is a guard, and only code that has the guard
-//! can unlock; an inner lease never shortens the outer one; and the loss of a lock is reported.
+//! These things are different: the owner is the task, not the thread; a lock that is taken is a guard, and
+//! only code that has the guard can unlock; an inner lease never shortens the outer one; and the loss of a
+//! lock is reported.
 //!
 //! Run it: `cargo run --example from_redisson`. It needs no server. With the URL of a Redis in `REDIS_URL` its locks are
 //! kept there: `scripts/redis cargo run --example from_redisson`.
@@ -70,7 +71,7 @@ async fn nested(locks: &Locks) -> Result<()> {
 /// ```
 async fn try_lock(locks: &Locks) -> Result<()> {
     let lock = locks.mutex("orders");
-    // Another thread is another task here: its locks are its own, even if it passes a guard on.
+    // Another thread is another task here: each task's locks are its own, even if it passes a guard on.
     let theirs = lock.clone();
     let theirs = tokio::spawn(async move { theirs.lock().await }).await??;
 
@@ -108,7 +109,8 @@ async fn lease(locks: &Locks) -> Result<()> {
 /// lock.unlock();
 /// ```
 async fn look(locks: &Locks) -> Result<()> {
-    // This is another lock than above, since a lease is over here some milliseconds before it is over on the server.
+    // This is another lock than above, since a lease ends here some milliseconds before it ends on the
+    // server.
     let lock = locks.mutex("invoices");
     assert!(!lock.is_locked().await?);
     assert_eq!(lock.remaining_lease().await?, None);

@@ -67,7 +67,7 @@ struct Shelf {
 }
 
 impl Shelf {
-    /// Takes some, with a read and a write that only the lock keeps together.
+    /// Takes that many, with a read and a write that only the lock keeps together.
     async fn take(&self, item: &str, quantity: i64) -> Result<()> {
         let lock = self.locks.mutex(item);
         let entered = if lock.is_held() { "enters its caller's lock" } else { "takes the lock" };

@@ -6,8 +6,9 @@
 //! - `run` drops the work at its current `.await`. Whatever the work has not written by then is not written.
 //! - With `select!` and `guard.lost()` you decide what is done then; here the job notes how far it got.
 //!
-//! Run it: `cargo run --example long_job`. It needs no server: it takes the lock away by `Memory::lose`. With the URL of a
-//! Redis in `REDIS_URL` an operator frees it there: `scripts/redis cargo run --example long_job`.
+//! Run it: `cargo run --example long_job`. It needs no server: it takes the lock away by `Faults::lose`. With
+//! the URL of a Redis in `REDIS_URL`, an operator frees the lock there: `scripts/redis cargo run --example
+//! long_job`.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,13 +19,13 @@ use tokio::time::sleep;
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// The lease. It is short, so that this does not take long. The default is 30 s; a lease should be many times `node_timeout`, which is 500
-/// ms.
+/// The lease. It is short, so that this does not take long. The default is 30 s. A lease should be many times
+/// `node_timeout`, which is 500 ms.
 const LEASE: Duration = Duration::from_secs(2);
 
 const BATCHES: u32 = 10;
 
-/// The job. It notes each batch that it has finished.
+/// The job. It counts the batches that it has finished.
 async fn import(done: &AtomicU32) {
     while done.load(Ordering::Relaxed) < BATCHES {
         sleep(LEASE / 8).await;

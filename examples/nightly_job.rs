@@ -70,7 +70,7 @@ async fn delete_old_rows() {
     sleep(APART / 10).await;
 }
 
-/// Runs the job when it is due, and tries once more when it was just done.
+/// Runs the job when it is due, and tries again when it was just done.
 async fn serve(copy: Copy, late: Duration, began: Instant) -> Result<u32> {
     let mut runs = 0;
     for period in 0..PERIODS {
@@ -80,7 +80,7 @@ async fn serve(copy: Copy, late: Duration, began: Instant) -> Result<u32> {
             runs += 1;
         }
     }
-    // The copy restarts, and takes the job for due again. The lock is free by then.
+    // The copy restarts, and takes the job for due again. By then, the lock is free.
     sleep(2 * APART).await;
     if copy.record().await.period == Some(PERIODS - 1) {
         assert!(!copy.run_once(PERIODS - 1).await?, "the job of a period runs once");
@@ -103,7 +103,7 @@ async fn main() -> Result<()> {
         let name = format!("shop@web-{number}");
         let locks = options.prefix(&prefix).holder_name(&name).connect().await?;
         let copy = Copy { name, locks, database: database.clone() };
-        // Their clocks differ by less than the time for which the lock is kept.
+        // The clocks of the copies differ by less than the time for which the lock is kept.
         copies.spawn(serve(copy, APART / 4 * number, began));
     }
     let mut runs = 0;

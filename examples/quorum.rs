@@ -19,8 +19,8 @@ use tokio::time::{sleep, timeout};
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// The lease. It is short, so that this does not take long. The default is 30 s; a lease should be many times `node_timeout`, which is 500
-/// ms.
+/// The lease. It is short, so that this does not take long. The default is 30 s. A lease should be many times
+/// `node_timeout`, which is 500 ms.
 const LEASE: Duration = Duration::from_secs(2);
 
 /// A master of the lock. If one fails for a while, the others do not notice.
@@ -49,7 +49,7 @@ impl Place {
         }
     }
 
-    /// Lets it answer nothing for that time; commands that arrive during it run later.
+    /// Makes the master answer nothing for that time; commands that arrive meanwhile run later.
     async fn stall(&self, time: Duration) -> Result<()> {
         match self {
             Place::Memory(memory) => memory.faults().stall(time),
@@ -62,7 +62,8 @@ impl Place {
         Ok(())
     }
 
-    /// Lets it lose the lock. A `Memory` restarts without any data; a server must not be restarted here, so the key is deleted.
+    /// Makes the master lose the lock. A `Memory` restarts without any data; a server must not be restarted
+    /// here, so the key is deleted.
     async fn forget(&self, lock: &str) -> Result<()> {
         match self {
             Place::Memory(memory) => memory.faults().restart_empty(),
@@ -78,8 +79,9 @@ async fn connection(url: &str) -> Result<redis::aio::MultiplexedConnection> {
     Ok(redis::Client::open(url)?.get_multiplexed_async_connection().await?)
 }
 
-/// Connects a client to these masters; each process has one. All of them name the same masters, and agree on the lease. If all masters are
-/// servers, it is `servers(["redis://one", "redis://two", …])`.
+/// Connects a client to these masters; each process has one. All clients name the same masters, and agree on
+/// the lease. If all masters are servers, their URLs are enough: `Locks::quorum(["redis://one",
+/// "redis://two", …])`.
 async fn connect(masters: &[Place]) -> Result<Locks> {
     let masters = masters.iter().map(Place::master);
     Ok(Locks::quorum(masters).lease(LEASE).connect().await?)

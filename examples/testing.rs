@@ -1,7 +1,8 @@
-//! A small service and its unit tests, which need no server, because the locks are in memory in them.
+//! A small service and its unit tests. They need no server, because their locks are in memory.
 //!
-//! `Cashier` pays each invoice once, however many callers in however many processes ask for it. Its tests are below it in the same file, as
-//! in a crate of yours: they have two processes in one test, hours that take no time, and faults made on purpose.
+//! `Cashier` pays each invoice once, however many callers in however many processes request that. Its tests
+//! are in the same file, as in a crate of yours: they have two processes in one test, hours that take no
+//! time, and faults made on purpose.
 //!
 //! Run the tests: `cargo test --example testing`. To pause time, your dev-dependencies need tokio's feature `test-util`. Run the service
 //! itself: `cargo run --example testing`, with the URL of a Redis in `REDIS_URL` if the locks are to be kept there.
@@ -38,7 +39,7 @@ impl Cashier {
     }
 }
 
-/// In place of a bank, which is slow and pays on each request.
+/// Stands in for a bank, which is slow and pays on each request.
 #[derive(Clone, Default)]
 struct Bank {
     takes: Duration,
@@ -150,7 +151,8 @@ mod tests {
         assert!(cashier.bank.paid.lock().await.is_empty());
     }
 
-    /// The command that takes the lock runs, and its answer never arrives: it is sent again, and counts once.
+    /// The command that takes the lock runs, and its answer never arrives. The command is sent again, and
+    /// counts once.
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_is_lost_on_the_way_harms_nothing() {
         let store = Memory::new();

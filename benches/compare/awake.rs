@@ -26,7 +26,7 @@ impl Awake {
                 Command::new("taskset").args(idle).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
             awake.0.push(begun.ok()?);
         }
-        // A loop that can't run has ended by then.
+        // By now, a loop that can't run has ended.
         sleep(Duration::from_millis(200)).await;
         let running = awake.0.iter_mut().all(|child| matches!(child.try_wait(), Ok(None)));
         (running && !awake.0.is_empty()).then_some(awake)

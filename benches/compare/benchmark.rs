@@ -8,8 +8,9 @@ use tokio::process::Command;
 use crate::floor::{ACQUIRE, FIELD, Floor, RELEASE};
 use crate::server::{Result, url};
 
-/// It repeats one command only, so both scripts are put into one: the result takes the key if it is free, and otherwise releases it. The
-/// bodies are those of the two scripts, and neither asks the server for more than it does alone.
+/// The generator repeats a single command, so both scripts are put into one: the result takes the key if it
+/// is free, and otherwise releases it. The bodies are those of the two scripts, and neither asks the server
+/// for more than it does alone.
 pub(crate) struct Benchmark {
     program: String,
     port: u16,
@@ -31,8 +32,8 @@ impl Benchmark {
         Ok(Benchmark { program, port, sha })
     }
 
-    /// Runs so many pairs, on as many keys as there are commands in one pipeline. Returns the pairs in a second, and twice the median time
-    /// of one command in microseconds.
+    /// Runs that many pairs, on as many keys as one pipeline has commands. Returns the pairs per second, and
+    /// twice the median time of one command in microseconds.
     pub(crate) async fn pairs(&self, pipeline: usize, pairs: usize) -> Result<(f64, f64)> {
         let (key, channel) = ("bench:__rand_int__", "redisson_lock__channel:{bench:__rand_int__}");
         let (keys, commands) = (pipeline.to_string(), (2 * pairs).to_string());

@@ -1,4 +1,4 @@
-//! Measures the speed that is promised, each figure beside a floor in the same run, in interleaved rounds.
+//! Measures the promised speed. Each figure stands beside a floor from the same run, in interleaved rounds.
 //!
 //! `scripts/lab/bench` runs it on a server of its own.
 

@@ -332,7 +332,7 @@ mod tests {
         crowd
     }
 
-    /// The pages that are written from made-up figures; on several masters too, or on one alone.
+    /// The pages that are written from made-up figures, on several masters too or on a single one.
     fn page(several: bool) -> String {
         let folder = std::env::temp_dir().join(format!("nestlock-report-{}-{several}", std::process::id()));
         let results = folder.join("results.json");

@@ -37,7 +37,7 @@ pub(crate) struct Timed {
     pub(crate) cases: Vec<Case>,
 }
 
-/// Pairs of acquire and release in a second, and the processor time of one pair: one entry a round.
+/// Pairs of acquire and release per second, and the processor time of one pair: one entry for each round.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Throughput {
     pub(crate) benchmark: Vec<Rate>,

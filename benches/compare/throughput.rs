@@ -1,4 +1,4 @@
-//! Pairs in a second: many tasks, each with a lock of its own, over one connection.
+//! Pairs per second: many tasks, each with a lock of its own, over one connection.
 
 use std::time::{Duration, Instant};
 

@@ -134,7 +134,7 @@ async fn contend(contest: [u64; 6], fair: bool, seconds: u64) -> Result<()> {
         servers.push(server);
     }
     let before = scripts(&mut servers).await?;
-    // All processes have connected by then.
+    // By then, all processes have connected.
     let begin = clock()? + 1500 + 20 * (processes + mute + far);
     let end = begin + 1000 * seconds;
     let mut running = Vec::new();

@@ -68,7 +68,7 @@ async fn raw() -> Result<Allocations> {
     counted("two raw EVALSHA round trips", async || floor.clone().pair(&key).await).await
 }
 
-/// Counts all allocations of the process in that time, those of the connection's task included.
+/// Counts all allocations of the process meanwhile, those of the connection's task included.
 async fn counted<E>(
     name: &str,
     once: impl AsyncFn() -> std::result::Result<(), E>,

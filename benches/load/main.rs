@@ -47,7 +47,7 @@ enum Kind {
     Held { holds: u64 },
     /// Tasks that wait for one lock, which goes around.
     Waiters { waiters: u64 },
-    /// Locks of new names, so many made and dropped in each second.
+    /// Locks of new names: this many are made and dropped each second.
     Churn { per_second: u64 },
     /// Draws the figures of all loads into this folder.
     Plots { folder: PathBuf },

@@ -1,5 +1,5 @@
-//! What nested levels cost compared with a level that the server is asked for, what a layered service gains, and what it costs to drop many
-//! guards at once.
+//! What nested levels cost compared with levels that take a command, what a layered service gains, and what
+//! it costs to drop many guards at once.
 //!
 //! `scripts/lab/bench --nested` runs it on a server of its own. It prints tables.
 

@@ -10,7 +10,7 @@
 //! | `hold NAME` | takes a lock | |
 //! | `wait NAME` | takes a lock that another process holds | `at`, when it was granted |
 //! | `free NAME` | releases it | `at`, right before |
-//! | `take COUNT` | holds so many locks, and renews them if it can | `live`, memory in use if known |
+//! | `take COUNT` | holds that many locks, and renews them if it can | `live`, memory in use if known |
 //! | `leave` | releases them | `errors` |
 //!
 //! Its arguments are the number of workers and a lease in milliseconds. It uses the server in REDIS_URL, and ends when its input ends.
@@ -291,8 +291,8 @@ struct Seen {
     errors: u64,
 }
 
-/// A wait that is not over at the end counts as one that ends there. The task still waits to its end: in some libraries, a request that is
-/// dropped would leave the lock taken until its lease ends.
+/// A wait that is not over at the end counts as if it ended there. The task still waits until it is over: in
+/// some libraries, a request that is dropped would leave the lock taken until its lease ends.
 async fn seen(mut lock: impl Lock, window: Window) -> Seen {
     tokio::time::sleep(Duration::from_nanos(window.start.saturating_sub(now()))).await;
     let mut seen = Seen::default();

@@ -32,7 +32,8 @@ impl Stats {
         Ok(seen.collect())
     }
 
-    /// Returns how often acquires ran since the reset: of all scripts for a free or busy lock, only they ask for its TTL.
+    /// Returns how often acquires ran since the reset. On several masters, where a lock has no line, only
+    /// they ask for the TTL of a free or busy lock.
     pub(crate) async fn acquires(&mut self) -> Result<u64> {
         let info: InfoDict = redis::cmd("INFO").arg("commandstats").query_async(&mut self.0).await?;
         Ok(calls(&info, "pttl").unwrap_or_default())

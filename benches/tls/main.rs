@@ -86,7 +86,7 @@ async fn pairs(locks: &Locks) -> Result<f64> {
     Ok(median(&times))
 }
 
-/// Returns the pairs in a second.
+/// Returns the pairs per second.
 async fn side_by_side(locks: &Locks) -> Result<f64> {
     let mut tasks = JoinSet::<nestlock::Result<()>>::new();
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! Decides who may work on a name: one task at a time or, to see what happens then, anybody.
+//! Decides who may work on a name: one task at a time or, to show what happens then, every task.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -34,8 +34,8 @@ impl Exclusion {
         Exclusion { locks: None, prefix: prefix.to_owned(), reentries: Arc::default() }
     }
 
-    /// Waits until these masters grant locks. A master that was just started has no vote for one lease: after that, a lock that it may have
-    /// forgotten is over.
+    /// Waits until these masters grant locks. A master that was just started has no vote for one lease: after
+    /// that, any lock that it may have forgotten is over.
     pub(crate) async fn ready(&self) -> Result<()> {
         self.hold("lock:first", async { Ok(()) }).await
     }

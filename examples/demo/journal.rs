@@ -10,7 +10,7 @@ use redis::aio::MultiplexedConnection;
 
 use crate::Result;
 
-/// How long to wait for an answer before the run is given up.
+/// How long to wait for an answer before the run fails.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How far an order is.
@@ -30,7 +30,7 @@ pub(crate) struct Journal {
 
 impl Journal {
     pub(crate) async fn open(url: &str, prefix: &str) -> Result<Journal> {
-        // By default an answer that takes half a second is an error, which a busy machine can bring about.
+        // By default, an answer that takes half a second is an error, which a busy machine can cause.
         let patient = redis::AsyncConnectionConfig::new()
             .set_connection_timeout(Some(PATIENCE))
             .set_response_timeout(Some(PATIENCE));
@@ -84,8 +84,8 @@ impl Journal {
         Ok((count.parse()?, step.to_owned()))
     }
 
-    /// Changes a count by one step of an order, **once**, however often the step is begun. Returns
-    /// whether it was done now (true), or had been done by a process that died later (false).
+    /// Changes a count by one step of an order, **once**, however often the step is begun. Returns whether it
+    /// was done now (true), or before, by a process that died later (false).
     ///
     /// 1. The new count and the step's name are written by one SET, so there is no moment at which the count has changed and the step is
     ///    not known to be done.

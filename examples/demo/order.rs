@@ -28,11 +28,11 @@ impl Order {
 /// The result of an attempt to place an order.
 pub(crate) enum Outcome {
     Placed,
-    /// A process that died had begun it. It is finished now.
+    /// A process that died had begun the order. It is finished now.
     Finished(Steps),
-    /// It was done before.
+    /// The order was done before.
     Old,
-    /// Another process works on it.
+    /// Another process works on the order.
     Busy,
 }
 
@@ -44,8 +44,8 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
-    /// Places an order unless another process works on it. The order's lock reserves the order, and needs no cleaning up, since it ends
-    /// with its holder.
+    /// Places an order unless another process works on it. The order's lock reserves the order, and needs no
+    /// cleanup, since it ends with its holder.
     pub(crate) async fn try_place(&self, order: &Order) -> Result<Outcome> {
         // An order that is done stays done, so this check needs no lock.
         if let Progress::Done = self.journal.progress(order.id).await? {

@@ -1,4 +1,5 @@
-//! The servers: the shop's books are on one Redis, and its locks are there too or on several masters of their own.
+//! The servers: the shop's books are on one Redis, and its locks are on the same server or on several masters
+//! of their own.
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -18,7 +19,7 @@ impl Places {
         let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let masters = split(&set("REDIS_URLS").unwrap_or_default());
         let local = || "redis://127.0.0.1:6379".to_owned();
-        // The last masters are killed.
+        // Only the last masters are killed, so the books are on the first one.
         let books = set("REDIS_URL").or_else(|| masters.first().cloned()).unwrap_or_else(local);
         let masters = if masters.is_empty() { vec![books.clone()] } else { masters };
         Places { books, masters }
@@ -40,7 +41,7 @@ pub(crate) fn split(list: &str) -> Vec<String> {
 pub(crate) struct Doomed(Vec<Pid>);
 
 impl Doomed {
-    /// Returns the last masters, as many as a minority has: all the others are needed then.
+    /// Returns the last masters, as many as a minority has. All the others are needed then.
     pub(crate) fn from_env(places: &Places) -> Result<Doomed> {
         let listed = split(&std::env::var("REDIS_PIDS").unwrap_or_default());
         if listed.is_empty() {
@@ -59,7 +60,7 @@ impl Doomed {
         self.0.len()
     }
 
-    /// Sends SIGKILL, and returns to how many.
+    /// Sends SIGKILL to them, and returns their number.
     pub(crate) fn kill(&mut self) -> Result<usize> {
         let killed =
             self.0.drain(..).map(|pid| kill_process(pid, Signal::KILL)).collect::<Result<Vec<()>, _>>()?;

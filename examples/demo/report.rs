@@ -8,14 +8,14 @@ use crate::Result;
 pub(crate) enum Report {
     /// An order is done.
     Done { order: String },
-    /// An order that was begun by a process that died is done, after so many steps of that one
-    /// and so many of its own.
+    /// An order that was begun by a process that died is done, after `before` steps of that process and `now`
+    /// of this one.
     Finished { order: String, before: usize, now: usize },
-    /// In the middle of an order, waiting.
+    /// The worker is in the middle of an order, and waits.
     Inside { order: String },
-    /// A lock was lost while an order was under way; it is tried again.
+    /// A lock was lost while an order was under way; the order is tried again.
     Lost { order: String },
-    /// All is done, and locks were re-entered so often.
+    /// All is done. Locks were re-entered that often.
     Bye { reentries: u64 },
 }
 

@@ -89,7 +89,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Returns a run with locks, in which A is killed half way.
+    /// Returns a run with locks, in which A is killed halfway.
     pub(crate) async fn locked(mut self, screen: &mut Screen) -> Result<Outcome> {
         self.prefix = format!("demo:{}:locked:", std::process::id());
         self.kill = Some(Kill::choose(self.catalogue, self.orders)?);

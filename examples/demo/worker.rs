@@ -60,7 +60,8 @@ pub(crate) async fn work(job: Job) -> Result<()> {
         false => Exclusion::none(&job.prefix),
     };
     let journal = Journal::open(&job.places.books, &job.prefix).await?;
-    // Each process measures the masters' age by itself, so for this one they may get their votes a moment later than for the conductor.
+    // Each process measures the age of the masters by itself, so this one may wait for their votes a moment
+    // longer than the conductor.
     exclusion.ready().await?;
     let stock = Stock {
         catalogue: Arc::new(Catalogue::load()?),

@@ -40,7 +40,7 @@ fn a_holder_is_shown_by_its_label_or_else_by_its_field() {
     assert_eq!((brief.to_string().as_str(), brief.count()), ("a for another 850 ms", 2));
 }
 
-/// A field may be anything that another program wrote.
+/// A field may have any text that another program wrote.
 #[test]
 fn a_foreign_field_is_escaped_and_cut_where_it_is_shown() {
     let shown = holder(format!("a\n\u{1b}[31m{}", "x".repeat(500))).to_string();

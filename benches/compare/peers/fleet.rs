@@ -13,7 +13,7 @@ use crate::server::Result;
 /// The time for a start: a JVM is slow on a core that it shares.
 const STARTING: Duration = Duration::from_secs(60);
 
-/// What a driver reports of its library.
+/// What a driver reports about its library.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct About {
     pub(crate) name: String,
@@ -45,7 +45,7 @@ impl Candidate {
         Ok(Candidate { command, effort, about, narrow: vec![first], wide: None })
     }
 
-    /// Returns so many processes with one worker each.
+    /// Returns that many processes with one worker each.
     pub(crate) async fn processes(&mut self, count: usize) -> Result<&mut [Driver]> {
         while self.narrow.len() < count {
             let driver = self.start(1, None).await?;

@@ -73,7 +73,7 @@ const QUICK: Effort = Effort {
     warm_up: Duration::from_millis(200),
 };
 
-/// The libraries that must work. Another one that fails is named and left out.
+/// The libraries that must work. Any other one that fails is named and left out.
 const OURS: [&str; 2] = ["floor", "nestlock"];
 
 pub(crate) async fn measure(file: &Path, commands: &[String], quick: bool, only: &str) -> Result<()> {

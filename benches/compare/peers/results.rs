@@ -21,7 +21,7 @@ pub(crate) struct Rounds {
     pub(crate) cases: Vec<Case<Sample>>,
 }
 
-/// So many holds, kept by each library.
+/// Many holds, kept by each library.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Holds {
     pub(crate) holds: u64,

@@ -1,4 +1,4 @@
-//! What the child runs under.
+//! The holds that the child runs under.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use crate::exec::nest::Entered;
 /// Holds of commands around this one, and of this command itself: together, one of each name.
 pub(super) struct Hold {
     pub(super) entered: Vec<Entered>,
-    /// None if all were entered.
+    /// `None` if all were entered.
     pub(super) own: Option<Own>,
 }
 
@@ -48,14 +48,14 @@ impl Own {
 }
 
 impl Hold {
-    /// Returns when the first of them ends if nothing renews it.
+    /// Returns when the first of the holds ends if nothing renews it.
     pub(super) fn valid_until(&self) -> Instant {
         let ends = self.entered.iter().map(Entered::valid_until);
         let ends = ends.chain(self.own.as_ref().map(|own| own.guards.valid_until()));
         ends.min().unwrap_or_else(Instant::now)
     }
 
-    /// Waits until one of them is lost. Cancel safe.
+    /// Waits until one of the holds is lost. Cancel safe.
     pub(super) async fn lost(&self) -> End {
         type Losses<'a> = Vec<Pin<Box<dyn Future<Output = Loss> + 'a>>>;
         let mut losses: Losses<'_> = Vec::new();

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-/// The holds of all commands around this one, the outermost first.
+/// The environment variable with the holds of all commands around this one, the outermost first.
 const HOLDS: &str = "NESTLOCK_HOLDS";
 
 /// How long to keep asking masters that don't answer whether a command around this one holds the lock.
@@ -44,7 +44,7 @@ pub(super) struct Outer {
     key: String,
     field: String,
     token: Option<u64>,
-    /// A text that only the environment of what it has started contains.
+    /// A text that is only in the environment of what that command has started.
     mark: String,
     /// The file that those who enter lock, and its number: in another container the path may lead to another file.
     gate: Option<(String, u64)>,

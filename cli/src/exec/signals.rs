@@ -12,7 +12,7 @@ use crate::status::Failure;
 const PASSED_ON: [Signal; 6] =
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
 
-/// Receives all of them from now on, so that none of them ends the command by itself.
+/// Receives all of these signals from now on, so that none of them ends the command by itself.
 pub(super) struct Signals {
     passed_on: Vec<(Signal, unix::Signal)>,
     /// `SIGCHLD`. It is received because the kernel keeps no status of a child while this signal is ignored, and some programs start others

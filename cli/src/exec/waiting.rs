@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use crate::duration::{point, shown};
 use crate::output::as_json;
 
-/// How long it waits before the first report.
+/// How long `exec` waits before the first report.
 const FIRST: Duration = Duration::from_secs(1);
 
 /// The pause between two reports.
@@ -122,7 +122,7 @@ mod tests {
         Locks::builder(memory).holder_name(name).connect().await.unwrap()
     }
 
-    /// Returns the reports of this time.
+    /// Returns the reports of a wait of that many seconds.
     async fn said(memory: &Memory, json: bool, seconds: u64) -> Vec<String> {
         let locks = locks(memory, "waiter").await;
         let mutex = locks.mutex("deploy");

@@ -87,13 +87,15 @@ impl Watchdog {
         Ok(Watchdog { process, stdin, stderr, targets: String::new(), until: None })
     }
 
-    /// Waits until no signal of the terminal can stop it. Fails if it has ended, or is not ready by this time.
+    /// Waits until no signal of the terminal can stop the watchdog. Fails if it has ended, or is not ready by
+    /// this time.
     pub(super) async fn ready(&mut self, by: Instant) -> Result<()> {
         timeout_at(by, self.stderr.read_u8()).await??;
         Ok(())
     }
 
-    /// Sends it the processes to kill, and when they have to be dead unless this is called again. An earlier time replaces a later one too.
+    /// Sends the watchdog the processes to kill, and the time by which they have to be dead unless this is
+    /// called again. An earlier time also replaces a later one.
     pub(super) async fn guard(&mut self, targets: &Targets, until: Instant) -> Result<()> {
         let line = targets.line();
         if self.targets != line {
@@ -117,7 +119,7 @@ impl Watchdog {
         matches!(status, Ok(Ok(status)) if status.code() == Some(HAS_KILLED.into()))
     }
 
-    /// Returns whether it was killed.
+    /// Returns whether the watchdog has ended, for example because it was killed.
     pub(super) fn has_ended(&mut self) -> bool {
         !matches!(self.process.try_wait(), Ok(None))
     }

@@ -1,4 +1,4 @@
-//! What it ends with where it can't work, and that no message has a password.
+//! How the command ends if it can't work, and that no message contains a password.
 
 use crate::run::{Ended, end, nestlock, on, status};
 use crate::support::server::{Server, free_port};
@@ -11,7 +11,7 @@ const CALLS: [&[&str]; 5] = [
     &["release", "--force", "a"],
 ];
 
-/// All calls end with this status, and a message that has these words, on these servers.
+/// Checks that all calls on these servers end with this status, and with a message that has these words.
 async fn all(servers: &[&str], password: Option<&str>, code: i32, words: &str) {
     for call in CALLS {
         for json in [false, true] {
@@ -61,7 +61,7 @@ async fn the_password_may_be_in_the_environment() {
             assert_eq!(ended.status, Some(expected), "{url} {call:?}: {ended:?}");
         }
     }
-    // One in the address goes before it.
+    // A password in the address takes precedence over the variable.
     let server = Server::with(&["--requirepass", "right"]).await;
     let mut command =
         nestlock(&["--url", &format!("redis://:right@127.0.0.1:{}", server.port()), "show", "a"]);
@@ -74,7 +74,7 @@ async fn an_address_that_cannot_be_used_is_a_mistake() {
     for url in ["http://hunter2@host", "hunter2", "redis://:hunter2@", "redis://a:hunter2@host:port"] {
         all(&["--url", url], None, 78, "redis://user:password@host").await;
     }
-    // Refused with a password that is added too.
+    // These are also refused if a password is added.
     for url in ["redis://host/0?tls=true", "redis://host#insecure"] {
         all(&["--url", url], Some("hunter2"), 78, "redis://user:password@host").await;
     }

@@ -26,7 +26,7 @@ async fn the_status_is_the_childs() {
     assert!(server.keys().await.is_empty());
 }
 
-/// The kernel keeps no status of a child then, unless the process asks for it.
+/// While `SIGCHLD` is ignored, the kernel keeps no status of a child, unless the process asks for it.
 #[tokio::test]
 async fn the_status_is_the_childs_where_ends_of_children_are_ignored() {
     let server = Server::start().await;
@@ -36,7 +36,7 @@ async fn the_status_is_the_childs_where_ends_of_children_are_ignored() {
     assert_eq!(end(command).await.status, Some(7));
 }
 
-/// Its log is on a disk that is full, for example.
+/// The log may be on a disk that is full, for example.
 #[tokio::test]
 async fn where_no_message_can_be_written_the_status_is_the_same() {
     let server = Server::start().await;
@@ -105,7 +105,7 @@ async fn several_locks_are_held_together_or_not_at_all() {
     }
     let busy = end(both(&["-n", "true"])).await;
     assert!(busy.status == Some(75) && busy.err.contains("lock `a`: held by sh@"), "{busy:?}");
-    // The other one ends with it.
+    // The other lock ends with it.
     assert_eq!(status(&server, &["release", "--force", "a"]).await, Some(0));
     let (code, err) = running.end().await;
     assert!(code == Some(70) && err.contains("one of the locks `b`, `a` was lost"), "{err}");
@@ -119,7 +119,7 @@ async fn several_locks_are_held_together_or_not_at_all() {
     assert_eq!(server.ask::<i64>(&["EXISTS", "a"]).await, 0);
 }
 
-/// As `flock` has them.
+/// The options are those of `flock`.
 #[tokio::test]
 async fn options_of_flock_mean_the_same() {
     let server = Server::start().await;
@@ -182,7 +182,7 @@ async fn the_hold_is_in_the_childs_environment() {
     let server = Server::start().await;
     let script = "echo $NESTLOCK_NAME; echo $NESTLOCK_HOLD; echo ${NESTLOCK_TOKEN:-none}; sleep 1000";
     let mut command = on(&server, &["exec", "--key-prefix", "app:", "a b", "--", "sh", "-c", script]);
-    // As left by another one around it.
+    // The token that another command around this one would leave.
     command.env("NESTLOCK_TOKEN", "7");
     let mut running = start(command);
     assert_eq!(running.line().await, "a b");
@@ -227,7 +227,7 @@ async fn a_waiting_command_is_woken_by_a_release() {
     assert_eq!(second.end().await.0, Some(0));
 }
 
-/// Without a terminal the child leads a process group, which ends with it.
+/// Without a terminal, the child leads a process group, which ends with it.
 #[tokio::test]
 async fn what_the_child_leaves_in_its_group_ends_with_it() {
     let server = Server::start().await;
@@ -242,7 +242,7 @@ async fn what_the_child_leaves_in_its_group_ends_with_it() {
 #[tokio::test]
 async fn the_output_is_closed_when_the_command_ends() {
     let server = Server::start().await;
-    // `output` reads to the end: the watchdog must not have it open.
+    // `output` reads to the end, so the watchdog must not have the output open.
     let ended = end(on(&server, &["exec", "a", "--", "echo", "done"])).await;
     assert_eq!((ended.status, ended.out.as_str(), ended.err.as_str()), (Some(0), "done\n", ""));
     let ended = end(nestlock(&["--version"])).await;
@@ -260,12 +260,12 @@ async fn a_lock_is_kept_for_at_least_that_long() {
     assert!(left > 500 * SECOND && left <= 600 * SECOND, "{left:?}");
     assert_eq!(status(&server, &["exec", "-n", "a", "--", "true"]).await, Some(75));
     assert_eq!(status(&server, &["release", "--force", "a"]).await, Some(0));
-    // Who waits gets it when the time is over.
+    // A command that waits gets the lock when the time is over.
     let began = Instant::now();
     assert_eq!(status(&server, &["exec", "--at-least", "1s", "a", "--", "true"]).await, Some(0));
     assert_eq!(status(&server, &["exec", "a", "--", "true"]).await, Some(0));
     assert!(began.elapsed() >= SECOND);
-    // A command that takes longer is followed by nothing.
+    // If the command takes longer, the lock is not kept.
     assert_eq!(status(&server, &["exec", "--at-least", "300ms", "a", "--", "sleep", "0.4"]).await, Some(0));
     assert!(ttl(&server, "a").await.is_zero());
     assert_eq!(
@@ -274,7 +274,7 @@ async fn a_lock_is_kept_for_at_least_that_long() {
     );
 }
 
-/// As an operator ends a job.
+/// An operator may end a job like that.
 #[tokio::test]
 async fn a_signal_ends_the_command_and_not_that_time() {
     let server = Server::start().await;
@@ -287,7 +287,7 @@ async fn a_signal_ends_the_command_and_not_that_time() {
     assert!(left > 500 * SECOND && left <= 600 * SECOND, "{left:?}");
 }
 
-/// What comes after the outer command finds a lock that is nobody's.
+/// A call after the end of the outer command finds a lock that nobody holds.
 #[tokio::test]
 async fn a_lock_that_is_kept_is_entered_by_no_inner_call() {
     let server = Server::start().await;

@@ -40,7 +40,7 @@ async fn a_shell_takes_its_completions() {
         assert!(!ended.out.contains("internal"), "{}", ended.out);
         let mut parse = tokio::process::Command::new(check);
         parse.args(["-n", "/dev/stdin"]).stdin(std::process::Stdio::piped()).kill_on_drop(true);
-        // A machine need not have all three.
+        // A machine may lack some of these shells.
         let Ok(mut parse) = parse.spawn() else { continue };
         let mut input = parse.stdin.take().unwrap();
         tokio::io::AsyncWriteExt::write_all(&mut input, ended.out.as_bytes()).await.unwrap();

@@ -131,7 +131,7 @@ async fn watch_prints_each_change() {
     let (time, text) = first.split_once(' ').unwrap();
     assert_eq!((time.len(), text), ("2026-01-31T23:59:59Z".len(), "a: free"));
     held(&server, "a", "web@one:").await;
-    // Between two commands of the test it may be seen without its TTL, as no lock.
+    // Between two commands of the test, the key may be seen without its TTL, and then counts as no lock.
     assert!(watch.line().await.contains("Z a: held by web@one for another"));
     server.ask::<()>(&["PEXPIRE", "a", "15000"]).await;
     assert_eq!(status(&server, &["release", "--force", "a"]).await, Some(0));
@@ -175,7 +175,7 @@ async fn release_frees_a_lock_and_says_whose_it_was() {
     let ended = end(on(&server, &["release", "--force", "--json", "a"])).await;
     let freed = &json(&ended.out)[0];
     assert_eq!((&freed["freed"], &freed["holder"]), (&true.into(), &"web@one".into()));
-    // A lock that a live command has: its child is ended.
+    // If a live command has the lock, its child is ended.
     let mut running =
         start(on(&server, &["exec", "--lease", "1s", "a", "--", "sh", "-c", "echo; sleep 1000"]));
     running.line().await;
@@ -183,7 +183,7 @@ async fn release_frees_a_lock_and_says_whose_it_was() {
     assert_eq!(running.end().await.0, Some(70));
 }
 
-/// A cart: `ls` leaves it out, and nothing else takes it for a lock either.
+/// A cart: `ls` leaves it out, and no other call takes it for a lock either.
 #[tokio::test]
 async fn a_hash_that_is_no_lock_is_neither_shown_nor_freed() {
     let server = Server::start().await;

@@ -8,7 +8,7 @@ use crate::run::{gone, on, start, ttl};
 use crate::support::server::Server;
 use crate::support::{SECOND, is_running, soon};
 
-/// Prints its number, and runs until it is killed.
+/// Prints its process id, and runs until it is killed.
 const STUBBORN: &str = "trap '' TERM HUP INT; echo $$; while :; do sleep 0.02; done";
 
 #[tokio::test]
@@ -58,7 +58,7 @@ async fn a_lock_that_another_has_taken_away_is_left_to_it() {
     assert_eq!(server.ask::<Vec<String>>(&["HKEYS", "a"]).await, ["other"]);
 }
 
-/// All that the child has started ends with the loss: in its process group, and beside it.
+/// A loss ends all that the child has started, in its process group and outside of it.
 #[tokio::test]
 async fn all_that_the_child_has_started_dies_as_a_whole() {
     let server = Server::start().await;
@@ -79,7 +79,7 @@ async fn all_that_the_child_has_started_dies_as_a_whole() {
     }
 }
 
-/// Returns when the key's lease is over, by what the server said before it stood still.
+/// Returns when the key's lease is over, by the TTL that the server reported before it was frozen.
 async fn end_of_lease(server: &Server) -> Instant {
     let before = Instant::now();
     before + ttl(server, "a").await
@@ -94,7 +94,7 @@ async fn where_the_server_stands_still_the_child_is_dead_before_the_lease_is_ove
     server.thaw();
     let end = end_of_lease(&server).await;
     server.freeze();
-    // Renewed at most once in between, and the look was before: the lease is over at that time at the earliest.
+    // The lease was renewed at most once after that look, so it is over at that time at the earliest.
     gone(child).await;
     let dead = Instant::now();
     assert!(dead < end, "{:?} late", dead - end);
@@ -140,7 +140,7 @@ async fn a_child_gets_term_also_where_no_message_can_be_written() {
     server.thaw();
 }
 
-/// The watchdog has killed the child, and the hold is still good.
+/// The watchdog has killed the child, though the hold is still good.
 #[tokio::test]
 async fn a_child_that_the_watchdog_has_killed_is_reported_as_a_loss() {
     let server = Server::start().await;

@@ -1,6 +1,6 @@
-//! The command on real servers: what it ends with, what becomes of its child, what it shows.
+//! The command on real servers: how it ends, what becomes of its child, and what it shows.
 
-// They need `setsid`, `script`, `pgrep` and `/proc`.
+// The tests need `setsid`, `script`, `pgrep` and `/proc`.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -15,7 +15,7 @@ mod run;
 mod signals;
 mod terminal;
 
-// What the tests of the crate start their servers by.
+// The helpers with which the tests of the crate start their servers.
 #[allow(
     unreachable_pub,
     missing_docs,

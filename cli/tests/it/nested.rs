@@ -1,4 +1,4 @@
-//! A `nestlock exec` inside of another one.
+//! A `nestlock exec` inside another one.
 
 use std::path::Path;
 use std::time::Instant;
@@ -9,12 +9,13 @@ use crate::run::{NESTLOCK, end, gone, on, start, status, ttl, watchdog_of};
 use crate::support::server::Server;
 use crate::support::{SECOND, STRANGER, eventually, is_running, soon};
 
-/// A script in which `nestlock` is the command.
+/// Returns a script in which `nestlock` is the command.
 fn script(text: &str) -> String {
     text.replace("nestlock", NESTLOCK)
 }
 
-/// A script that starts this command under the same lock, in a session of its own, and ends once that is inside.
+/// Returns a script that starts this command under the same lock, in a session of its own, and ends once that
+/// command is inside.
 fn in_the_background(inner: &str, inside: &Path) -> String {
     let inside = inside.join("inside");
     let inside = inside.display();
@@ -58,13 +59,14 @@ async fn of_several_locks_it_enters_those_that_are_held_around_it() {
     assert_eq!(running.line().await, "c b a");
     let holds = running.line().await;
     let holds: Vec<_> = holds.split(' ').collect();
-    // The first is its own, and was released.
+    // The first one was the call's own, and was released.
     assert_eq!(server.ask::<Vec<String>>(&["HGETALL", "b"]).await, [holds[1], "1"]);
     assert_eq!(server.ask::<Vec<String>>(&["HGETALL", "a"]).await, [holds[2], "1"]);
     eventually("the release", async || server.keys().await == ["a", "b"]).await;
 }
 
-/// What it has entered is lost while it waits for the other: there is nothing to wait for any more.
+/// The lock that it has entered is lost while it waits for the other one, so there is nothing to wait for any
+/// more.
 #[tokio::test]
 async fn a_lock_around_it_that_is_lost_ends_its_wait() {
     let server = Server::start().await;
@@ -86,7 +88,7 @@ async fn the_same_name_elsewhere_is_another_lock() {
     let mut running = start(on(&server, &["exec", "a", "--", "sh", "-c", &text]));
     running.line().await;
     assert_eq!((server.keys().await, other.keys().await), (vec!["a".to_owned()], vec!["a".to_owned()]));
-    // Nor is it entered under another prefix of the keys.
+    // Nor is the lock entered under another prefix of the keys.
     let text = script("nestlock --key-prefix app: exec -n a -- sh -c 'echo; sleep 1000'");
     let mut running = start(on(&server, &["exec", "b", "--", "sh", "-c", &text]));
     running.line().await;
@@ -107,7 +109,8 @@ async fn an_environment_that_outlived_its_hold_is_no_key() {
     assert_eq!(end(command).await.status, Some(0));
 }
 
-/// It is in another container, where the path leads to another file: it would wait for the command around it, which waits for it.
+/// The call is in another container, where the path leads to another file. It would wait for the command
+/// around it, which waits for the call.
 #[tokio::test]
 async fn a_call_that_cannot_enter_the_hold_around_it_reports_so() {
     let server = Server::start().await;
@@ -120,7 +123,8 @@ async fn a_call_that_cannot_enter_the_hold_around_it_reports_so() {
     assert!(first.contains("the `nestlock exec` around this one holds it"), "{ended:?}");
 }
 
-/// It does not know whether it is inside. If it waited for the lock, it would wait for the command around it.
+/// The call does not know whether it is inside. If it waited for the lock, it would wait for the command
+/// around it.
 #[tokio::test]
 async fn where_the_server_does_not_answer_at_first_it_enters_once_it_does() {
     let server = Server::start().await;
@@ -130,7 +134,7 @@ async fn where_the_server_does_not_answer_at_first_it_enters_once_it_does() {
     let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     eventually("the lock", async || !server.keys().await.is_empty()).await;
-    // Scripts are held back, connections are not.
+    // The pause holds back scripts, but not connections.
     server.ask::<()>(&["CLIENT", "PAUSE", "1500", "WRITE"]).await;
     tokio::io::AsyncWriteExt::write_all(&mut stdin, b"\n").await.unwrap();
     drop(stdin);
@@ -147,7 +151,7 @@ async fn where_the_server_does_not_let_it_look_it_is_denied() {
     assert_eq!(ended.status, Some(77), "{ended:?}");
 }
 
-/// The field is gone, though the outer command does not know it yet.
+/// The field is gone, though the outer command does not know that yet.
 #[tokio::test]
 async fn a_lock_that_was_taken_away_is_not_re_entered() {
     let server = Server::start().await;
@@ -167,7 +171,8 @@ async fn a_lock_that_was_taken_away_is_not_re_entered() {
     assert_eq!(output.status.code(), Some(70));
 }
 
-/// The inner one left the process group, and its outer child has ended: the lock stays held until it has ended too.
+/// The inner command has left the process group, and the outer child has ended: the lock is held until the
+/// inner command has ended too.
 #[tokio::test]
 async fn an_inner_command_in_the_background_is_waited_for() {
     let (server, dir) = (Server::start().await, tempfile::tempdir().unwrap());
@@ -221,7 +226,7 @@ async fn the_end_of_the_outer_command_ends_the_inner_child() {
     assert!(ttl(&server, "a").await > SECOND);
 }
 
-/// The outer command and its watchdog can't do anything any more: neither renew nor end what was started.
+/// The outer command and its watchdog can't do anything any more: neither renew nor end what they started.
 #[tokio::test]
 async fn an_inner_command_notices_the_end_of_the_lease_by_itself() {
     let server = Server::start().await;

@@ -6,7 +6,7 @@ use crate::support::server::Server;
 #[tokio::test]
 async fn a_minority_may_fail_and_a_majority_may_not() {
     let servers = [Server::start().await, Server::start().await, Server::start().await];
-    // Masters that were started together grant nothing for a lease.
+    // Masters that were started together grant nothing for one lease.
     let urls: Vec<String> = servers.iter().map(Server::url).collect();
     let mut masters = vec!["--lease", "2s"];
     masters.extend(urls.iter().flat_map(|url| ["--url", url]));
@@ -24,10 +24,11 @@ async fn a_minority_may_fail_and_a_majority_may_not() {
     for server in &servers {
         assert_eq!(server.keys().await, ["a"]);
     }
-    // Who asks for the first time counts the age of a master from its answer, in whole seconds.
+    // A command that asks for the first time counts the age of a master from that master's answer, in whole
+    // seconds.
     let busy = end(all(&["exec", "--wait", "4s", "a", "--", "true"])).await;
     assert_eq!(busy.status, Some(75), "{busy:?}");
-    // In the environment several are separated by spaces.
+    // In the environment, several servers are separated by spaces.
     let mut by_env = nestlock(&["show", "a"]);
     by_env.env("REDIS_URL", urls.join(" "));
     assert_eq!(end(by_env).await.status, Some(0));

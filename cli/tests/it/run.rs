@@ -11,12 +11,14 @@ use tokio::process::{Child, ChildStdout, Command};
 use crate::support::server::Server;
 use crate::support::soon;
 
-/// The file of the command.
+/// The path of the command.
 pub(crate) const NESTLOCK: &str = env!("CARGO_BIN_EXE_nestlock");
 
-/// The command without a terminal, and without what the environment of the tests may have.
+/// Returns the command without a terminal, and without the variables that the environment of the tests may
+/// have.
 pub(crate) fn nestlock(args: &[&str]) -> Command {
-    // A signal that is ignored here would be there too: who runs the tests by `nohup`, or in a shell's background, ignores some.
+    // A signal that is ignored here would be ignored there too. If the tests are run by `nohup`, or in a
+    // shell's background, some are.
     let mut command = Command::new("env");
     command.args(["--default-signal", "setsid", NESTLOCK]).args(args).kill_on_drop(true).stdin(Stdio::null());
     for name in ["REDIS_URL", "NESTLOCK_PASSWORD", "NESTLOCK_KEY_PREFIX", "NESTLOCK_HOLDS"] {
@@ -25,14 +27,14 @@ pub(crate) fn nestlock(args: &[&str]) -> Command {
     command
 }
 
-/// The same on a server.
+/// Returns the command with the address of a server.
 pub(crate) fn on(server: &Server, args: &[&str]) -> Command {
     let mut command = nestlock(args);
     command.env("REDIS_URL", server.url());
     command
 }
 
-/// What it has ended with.
+/// How a command has ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: Option<i32>,
@@ -40,7 +42,7 @@ pub(crate) struct Ended {
     pub(crate) err: String,
 }
 
-/// Runs it to its end.
+/// Runs the command to its end.
 pub(crate) async fn end(mut command: Command) -> Ended {
     let output = soon("the end of the command", command.output()).await.unwrap();
     Ended {
@@ -50,12 +52,12 @@ pub(crate) async fn end(mut command: Command) -> Ended {
     }
 }
 
-/// The status that it ends with on this server.
+/// Returns the status with which the command ends on this server.
 pub(crate) async fn status(server: &Server, args: &[&str]) -> Option<i32> {
     end(on(server, args)).await.status
 }
 
-/// One that runs.
+/// A command that runs.
 pub(crate) struct Running {
     child: Child,
     out: Lines<BufReader<ChildStdout>>,
@@ -83,23 +85,24 @@ impl Running {
         kill_process(self.pid(), signal).unwrap();
     }
 
-    /// The next line of the output of the command and its child.
+    /// Returns the next line of the output of the command and its child.
     pub(crate) async fn line(&mut self) -> String {
         soon("a line", self.out.next_line()).await.unwrap().expect("it has not ended")
     }
 
-    /// A number that the child prints.
+    /// Returns a number that the child prints.
     pub(crate) async fn number<T: std::str::FromStr<Err: Debug>>(&mut self) -> T {
         self.line().await.trim().parse().unwrap()
     }
 
-    /// Its status, and what it has printed on standard error. What has its output open is waited for.
+    /// Returns the status, and what was printed on standard error. Waits for all processes that have that
+    /// output open.
     pub(crate) async fn end(mut self) -> (Option<i32>, String) {
         let status = soon("the end of the command", self.child.wait()).await.unwrap();
         (status.code(), soon("its last words", self.err).await.unwrap())
     }
 
-    /// Its status alone.
+    /// Returns the status alone.
     pub(crate) async fn status(&mut self) -> Option<i32> {
         soon("the end of the command", self.child.wait()).await.unwrap().code()
     }
@@ -107,7 +110,7 @@ impl Running {
 
 /// Waits until there is no such process.
 pub(crate) async fn gone(pid: i32) {
-    // Quicker than `is_running`, which starts a process.
+    // Faster than `is_running`, which starts a process.
     let runs = || {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
@@ -120,7 +123,7 @@ pub(crate) async fn gone(pid: i32) {
     .await;
 }
 
-/// The watchdog of a command, if it has one now.
+/// Returns the watchdog of a command, if it has one now.
 pub(crate) async fn watchdog_of(command: Pid) -> Option<Pid> {
     let mut pgrep = Command::new("pgrep");
     pgrep.args(["-f", "internal-watchdog", "-P", &command.to_string()]);
@@ -128,7 +131,7 @@ pub(crate) async fn watchdog_of(command: Pid) -> Option<Pid> {
     Pid::from_raw(String::from_utf8(found.stdout).unwrap().trim().parse().ok()?)
 }
 
-/// The TTL of a lock's key.
+/// Returns the TTL of a lock's key.
 pub(crate) async fn ttl(server: &Server, key: &str) -> Duration {
     Duration::from_millis(u64::try_from(server.ask::<i64>(&["PTTL", key]).await).unwrap_or(0))
 }

@@ -57,7 +57,7 @@ async fn a_command_that_waits_is_ended_by_a_signal_and_leaves_nothing() {
     assert_eq!(server.ask::<i64>(&["HLEN", "a"]).await, 1);
 }
 
-/// As `nohup` starts it.
+/// `nohup` starts it like that.
 #[tokio::test]
 async fn a_signal_that_is_ignored_stays_ignored() {
     let server = Server::start().await;
@@ -92,7 +92,7 @@ async fn a_killed_command_takes_its_child_along() {
     })
     .await
     .unwrap();
-    // Its lease frees the lock.
+    // Only its lease frees the lock.
     assert!(crate::run::ttl(&server, "a").await > SECOND);
 }
 

@@ -1,4 +1,4 @@
-//! In a real terminal, which `script` of util-linux makes.
+//! The command in a real terminal, which `script` of util-linux makes.
 
 use std::process::Stdio;
 
@@ -9,7 +9,7 @@ use crate::run::{NESTLOCK, gone};
 use crate::support::server::Server;
 use crate::support::{eventually, soon};
 
-/// A terminal in which a line runs. What is written to its input is typed.
+/// A terminal in which a line runs. What is written to its input is typed there.
 struct Terminal {
     child: tokio::process::Child,
     keys: tokio::process::ChildStdin,
@@ -18,9 +18,10 @@ struct Terminal {
 
 impl Terminal {
     fn run(server: &Server, line: &str) -> Terminal {
-        // A shell in between would be interrupted too.
+        // A shell in between would also be interrupted.
         let line = format!("exec {}", line.replace("nestlock ", &format!("{NESTLOCK} ")));
-        // As in [`nestlock`](crate::run::nestlock): an interrupt that is ignored here would be there too.
+        // As in [`nestlock`](crate::run::nestlock): an interrupt that is ignored here would be ignored there
+        // too.
         let mut child = Command::new("env")
             .args(["--default-signal", "script", "--quiet", "--return", "--command", &line, "/dev/null"])
             .env("REDIS_URL", server.url())
@@ -40,7 +41,7 @@ impl Terminal {
         soon("a line", self.lines.next_line()).await.unwrap().expect("it has not ended").trim().to_owned()
     }
 
-    /// Waits for this line. What is typed is shown too.
+    /// Waits for this line. What is typed is also shown.
     async fn expect(&mut self, line: &str) {
         while self.line().await != line {}
     }
@@ -89,7 +90,7 @@ async fn an_interrupt_is_the_childs_and_comes_once() {
         let shown = terminal.line().await;
         assert!(shown.ends_with(&format!("got {name}")), "{shown}");
         terminal.press(b"end\n").await;
-        // A second one would be shown before it.
+        // A second signal would be shown before this line.
         let mut shown = terminal.line().await;
         if shown == "end" {
             shown = terminal.line().await;
@@ -110,7 +111,7 @@ async fn an_interrupt_that_ends_the_child_ends_the_command() {
     assert!(server.keys().await.is_empty());
 }
 
-/// A shell ends a loop where a command was ended by the signal itself. A status alone would not do.
+/// A shell ends a loop only if the signal itself has ended a command. A status alone would not do.
 #[tokio::test]
 async fn an_interrupt_ends_the_loop_of_a_shell() {
     let server = Server::start().await;
@@ -120,7 +121,7 @@ async fn an_interrupt_ends_the_loop_of_a_shell() {
     terminal.expect("ready").await;
     terminal.press(INTERRUPT).await;
     assert_eq!(terminal.status().await, Some(130));
-    // While it waits for the lock, too.
+    // So does an interrupt while the command waits for the lock.
     let mut holder = Terminal::run(&server, "nestlock exec a -- sh -c 'echo ready; exec sleep 1000'");
     holder.expect("ready").await;
     let mut terminal = Terminal::run(&server, &format!("bash -c '{}'", script));
@@ -133,7 +134,7 @@ async fn an_interrupt_ends_the_loop_of_a_shell() {
 #[tokio::test]
 async fn a_command_that_the_terminal_stops_loses_its_child_before_the_lease_is_over() {
     let server = Server::start().await;
-    // An interactive shell goes on where the command stops.
+    // An interactive shell continues when the command stops.
     let mut terminal = Terminal::run(&server, "sh -i");
     let line = format!(
         "{NESTLOCK} exec --lease 2s a -- sh -c 'echo child $$; sleep 1000; echo over'; echo status $?\n"
@@ -141,14 +142,14 @@ async fn a_command_that_the_terminal_stops_loses_its_child_before_the_lease_is_o
     terminal.press(line.as_bytes()).await;
     let child: i32 = loop {
         let line = terminal.line().await;
-        // Behind a prompt; what was typed is shown too.
+        // The line is behind a prompt, and what was typed is also shown.
         if let Some(Ok(pid)) = line.split_once("child ").map(|(_, pid)| pid.parse()) {
             break pid;
         }
     };
     terminal.press(STOP).await;
     while !terminal.line().await.contains("status 148") {}
-    // Nothing renews it any more.
+    // Nothing renews the lease any more.
     let end = std::time::Instant::now() + crate::run::ttl(&server, "a").await;
     gone(child).await;
     assert!(std::time::Instant::now() < end);
@@ -157,7 +158,8 @@ async fn a_command_that_the_terminal_stops_loses_its_child_before_the_lease_is_o
     terminal.status().await;
 }
 
-/// In a terminal the child is in the group of the command. What it has started is found by its environment.
+/// In a terminal, the child is in the process group of the command. What it has started is found by its
+/// environment.
 #[tokio::test]
 async fn a_loss_ends_all_that_the_child_has_started() {
     let server = Server::start().await;

@@ -1,7 +1,8 @@
 //! A web service on axum whose layers lock what they change.
 //!
-//! Two layers lock the same item: the handler `sell`, which checks first and takes afterwards, and `Shelf::take` below it, which re-enters.
-//! A stocktaking is begun by one request and ended by another: its guard is kept in between.
+//! Two layers lock the same item: the handler `sell`, which checks first and takes afterwards, and
+//! `Shelf::take` below it, which re-enters. One request begins a stocktaking, and another one ends it: its
+//! guard is kept in between.
 //!
 //! A server serves all requests of a keep-alive connection in one task, and by default the task is the owner of
 //! what is locked in it. So one line of middleware, in `service`, makes each request an owner of its own. Without it the
@@ -137,7 +138,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Serves until `stop`, then answers the requests under way, then releases what is still locked.
+/// Serves until `stop`, then answers the requests under way, and then releases what is still locked.
 async fn serve(
     listener: TcpListener,
     app: App,
@@ -170,7 +171,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         return Ok(());
     }
 
-    // This server stops when its visitor has gone.
+    // This server stops when its visitor has left.
     let (stay, gone) = tokio::sync::oneshot::channel::<()>();
     let visit = tokio::spawn(async move {
         let _stay = stay;

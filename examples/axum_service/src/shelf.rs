@@ -12,7 +12,8 @@ use crate::PATIENCE;
 #[derive(Clone)]
 pub(crate) struct Shelf {
     locks: Locks,
-    /// In place of a database: a read and the write after it are two steps, which only the lock keeps together.
+    /// Stands in for a database: a read and the write after it are two steps, which only the lock keeps
+    /// together.
     counts: Arc<Mutex<HashMap<String, u32>>>,
 }
 
@@ -21,7 +22,7 @@ impl Shelf {
         Shelf { locks, counts: Arc::default() }
     }
 
-    /// Returns the same shelf, as another process sees it.
+    /// Returns the same shelf as another process sees it.
     #[cfg(test)]
     pub(crate) fn with(&self, locks: Locks) -> Shelf {
         Shelf { locks, counts: self.counts.clone() }
@@ -32,12 +33,12 @@ impl Shelf {
         self.counts().get(item).copied().unwrap_or(0)
     }
 
-    /// Takes one, and returns how many are left.
+    /// Takes one unit, and returns how many are left.
     pub(crate) async fn take(&self, item: &str) -> Result<u32> {
         self.change(item, |count| count.saturating_sub(1)).await
     }
 
-    /// Adds some, and returns how many there are.
+    /// Adds units, and returns how many there are.
     pub(crate) async fn put(&self, item: &str, more: u32) -> Result<u32> {
         self.change(item, |count| count.saturating_add(more)).await
     }

@@ -1,5 +1,6 @@
-//! Two copies of the service as processes, over one Redis server: they exclude each other, and one that gets `SIGTERM` answers the requests
-//! under way and frees its locks. The test starts a server of its own, so `redis-server` has to be there.
+//! Two copies of the service as processes, over one Redis server: they exclude each other, and a copy that
+//! gets `SIGTERM` answers the requests under way and frees its locks. The test starts a server of its own, so
+//! it needs `redis-server`.
 
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -32,7 +33,7 @@ impl Started {
         Started(child.unwrap_or_else(|error| panic!("{command:?}: {error}")))
     }
 
-    /// Asks it to stop, like a service manager.
+    /// Asks the process to stop, like a service manager.
     async fn terminate(&self) {
         let id = self.0.id().expect("it runs").to_string();
         assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
@@ -108,7 +109,7 @@ async fn a_copy_that_is_stopped_answers_its_requests_and_frees_its_locks() {
     at_one.expect("POST", "/lamp/sell", "", 423).await.unwrap();
     at_one.expect("POST", "/chair/stocktaking", "", 201).await.unwrap();
 
-    // The first copy gets `SIGTERM` while a request of it waits, which is answered all the same.
+    // The first copy gets `SIGTERM` while one of its requests waits, which is answered all the same.
     let mut waiting = Visitor::connect(first).await.unwrap();
     nobody_waits(redis).await;
     waiting.send("POST", "/lamp/sell", "").await.unwrap();
@@ -127,5 +128,5 @@ async fn a_copy_that_is_stopped_answers_its_requests_and_frees_its_locks() {
     two.ends_well().await;
     let locks = Locks::connect(format!("redis://{redis}")).await.unwrap();
     let free = locks.mutex("lamp").try_lock().owner(&Owner::new()).await.unwrap();
-    assert!(free.is_some(), "it is locked still");
+    assert!(free.is_some(), "it is still locked");
 }

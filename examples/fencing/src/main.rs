@@ -1,8 +1,9 @@
 //! A holder that is paused past its lease, and its late write: what the write destroys, and how a fencing token prevents it.
 //!
-//! The resource is a table in SQLite. Ada takes the lock, reads the stock, and is paused before she writes, as a process may be by a
-//! garbage collection, a machine that swaps or a debugger: her thread stands still, and so does the task that renews her lease. Bo gets the
-//! lock and sells. Then Ada wakes up and writes the result that she had computed before.
+//! The resource is a table in SQLite. Ada takes the lock, reads the stock, and is paused before she writes,
+//! as garbage collection, a machine that swaps or a debugger may pause a process: her thread stands still,
+//! and so does the task that renews her lease. Bo gets the lock and sells. Then Ada wakes up and writes the
+//! result that she computed before.
 //!
 //! - Without tokens the table accepts her write: what Bo sold is in stock again.
 //! - With tokens the table has seen Bo's token, and refuses a write with a smaller one.
@@ -24,7 +25,8 @@ use tokio::sync::oneshot;
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// The lease: how long Bo has to wait for a lock whose holder is paused. It is short, so that this does not take long.
+/// The lease: how long Bo has to wait for a lock whose holder is paused. It is short, so that this does not
+/// take long.
 const LEASE: Duration = Duration::from_secs(1);
 
 const IN_STOCK: i64 = 10;
@@ -90,9 +92,11 @@ impl Shop {
         })
     }
 
-    /// Acquires the lock, reads, decides, reports that it got this far, stops until it may continue, and writes.
+    /// Acquires the lock, reads, decides, reports that it got this far, waits until it may continue, and
+    /// writes.
     async fn ada(&self, paused: oneshot::Sender<()>, goes_on: mpsc::Receiver<()>) -> Result<()> {
-        // By default a thread renews the lease while only the runtime stands still. A pause of the whole process stops that thread too.
+        // By default, a thread renews the lease while only the runtime stands still. A pause of the whole
+        // process stops that thread too.
         let locks =
             Locks::builder(self.master.clone()).lease(LEASE).blocked_for(Duration::ZERO).connect().await?;
         let (guard, token) = self.lock(&locks).await?;
@@ -117,7 +121,7 @@ impl Shop {
             other => return Err(format!("her lease was over, and release gave {other:?}").into()),
         }
         if self.fenced {
-            // She begins again, with a new hold and a new token.
+            // She starts over, with a new hold and a new token.
             let (guard, token) = self.lock(&locks).await?;
             let left = self.stock.units()? - ADA_SELLS;
             if !self.stock.write(left, token)? {
@@ -143,7 +147,7 @@ impl Shop {
         Ok(())
     }
 
-    /// Runs both, and returns the units in the table in the end.
+    /// Runs both, and returns the final units in the table.
     async fn sell(&self) -> Result<i64> {
         let (paused, is_paused) = oneshot::channel();
         let (go_on, goes_on) = mpsc::channel();

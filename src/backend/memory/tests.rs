@@ -44,7 +44,7 @@ async fn a_call_runs_in_its_first_poll_and_is_answered_later() {
     let mut asking = client.clone().run(acquire("me:1"));
     assert!(asking.poll_unpin(&mut cx).is_pending());
     drop(asking);
-    // It was sent, so it runs although its answer is not awaited.
+    // The command was sent, so it runs although nobody awaits its answer.
     assert!(matches!(client.clone().run(acquire("you:1")).await.unwrap(), Reply::Busy(..)));
     let mut both = client.clone().run_all(vec![release("me:1"), acquire("you:1")]);
     assert!(both.poll_unpin(&mut cx).is_pending());
@@ -83,7 +83,7 @@ async fn a_stalled_store_runs_commands_that_arrived_in_the_stall_at_its_end() {
         client.clone().run(acquire("her:1")).await
     });
     unknown(late, "acquire");
-    // The commands ran in their order at the end of the stall; the answer to the last one was still awaited.
+    // The commands ran in order at the end of the stall, when the answer to the last one was still awaited.
     assert_eq!(before.elapsed(), Duration::from_secs(2));
     assert_eq!(second.unwrap(), busy(30_000));
     memory.faults().stall(Duration::from_secs(9));
@@ -233,7 +233,7 @@ async fn a_re_entry_whose_hold_is_gone_does_not_acquire_the_lock() {
     assert_eq!(client.clone().run(again("you:1")).await.unwrap(), Reply::Done);
 }
 
-/// Only that subscription is left out: the others are confirmed.
+/// Only the subscription that ends is left out: the others are confirmed.
 #[tokio::test]
 async fn a_subscription_that_ends_before_it_is_confirmed_is_not_confirmed() {
     let memory = Memory::new();
@@ -260,7 +260,7 @@ async fn a_store_is_young_after_a_restart_and_as_old_as_any_before() {
     }
 }
 
-/// Its connection belongs to no runtime, and ends when the client is dropped.
+/// The client's connection belongs to no runtime, and ends when the client is dropped.
 #[tokio::test]
 async fn a_client_is_portable_and_leaves_the_store_when_it_is_dropped() {
     let memory = Memory::new();

@@ -4,14 +4,14 @@ use super::*;
 use crate::Locks;
 use crate::client::answer::Asks;
 
-/// Otherwise requests that compete for masters that answer late would pause for the shortest time, each time.
+/// Otherwise requests that compete for slow masters would pause for the shortest time every time.
 #[tokio::test(start_paused = true)]
 async fn a_pause_is_long_ago_by_when_the_attempt_after_it_was_sent() {
     let locks = Locks::in_memory();
     let (mut attempted, second) = (Backoff::default(), Duration::from_secs(1));
     for pauses in 0..10 {
         let asked = Instant::now();
-        // It takes longer than any pause.
+        // The attempt takes longer than any pause.
         advance(2 * second).await;
         let pause = attempted.next_pause(asked, locks.session());
         assert_eq!(attempted.pauses, pauses);
@@ -23,7 +23,7 @@ async fn a_pause_is_long_ago_by_when_the_attempt_after_it_was_sent() {
     assert_eq!(attempted.pauses, 0);
 }
 
-/// A loop of nested runs lets other tasks go on.
+/// A loop of nested runs has to let other tasks run.
 #[tokio::test]
 async fn each_nested_level_that_is_granted_at_once_takes_a_part_of_the_budget() {
     let stock = Locks::in_memory().mutex("stock");

@@ -9,7 +9,7 @@ use crate::base::telemetry::testing::Recorder;
 use crate::wire::{Call, Reply};
 use crate::{Locks, Master, Memory};
 
-/// A master whose clock is this, or `None` if nobody may ask for it.
+/// A master with this clock, or `None` if its clock must not be asked for.
 #[derive(Debug)]
 struct Clocked(Option<ServerClock>);
 
@@ -49,7 +49,7 @@ fn the_first_two_clocks_that_differ_by_more_than_a_quarter_of_the_lease_are_warn
         Arc::new(Clocked(clock)) as Arc<dyn Backend>
     };
     let stores = [(); 3].map(|()| Memory::new());
-    // A quarter of it is ten seconds.
+    // A quarter of that lease is ten seconds.
     let builder = Locks::quorum(stores.each_ref().map(Master::memory)).lease(Duration::from_secs(40));
     let config = builder.check().unwrap();
     for (clocks, warnings) in [

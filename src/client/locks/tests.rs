@@ -1,4 +1,5 @@
-//! What a sleep of the machine does to a hold, with a clock that the test moves.
+//! Tests of `Locks` over stores and servers. Each module has one topic; this file has what fits none, and
+//! what a sleep of the machine does to a hold, by a clock that the test moves.
 
 mod asleep;
 mod attempts;
@@ -73,7 +74,7 @@ async fn a_release_after_a_long_sleep_is_lost_though_nobody_looked() {
     locks.mutex("stock").lock().await.unwrap().release().await.unwrap();
 }
 
-/// The answer to the release is lost, and asked for again before `close` gives up.
+/// The answer to the release is lost, and the release is sent again before `close` gives up.
 #[tokio::test(start_paused = true)]
 async fn close_asks_again_for_a_release_whose_answer_was_lost() {
     let store = crate::Memory::new();
@@ -84,7 +85,7 @@ async fn close_asks_again_for_a_release_whose_answer_was_lost() {
     locks.close().await.unwrap();
 }
 
-/// The extension ran, and nobody here knows: what it gave the key must not outlive the hold.
+/// The extension ran, but this process does not know: the longer lease of the key must not outlive the hold.
 #[tokio::test(start_paused = true)]
 async fn a_fixed_hold_ends_its_key_also_where_an_extension_had_no_answer() {
     let store = crate::Memory::new();
@@ -98,7 +99,8 @@ async fn a_fixed_hold_ends_its_key_also_where_an_extension_had_no_answer() {
     assert!(guard.is_lost());
 }
 
-/// One release is certain while another of the same batch still waits for a slow master, whose answer counts for both.
+/// One release is certain while another of the same batch still waits for a slow master. That master's answer
+/// counts for both.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_kept_of_a_release_that_a_slow_master_confirmed_with_others() {
     let stores = [crate::Memory::new(), crate::Memory::new(), crate::Memory::new()];
@@ -117,7 +119,8 @@ async fn nothing_is_kept_of_a_release_that_a_slow_master_confirmed_with_others()
     }
 }
 
-/// The server is full: the inner level's release can't be counted there, and the next command has to wait for it.
+/// The server is full: it can't count the release of the inner level, and the next command has to wait for
+/// that.
 #[tokio::test]
 async fn a_re_entry_in_a_full_server_ends_with_an_error() {
     let server = TestServer::start(&[]).await;
@@ -129,14 +132,14 @@ async fn a_re_entry_in_a_full_server_ends_with_an_error() {
     server.command("CONFIG SET maxmemory 1").await;
     inner.release().await.unwrap();
     let asked = tokio::time::timeout(Duration::from_secs(20), stock.lock()).await;
-    let error = asked.expect("it waits for ever").unwrap_err();
+    let error = asked.expect("the re-entry waits for ever").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     server.command("CONFIG SET maxmemory 0").await;
     stock.lock().await.unwrap().release().await.unwrap();
     outer.release().await.unwrap();
 }
 
-/// A guard that is dropped by its waker.
+/// A waker that drops a guard when it is woken.
 struct Goes(Mutex<Option<Guard>>);
 
 impl Wake for Goes {
@@ -161,8 +164,9 @@ async fn a_guard_that_is_dropped_while_the_background_goes_to_sleep_is_released_
     assert_eq!(format!("{store:?}"), "Memory { locks: {} }");
 }
 
-/// In this order: 1. The key is deleted. 2. A re-entry is answered that its hold is gone. 3. The task that waits for the loss drops
-/// the guard. 4. The request goes on: if it were granted now, it would have acquired the lock again, silently.
+/// In this order: 1. The key is deleted. 2. A re-entry is answered that its hold is gone. 3. The task that
+/// waits for the loss drops the guard. 4. The request continues: a grant now would mean that it had silently
+/// acquired the lock again.
 #[tokio::test(start_paused = true)]
 async fn a_re_entry_whose_hold_is_gone_is_an_error_though_the_guard_goes_at_once() {
     let store = crate::Memory::new();
@@ -205,7 +209,7 @@ fn the_id_of_a_process_is_a_random_uuid() {
     }
 }
 
-/// The node timeout is not waited for: the refusal is reported as it comes.
+/// The refusal is reported as soon as it arrives, not after the node timeout.
 #[tokio::test]
 async fn a_release_that_is_denied_is_an_error_at_once() {
     let server = TestServer::start(&[]).await;

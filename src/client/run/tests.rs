@@ -5,8 +5,8 @@ use std::task::Waker;
 use super::*;
 use crate::{Guards, Locks};
 
-/// A run of this request, which is not granted, asks as one owner however often it is polled. Otherwise each poll would put one more
-/// owner between the hold and the work.
+/// Checks that a run of this request, which is not granted, asks as one owner however often it is polled.
+/// Otherwise each poll would put one more owner between the hold and the work.
 fn assert_one_owner<A: Answer>(request: A::Asks) {
     let mut run = pin!(Run::<A, _>::new(request, |_: A::Hold| pending::<()>()));
     let mut context = Context::from_waker(Waker::noop());
@@ -38,7 +38,7 @@ async fn a_run_that_waits_for_several_names_asks_as_one_owner() {
     assert_one_owner::<Guards>(locks.mutexes(["a", "b"]).request(None));
 }
 
-/// Otherwise it would keep the lock, and never end.
+/// Otherwise the run would keep the lock, and never end.
 #[tokio::test]
 async fn a_run_that_is_polled_after_its_closure_panicked_fails_and_frees_the_lock() {
     let stock = Locks::in_memory().mutex("stock");

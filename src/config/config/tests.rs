@@ -15,7 +15,7 @@ fn quorum(masters: impl IntoIterator<Item = impl Into<Master>>) -> Builder {
     Builder::over(masters)
 }
 
-/// Asserts that these options are rejected with a message that has all of `words`, and no password.
+/// Checks that these options are rejected with a message that has all of `words`, and no password.
 fn rejects(builder: Builder, words: &[&str]) {
     assert!(!format!("{builder:?}").contains("secret"));
     let error = builder.check().unwrap_err();
@@ -56,7 +56,7 @@ fn a_builder_shows_each_option_once_as_it_would_be_used() {
     assert!(shown(good().lease(Duration::ZERO)).contains("lease of 0"));
 }
 
-/// The option has a default too: a short lease must not make that an error.
+/// The default of the option must not make a short lease an error.
 #[test]
 fn a_hold_is_passed_on_for_a_sixth_of_the_lease_at_most() {
     let handoff = |builder: Builder| builder.check().unwrap().local_handoff;
@@ -221,7 +221,7 @@ fn credentials_come_from_one_place() {
     rejects(provided(one(Memory::new())), &["credentials", "`Memory`"]);
     let mixed = [Master::memory(&Memory::new()), Master::server("redis://10.0.0.1/3")];
     provided(quorum(mixed)).check().unwrap();
-    // Those in the URLs of sentinels are the sentinels' own.
+    // The passwords in the URLs of sentinels are the sentinels' own.
     provided(one(Master::sentinel([url_of("secret")], "mine"))).check().unwrap();
     assert!(!format!("{:?}", provided(good()).check()).contains("secret"));
     assert!(good().check().unwrap().provider.is_none());

@@ -53,7 +53,7 @@ fn an_address_that_cannot_be_used_is_reported_without_any_part_of_it() {
     }
 }
 
-/// Otherwise the connection is that of the default user, who may have more rights, or none.
+/// Otherwise the connection would be that of the default user, who may have more rights, or none.
 #[test]
 fn a_user_without_a_password_is_refused() {
     for url in ["redis://bob@host", "redis://bob@host:7/2", "redis://bob:@host", "unix:///run/s?user=bob"] {

@@ -75,7 +75,7 @@ fn the_table_is_notified_when_the_last_scope_of_an_owner_ends() {
     assert_eq!(ends.0.load(SeqCst), 1, "it has no positions any more");
 }
 
-/// The owner has a request for each of them.
+/// The owner has a request for each lock and each table.
 #[test]
 fn each_lock_and_each_table_is_notified_on_its_own() {
     let (one, other, child) = (Arc::<Ends>::default(), Arc::<Ends>::default(), Owner::new().child());
@@ -123,11 +123,11 @@ fn the_heir_of_an_ended_owner_is_its_nearest_live_ancestor() {
     assert_eq!(child.register_at(&position), middle);
     middle.clone().leave();
     assert_eq!(child.register_at(&position), root);
-    assert_eq!(never.register_at(&position), never, "one that was never scoped is live");
+    assert_eq!(never.register_at(&position), never, "an owner that never had a scope is live");
     root.clone().leave();
     assert_eq!(child.register_at(&position), root, "a root has no heir");
     middle.enter();
-    assert_eq!(child.register_at(&position), middle, "it is live again");
+    assert_eq!(child.register_at(&position), middle, "the middle owner is live again");
     middle.leave();
 }
 
@@ -138,7 +138,7 @@ fn a_chain_of_a_million_owners_is_dropped_on_a_small_stack() {
     assert_eq!(thread.unwrap().join().unwrap(), 1_000_000);
 }
 
-/// Scopes of other owners may lie between.
+/// Scopes of other owners may be in between.
 #[tokio::test]
 async fn an_owner_surrounds_what_runs_in_its_scopes_and_in_its_task() {
     let (task, outer, other) = (Owner::current(), Owner::new(), Owner::new());

@@ -15,7 +15,7 @@ struct Fake {
     away: bool,
     portable: bool,
     fails: bool,
-    /// Calls are under way.
+    /// Whether calls are under way.
     busy: bool,
     /// The answer waits for this.
     late: Mutex<Option<oneshot::Receiver<()>>>,
@@ -158,7 +158,8 @@ fn each_master_is_notified_of_subscriptions_of_doubts_and_of_the_end() {
     }
 }
 
-/// The counters of several masters that each begin at their own time would rarely agree. A store in this process has no time.
+/// The counters of several masters that each begin at their own time would rarely agree. A store in this
+/// process has no server's time.
 #[test]
 fn tokens_begin_at_the_time_of_a_server_that_is_the_only_master() {
     let master = |portable| Fake { portable, ..Fake::default() };
@@ -170,7 +171,8 @@ fn tokens_begin_at_the_time_of_a_server_that_is_the_only_master() {
     assert_eq!(facts(quorum([true, false, true].map(master)).0), (false, false));
 }
 
-/// A young master may have forgotten what it granted to somebody else. A hold that exists may be put there too.
+/// A young master may have forgotten what it granted to another client. A hold that exists may be repaired
+/// there.
 #[tokio::test]
 async fn a_young_master_is_asked_for_no_fresh_grant_and_for_all_else() {
     let (quorum, masters) = quorum([false, true, false].map(|young| Fake { young, ..Fake::default() }));
@@ -212,7 +214,7 @@ async fn a_copy_after_a_fork_asks_no_server() {
         quorum.process = quorum.process.map(|_| 0);
         let one = quorum.ask(&acquire()).await.0;
         let end = [command(Action::Release { count: 0 })];
-        // Nobody answers the pipeline of those that are asked.
+        // No answer comes to the pipeline of the masters that are asked.
         let many = timeout(Duration::from_secs(1), quorum.ask_all(&end)).await.map(|(many, _)| many);
         assert!(!quorum.is_unused(&end[0].call.keys));
         let begun = quorum.ask_begun(&end[0], quorum.begin(&end[0])).await.0;
@@ -226,7 +228,8 @@ async fn a_copy_after_a_fork_asks_no_server() {
     assert_eq!(asks([(); 3].map(|()| Fake::default())).await, (refused, 0));
 }
 
-/// A master that is away keeps no command from the others, and one that is asked already is asked once it has answered.
+/// A master that is away keeps no command from the others. A master with a call under way is asked once it
+/// has answered that.
 #[tokio::test]
 async fn a_command_is_begun_at_once_where_no_other_one_is_under_way() {
     let busy = || Fake { busy: true, ..Fake::default() };

@@ -14,7 +14,7 @@ fn tally(rule: Rule, masters: usize) -> Tally {
     Tally::new(rule, masters, MasterSet::first(masters))
 }
 
-/// Counts one answer after the other. Returns the verdict, and how many answers it took.
+/// Counts the answers one by one. Returns how many it took, and the verdict.
 fn judge(mut tally: Tally, answers: Vec<Result<Reply, Failure>>) -> (usize, Verdict) {
     for (master, answer) in answers.into_iter().enumerate() {
         tally.count(master, false, answer);
@@ -66,7 +66,7 @@ fn a_grant_is_certain_with_the_majority_and_waits_for_nobody_else() {
         judge(tally(Rule::Fresh, 5), vec![Ok(Reply::Done), busy(9), Ok(Reply::Done), Ok(Reply::Done)]);
     assert_eq!((asked, verdict.result.unwrap()), (4, Reply::Done));
     assert_eq!((verdict.spread.lacking, verdict.spread.unanswered), (MasterSet::one(1), MasterSet::one(4)));
-    // Masters that certainly do not have it.
+    // Masters that certainly do not have the field.
     let answers = vec![
         failed(Outcome::NotRun),
         Ok(Reply::Done),
@@ -100,7 +100,8 @@ fn too_few_voters_are_no_refusal() {
     assert_eq!((asked, failure.outcome, failure.error.kind()), (2, Outcome::NotRun, ErrorKind::Unavailable));
     let counted = "0 of 3 masters gave an answer that counts, but 2 are needed; 2 failed; the last failure: ";
     assert!(failure.error.to_string().starts_with(counted), "{}", failure.error);
-    // Once the first failure is counted, it can't be granted. That no majority answers is certain only with the last.
+    // After the first failure the lock can't be granted any more. That no majority answers is certain only
+    // with the last answer.
     for last in [Outcome::NotRun, Outcome::Unknown] {
         let answers = vec![busy(9), busy(9), failed(last), failed(last), failed(last)];
         let (asked, verdict) = judge(tally(Rule::Fresh, 5), answers);
@@ -172,8 +173,9 @@ fn what_a_young_master_lacks_is_no_loss_and_to_be_given_to_it() {
     assert_eq!(verdict.spread.lacking, MasterSet::one(1));
 }
 
-/// Otherwise: 1. The lock is forced away on two of three masters, one of which is young here, and old for another process. 2. That process
-/// has the lock for a while. 3. The field is put on the young master, and the third one still has it. Both confirm a hold that was over.
+/// Otherwise: 1. The lock is released by force on two of three masters, one of which is young for this
+/// process, and old for another. 2. That process has the lock for a while. 3. The field is repaired on the
+/// young master, and the third one still has it. Both confirm a hold that was over.
 #[test]
 fn without_a_majority_all_answers_show_which_young_and_which_old_masters_lack_a_hold() {
     let mut tally = tally(Rule::Standing, 3);
@@ -186,7 +188,7 @@ fn without_a_majority_all_answers_show_which_young_and_which_old_masters_lack_a_
     assert_eq!((verdict.spread.lacking, verdict.spread.missing), (MasterSet::one(1), MasterSet::one(2)));
 }
 
-/// If the field were put back there, a forced release that one master has not run would be undone.
+/// If the field were repaired there, that would undo a forced release that one master has not run.
 #[test]
 fn what_old_masters_lack_is_not_put_back_without_a_majority() {
     let answers = || vec![Ok(Reply::Done), Ok(Reply::Gone), failed(Outcome::Unknown)];
@@ -206,10 +208,10 @@ fn an_end_is_confirmed_by_a_majority_and_owed_to_those_that_failed() {
         (asked, verdict.result.unwrap(), verdict.spread.missing),
         (2, Reply::Gone, MasterSet::first(2))
     );
-    // One master has ended it, one lacks it, one is away: nobody knows whether a majority had it.
+    // One master has ended it, one lacks it, one is away: it is unknown whether a majority had it.
     let answers = || vec![Ok(Reply::Done), Ok(Reply::Gone), failed(Outcome::NotRun)];
     assert_eq!(judge(tally(end, 3), answers()).1.result.unwrap_err().outcome, Outcome::Unknown);
-    // On a repeat, "not there" may be what the first try did, whose answer was lost.
+    // On a repeat, "not there" may be the effect of the first try, whose answer was lost.
     assert_eq!(judge(tally(Rule::End { repeated: true }, 3), answers()).1.result.unwrap(), Reply::Done);
 }
 
@@ -239,7 +241,8 @@ fn a_lock_is_free_where_a_majority_is_and_else_until_it_may_be() {
     verdict.result.unwrap_err();
 }
 
-/// 1. A full master defers a renewal. 2. On another one the key is no lock. 3. The third one has done it. The hold stands.
+/// In this order: 1. A full master defers a renewal. 2. On another one the key is no lock. 3. The third one
+/// has renewed the hold, which stands.
 #[test]
 fn a_hold_stands_on_a_majority_though_a_third_master_has_no_lock_there() {
     let foreign = || Ok(Reply::NotALock("a list".into()));
@@ -249,7 +252,8 @@ fn a_hold_stands_on_a_majority_though_a_third_master_has_no_lock_there() {
     }
 }
 
-/// A full server can't write a count, and writes it later. Nothing more has to be done if the others have written it.
+/// A full server defers a count, and writes it later. If the others have written it, nothing more has to be
+/// done.
 #[test]
 fn a_command_that_a_minority_defers_is_done() {
     let deferred = || Ok(Reply::Deferred("full".into()));
@@ -301,7 +305,7 @@ impl Answer {
     }
 }
 
-/// Returns everything that this many masters may answer, in all orders.
+/// Returns all answers that this many masters may give, in all orders.
 fn all_answers(masters: usize) -> impl Iterator<Item = Vec<Answer>> {
     let number = ANSWERS.len().pow(masters as u32);
     (0..number).map(move |number| {
@@ -376,7 +380,7 @@ fn whether_a_lock_is_held_is_certain_with_a_majority() {
 #[test]
 fn a_refused_request_asks_again_no_later_than_a_majority_may_be_free_in_whatever_order_they_answer() {
     for masters in [1, 2, 3, 4, 5] {
-        // A free master would grant it.
+        // A free master would grant the lock.
         let free = |given: &Answer| *given == Answer::Ttl(Duration::ZERO);
         for given in all_answers(masters).filter(|given| !given.iter().any(free)) {
             let (_, verdict) = judge(tally(Rule::Fresh, masters), answers(&given));
@@ -386,7 +390,7 @@ fn a_refused_request_asks_again_no_later_than_a_majority_may_be_free_in_whatever
             }
         }
     }
-    // A master that has granted it counts as free: what it granted is given back.
+    // A master that has granted the lock counts as free: its grant is ended.
     let (_, verdict) = judge(tally(Rule::Fresh, 3), vec![Ok(Reply::Done), busy(600), busy(20)]);
     assert_eq!((verdict.result.unwrap(), verdict.split), (Reply::busy(20 * SECOND), true));
 }
@@ -453,7 +457,8 @@ fn where_old_masters_do_not_agree_the_error_names_no_young_ones() {
     assert!(error.contains("do not agree"), "{error}");
 }
 
-/// Masters answer slightly different ends for one hold. The later end counts if the third master can hardly change it.
+/// Masters report slightly different ends of one hold. The later end counts if the third master can hardly
+/// change it.
 #[test]
 fn a_refused_request_asks_again_at_the_later_end_of_one_hold() {
     let ends = [20_000, 20_005].map(|millis| Ok(Reply::busy(Duration::from_millis(millis))));
@@ -461,7 +466,8 @@ fn a_refused_request_asks_again_at_the_later_end_of_one_hold() {
     assert_eq!((asked, verdict.result.unwrap()), (2, Reply::busy(Duration::from_millis(20_005))));
 }
 
-/// Its acquire may still run there: a grant, a refusal and an unknown outcome all name it. A master that answered is not named.
+/// The acquire may still run on that master: a grant, a refusal and an unknown outcome all name it. A master
+/// that has answered is not named.
 #[test]
 fn who_was_given_up_before_the_verdict_is_named() {
     let unknown = || failed(Outcome::Unknown);
@@ -511,7 +517,7 @@ fn holder(verdict: &Verdict) -> Option<(&str, usize, u64)> {
 fn a_holder_is_certain_with_a_majority_and_waits_for_nobody_else() {
     let answers = vec![held_by("a", 1, 9), held_by("b", 5, 99), held_by("a", 3, 7), held_by("a", 2, 5)];
     let (asked, verdict) = judge(tally(Rule::Who, 5), answers);
-    // Three of five have at least this: a count of one, for five seconds.
+    // Three of five masters have at least this: a count of one, for five seconds.
     assert_eq!((asked, holder(&verdict)), (4, Some(("a", 1, 5))));
     let (asked, verdict) = judge(tally(Rule::Who, 1), vec![held_by("a", 2, 9)]);
     assert_eq!((asked, holder(&verdict)), (1, Some(("a", 2, 9))));
@@ -526,7 +532,7 @@ fn without_a_majority_for_one_field_nobody_holds_it() {
     assert_eq!((asked, verdict.result.unwrap()), (2, Reply::Free));
     let away = vec![held_by("a", 1, 9), failed(Outcome::NotRun), failed(Outcome::Unknown)];
     judge(tally(Rule::Who, 3), away).1.result.unwrap_err();
-    // A majority answers, and one of it has a minority's field.
+    // A majority answers, and one of these masters has the field of a minority.
     let away = vec![held_by("a", 1, 9), held_by("b", 1, 9), failed(Outcome::NotRun)];
     assert_eq!(judge(tally(Rule::Who, 3), away).1.result.unwrap(), Reply::Free);
     let foreign = || Ok(Reply::NotALock("a string".into()));

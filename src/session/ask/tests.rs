@@ -56,7 +56,8 @@ fn bygone(session: &Session) -> Pending {
     }
 }
 
-/// 1. The acquire waits for the third master. 2. All that was known of its hold is forgotten. 3. The acquire runs there.
+/// In this order: 1. The acquire waits for the third master. 2. All that was known of its hold is forgotten.
+/// 3. The acquire runs there.
 #[tokio::test(start_paused = true)]
 async fn what_a_master_grants_late_is_ended_there_though_nothing_of_the_lock_is_left_here() {
     let stores = [(); 3].map(|()| Memory::new());
@@ -70,7 +71,7 @@ async fn what_a_master_grants_late_is_ended_there_though_nothing_of_the_lock_is_
     assert_eq!(stores.map(|store| store.visit(|store| store.size())), [1, 1, 0]);
 }
 
-/// A denied command shows nothing about other commands, nor does the end of a hold, which nobody waits for.
+/// A denied command says nothing about other commands, nor does the end of a hold, which nobody waits for.
 #[tokio::test(start_paused = true)]
 async fn the_commands_of_a_lock_fail_from_a_failure_until_an_answer() {
     let session = session(&[Memory::new()]);
@@ -79,7 +80,7 @@ async fn the_commands_of_a_lock_fail_from_a_failure_until_an_answer() {
     let end = Pending { call: Call { action: Action::END, ..pending.call.clone() }, ..pending.clone() };
     let failed = |pending: &Pending, kind| session.note_failure(pending, &Error::new(kind, "no"));
     let fails = || session.outage(keys, session.timing.patience).is_some();
-    // Now the session has something of this lock.
+    // From here on, the session has an entry of this lock.
     session.visit(keys, |entry, at| entry.straggled(&pending, 0, LateAnswer::There, at.now));
     failed(&pending, ErrorKind::Denied);
     failed(&end, ErrorKind::Unavailable);
@@ -113,8 +114,8 @@ async fn a_session_is_open_until_it_is_closed() {
     }
 }
 
-/// Competing requests ask again at different times, and less and less often. After so many pauses that these no longer grow, they are
-/// still random.
+/// Competing requests ask again at different times, and less and less often. Once the pauses no longer grow,
+/// they are still random.
 #[test]
 fn pauses_are_random_and_grow_up_to_a_second() {
     let session = session(&[Memory::new()]);

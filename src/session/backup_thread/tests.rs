@@ -16,7 +16,7 @@ use crate::table::{AcquireParams, Admission, Grantee, NewLevel, Waiter};
 use crate::wire::keys::Keys;
 use crate::wire::{Call, Reply};
 
-/// Two runtimes that take their first locks at the same moment both have to be attended.
+/// If two runtimes take their first locks at the same moment, the thread has to attend both.
 #[test]
 fn a_session_that_begins_while_another_one_does_waits_for_it() {
     let mutex = Mutex::new(());
@@ -39,7 +39,7 @@ fn a_session_that_begins_while_another_one_does_waits_for_it() {
     });
 }
 
-/// In the child of a fork nobody unlocks it.
+/// In the child of a fork, no thread unlocks it.
 #[test]
 fn what_nobody_unlocks_is_not_waited_for_for_ever() {
     let mutex = Mutex::new(());
@@ -49,7 +49,7 @@ fn what_nobody_unlocks_is_not_waited_for_for_ever() {
     });
 }
 
-/// The thread ends if it can't make its runtime. What it needs may be there when the next session begins.
+/// The thread ends if it can't make its runtime. By the next session, what it needs may be available.
 #[tokio::test]
 async fn a_thread_that_has_ended_is_started_again_for_the_next_session() {
     let watched = Watched::begin();
@@ -66,7 +66,7 @@ async fn a_thread_that_has_ended_is_started_again_for_the_next_session() {
 #[derive(Debug, Default)]
 struct Master {
     is_unread: AtomicBool,
-    /// Whether a second connection to it was asked for. It has none.
+    /// Whether a second connection to the master was requested. There is none.
     asked: AtomicBool,
 }
 
@@ -99,7 +99,7 @@ impl Backend for Master {
     fn close(&self) {}
 }
 
-/// A session with one hold, whose watchdog is the test, and the thread's watch over it.
+/// A session with one hold, and the thread's watch over it. The test stands in for the watchdog.
 struct Watched {
     session: Arc<Session>,
     master: Arc<Master>,
@@ -151,7 +151,7 @@ impl Watched {
     }
 }
 
-/// Answers are unread for a moment on a runtime that runs, and the thread may look just then.
+/// Even on a healthy runtime, answers are unread for a moment, and the thread may look just then.
 #[tokio::test(start_paused = true)]
 async fn answers_that_are_unread_at_one_look_are_no_reason_to_stand_in() {
     let mut watched = Watched::begin();
@@ -162,8 +162,8 @@ async fn answers_that_are_unread_at_one_look_are_no_reason_to_stand_in() {
     assert!(watched.look(true, true).await, "unread at two looks in a row");
 }
 
-/// A watchdog that looks renews each third of a lease. So two looks that find answers unread by chance change nothing while its renewals
-/// are in time.
+/// A watchdog that runs renews every third of a lease. So two looks that find answers unread by chance change
+/// nothing while its renewals are in time.
 #[tokio::test(start_paused = true)]
 async fn unread_answers_are_no_reason_to_stand_in_until_a_renewal_is_late_too() {
     let mut watched = Watched::begin();
@@ -177,7 +177,7 @@ async fn unread_answers_are_no_reason_to_stand_in_until_a_renewal_is_late_too() 
     assert!(watched.look(true, true).await, "the renewal is late");
 }
 
-/// A busy client has unread answers at every look. They are no silence while its renewals are in time.
+/// A busy client has unread answers at every look. That is no silence while its renewals are in time.
 #[tokio::test(start_paused = true)]
 async fn unread_answers_do_not_use_up_the_time_for_which_a_runtime_may_be_blocked() {
     let lease = Lease::DEFAULT.duration();
@@ -190,7 +190,8 @@ async fn unread_answers_do_not_use_up_the_time_for_which_a_runtime_may_be_blocke
     assert!(watched.watch.logged != Some(Logged::GivenUp));
 }
 
-/// 1. A runtime was blocked for too long. 2. It runs again, renews, and always has unread answers. 3. It is blocked again.
+/// In this order: 1. A runtime was blocked for too long. 2. It runs again, renews, and always has unread
+/// answers. 3. It is blocked again.
 #[tokio::test(start_paused = true)]
 async fn a_busy_runtime_that_was_blocked_for_too_long_is_stood_in_for_when_it_is_blocked_again() {
     let lease = Lease::DEFAULT.duration();
@@ -209,7 +210,7 @@ async fn a_busy_runtime_that_was_blocked_for_too_long_is_stood_in_for_when_it_is
     assert!(watched.look(false, true).await);
 }
 
-/// The watchdog was not asked for a sign of life before the first look.
+/// Before the first look, the watchdog was not asked for a sign of life.
 #[tokio::test(start_paused = true)]
 async fn the_thread_stands_in_after_a_second_look_without_a_sign_of_life_and_stops_at_the_next_sign() {
     let mut watched = Watched::begin();

@@ -35,7 +35,7 @@ fn a_glance_has_the_sleep_that_a_look_found_before() {
     assert_eq!((glance.now, glance.slept, glance.local(glance.now)), (now + second, second, now));
 }
 
-/// The timeline of holds is ahead of tokio's clock by the time that the machine slept.
+/// The timeline of holds is ahead of tokio's clock by the time for which the machine slept.
 #[test]
 fn a_moment_is_now_and_what_the_machine_slept() {
     GAP.set(Duration::from_secs(5));
@@ -45,14 +45,14 @@ fn a_moment_is_now_and_what_the_machine_slept() {
     assert!(moment.now >= before + Duration::from_secs(20));
 }
 
-/// Tokens begin with it if there is no counter: tokens of an earlier time are lower.
+/// If there is no counter, tokens begin at the time of day, so those of an earlier time are lower.
 #[test]
 fn the_time_of_day_is_in_microseconds_since_1970() {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     assert!(u128::from(time_of_day()) >= since.as_micros());
 }
 
-/// A busy machine may stop the process there for as long as it likes.
+/// A busy machine may stop the process at that point for any time.
 #[test]
 fn a_pause_in_the_first_look_at_the_clock_is_no_sleep() {
     GAP.set(Duration::from_secs(4));

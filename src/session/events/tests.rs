@@ -33,7 +33,7 @@ async fn a_subscription_that_is_refused_or_lost_is_brought_to_its_entry() {
             let lease = Lease::DEFAULT;
             let ask = AcquireParams::plain(session.numbers.next(), lease);
             let Admission::Ask(pending) = entry.admit(id, ask, at) else { panic!("it is its turn") };
-            // Somebody else holds the lock, so the request sleeps.
+            // Another process holds the lock, so the request sleeps.
             let (busy, until) = (Reply::Busy(Duration::from_secs(9), None), at.now + Duration::from_secs(9));
             entry.conclude(&pending, Ok(&busy), Spread::default(), at);
             entry.refused(id, Refusal::until(until));

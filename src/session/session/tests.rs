@@ -1,4 +1,5 @@
-//! Tests what threads share, in orders that shuttle chooses. tokio's own primitives don't yield here: notifying a `Notify` is one step.
+//! Tests state that threads share, in orders that shuttle chooses. tokio's own primitives don't yield here:
+//! notifying a `Notify` is one step.
 //! `scripts/lab/shuttle` runs these.
 
 use shuttle::sync::Mutex as Turn;
@@ -68,7 +69,7 @@ fn session() -> (Arc<Session>, Arc<Silent>, Arc<Keys>) {
 }
 
 impl Session {
-    /// Enters a request into the line. Returns its number there, and its command if it is its turn.
+    /// Enters a request into the queue. Returns its number there, and its command if it is its turn.
     fn asks(&self, keys: &Arc<Keys>, owner: &Owner) -> (u64, Option<Pending>) {
         let lease = self.timing.lease;
         self.visit(keys, |entry, at| {
@@ -98,7 +99,8 @@ impl Session {
     }
 }
 
-/// 1. One visit wants the messages. 2. Another does not. 3. The second is passed on before the first.
+/// In this order: 1. One visit wants the messages. 2. Another does not. 3. The second visit's wish is passed
+/// on before the first one's.
 #[test]
 fn the_backend_is_notified_of_subscriptions_in_the_order_of_the_visits() {
     in_all_orders(|| {
@@ -126,7 +128,7 @@ fn the_backend_is_notified_of_subscriptions_in_the_order_of_the_visits() {
     });
 }
 
-/// Whatever a child requests and gets while its last scope ends belongs to its parent, in every order of the two.
+/// What a child requests and gets while its last scope ends belongs to its parent, in every order of the two.
 #[test]
 fn nothing_is_left_to_an_owner_that_has_ended() {
     in_all_orders(|| {
@@ -154,7 +156,7 @@ fn nothing_is_left_to_an_owner_that_has_ended() {
             assert!(live.levels_of(&child).all(|level| level.owner == parent), "{entry:?}");
             let waits = session.numbers.next();
             entry.enter_alone(Waiter::new(waits, child.clone(), true, at.now)).expect("no branches");
-            let again = entry.leave_queue(waits, at.now).expect("it is in line");
+            let again = entry.leave_queue(waits, at.now).expect("it is in the queue");
             assert!(format!("{again:?}").contains(&format!("owner: {parent:?}")), "{again:?}");
             let Continue(end) = entry.leave(pending.hold, level, Some(session.numbers.next()), at) else {
                 panic!("it is held")
@@ -170,8 +172,8 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().build().expect("a runtime")
 }
 
-/// The runtime of the background task ends while one thread visits a lock and another finds the task idle. Only one task is driven
-/// afterwards, and no task that is gone counts as active.
+/// The runtime of the background task ends while one thread visits a lock and another finds the task idle.
+/// Afterwards only one task is driven, and no task that is gone counts as active.
 #[test]
 fn one_background_task_is_active_and_it_lives() {
     in_all_orders(|| {
@@ -200,14 +202,15 @@ fn one_background_task_is_active_and_it_lives() {
             let active = session.active_watchdog.load(SeqCst);
             assert!(active > 0 && active <= session.watchdogs_started.load(SeqCst), "{active}");
         }
-        // The active task is in a live runtime: dropped with it, the task reports that.
+        // The active task runs on a live runtime; when it is dropped with that runtime, it reports its end.
         drop(second);
         assert_eq!(session.active_watchdog.load(SeqCst), 0);
     });
 }
 
-/// 1. The background sends a command. 2. Another runtime takes over, and gives the command up. 3. The answer arrives. In each order the
-/// end is sent again at most once, and one answer to it is the last.
+/// In this order: 1. The background sends a command. 2. Another runtime takes over, and gives the command up.
+/// 3. The answer arrives. In every interleaving the end is sent again at most once, and one answer to it is
+/// final.
 #[test]
 fn what_the_background_sent_is_answered_or_given_up_once() {
     in_all_orders(|| {
@@ -240,7 +243,7 @@ fn what_the_background_sent_is_answered_or_given_up_once() {
         answered.join().expect("it panics nowhere");
         abandons.join().expect("it panics nowhere");
         let (id, asked) = asks.join().expect("it panics nowhere");
-        // If it was given up before it was answered, it is sent again, and then finds nothing.
+        // If the end was given up before it was answered, it is sent again, and then finds nothing.
         let again = session.visit(&keys, |entry, at| entry.check(at, MasterSet::NONE, &session.numbers));
         assert!(again.len() <= 1, "{again:?}");
         for end in again {
@@ -283,8 +286,8 @@ impl Events for Notices {
     fn subscriptions_lost(&self) {}
 }
 
-/// Notices are delivered once the store is not locked, so they may overtake each other. The last one is no older than the release: each
-/// makes a waiter ask again.
+/// Notices are delivered while the store is unlocked, so they may overtake each other. The last one is no
+/// older than the release, and each makes a waiter ask again.
 #[test]
 fn a_client_of_a_store_is_notified_after_each_release() {
     in_all_orders(|| {
@@ -299,7 +302,7 @@ fn a_client_of_a_store_is_notified_after_each_release() {
             thread::spawn(move || {
                 memory.visit(|store| store.subscribe(client, Keys::new("", "stock").channel()));
                 memory.visit(|store| store.run_backlog(now));
-                // Like a waiter that asks after its confirmation.
+                // The client asks after its confirmation, as a waiter does.
                 memory.visit(|store| !store.live(now).is_empty())
             })
         };

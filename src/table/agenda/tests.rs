@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 
 proptest! {
-    /// Compared with an ordered set.
+    /// Compares the agenda with an ordered set.
     #[test]
     fn what_is_due_is_what_was_put_in_and_not_taken_out(
         steps in proptest::collection::vec((0..12_usize, proptest::option::of(0..5_u64)), 1..100),

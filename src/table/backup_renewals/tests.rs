@@ -20,7 +20,7 @@ fn lease() -> Lease {
     Lease::new("lease", seconds(30), DRIFT).unwrap()
 }
 
-/// Granted at `now`, by a command that was sent then.
+/// A hold that was granted at `now`, by a command that was sent at that time.
 fn held(now: Instant, level: Level) -> Hold {
     let timing = Timing {
         masters: 1,
@@ -54,16 +54,17 @@ fn a_hold_is_renewed_beside_the_watchdog_a_third_of_a_lease_after_its_last_confi
     let due = hold.begin_backup_renewal(seconds(20), seconds(5), now + seconds(10)).unwrap();
     assert_eq!((due.hold, &*due.call.field), (hold.id, "me:1"));
     assert_eq!(due.call.action, Action::Renew { lease: lease() });
-    // The command may run within 5 s, answered or not.
+    // The command may run within 5 s, whether or not it is answered.
     let longest = now + seconds(10 + 5 + 30);
     assert_eq!((hold.may_stand_until(), hold.gone_by), (longest, longest));
     hold.renewed_by_backup(lease(), at(now + seconds(10)), at(now + seconds(12)));
-    assert_eq!(hold.end(), now + seconds(40), "from before the send");
+    assert_eq!(hold.end(), now + seconds(40), "counted from before the send");
     assert!(hold.begin_backup_renewal(seconds(20), seconds(5), now + seconds(19)).is_none());
     assert!(hold.begin_backup_renewal(seconds(20), seconds(5), now + seconds(20)).is_some());
 }
 
-/// It moves a deadline, and later only: all else is as the runtime has left it, and an older answer of its own changes nothing.
+/// Such a renewal moves a deadline, and only later. All else is as the runtime left it, and an older answer
+/// of the runtime changes nothing.
 #[test]
 fn a_renewal_beside_the_watchdog_moves_the_deadline_alone() {
     let now = Instant::now();
@@ -91,7 +92,7 @@ fn what_is_over_or_ends_by_itself_is_not_renewed_beside_the_watchdog() {
     let is_due =
         |mut hold: Hold, now: Instant| hold.begin_backup_renewal(seconds(20), seconds(5), now).is_some();
     assert!(is_due(held(now, watched()), later));
-    // Whether or not anybody has noticed.
+    // Whether or not anybody has noticed the end.
     assert!(!is_due(held(now, watched()), now + seconds(30)));
     let fixed = Level { watched: false, until: Some(Stamp::from(now + seconds(30))), ..watched() };
     assert!(!is_due(held(now, fixed), later));
@@ -105,7 +106,8 @@ fn what_is_over_or_ends_by_itself_is_not_renewed_beside_the_watchdog() {
     assert!(!is_due(lost, later));
 }
 
-/// 1. A renewal is sent beside the watchdog. 2. Its answer comes when somebody has seen the end of the hold, or nobody holds it any more.
+/// In this order: 1. A renewal is sent beside the watchdog. 2. Its answer arrives after the end of the hold
+/// was noticed, or when nobody holds it any more.
 #[test]
 fn an_answer_beside_the_watchdog_revives_nothing() {
     let now = Instant::now();

@@ -1,4 +1,4 @@
-//! A hold that is handed over, with what comes late of it.
+//! A hold that is handed over, and what arrives late for it.
 
 use std::ops::ControlFlow::Continue;
 use std::task::Waker;
@@ -95,7 +95,7 @@ fn renewal() -> std::time::Duration {
     std::time::Duration::from_secs(10)
 }
 
-/// The first process must not end the field of the claim, whatever it is answered late.
+/// The first process must not end the field of the claim, whatever late answers it gets.
 #[test]
 fn what_is_answered_late_of_a_hold_that_was_handed_over_is_not_undone() {
     let mut world = World::new();
@@ -134,7 +134,7 @@ fn a_move_without_an_answer_is_undone_on_each_master_that_it_was_sent_to() {
     world.entry.conclude(&pending, Err(Outcome::Unknown), spread, world.at);
     let [end] = &world.due()[..] else { panic!("it is due") };
     assert!(end.is_end() && end.masters == MasterSet::ALL && end.call.field == pending.call.field);
-    // It finds nothing: the move may run after it.
+    // The end finds nothing: the move may still run after it.
     let missing = Spread { missing: MasterSet::first(3), ..Spread::default() };
     world.entry.conclude(end, Ok(&Reply::Gone), missing, world.at);
     world.at.now += std::time::Duration::from_secs(2);
@@ -142,7 +142,7 @@ fn a_move_without_an_answer_is_undone_on_each_master_that_it_was_sent_to() {
     assert!(again.is_end());
 }
 
-/// Too late, or beside a later grant: it is ended.
+/// The move is answered too late, so its field is ended.
 #[test]
 fn a_move_that_is_answered_when_its_lease_is_over_is_no_hold() {
     let mut world = World::new();
@@ -165,7 +165,8 @@ fn a_refused_move_ends_what_other_masters_have_moved() {
     assert!(world.entry.is_empty());
 }
 
-/// Two resume at once. 1. Each moves a field of its own. 2. The second one is granted. 3. The answer to the first one is read.
+/// Two requests resume a claim at once. 1. Each moves a field of its own. 2. The second one is granted.
+/// 3. The answer to the first one is read.
 #[test]
 fn a_move_that_is_answered_after_the_grant_of_a_later_one_is_no_hold() {
     let mut world = World::new();
@@ -178,7 +179,8 @@ fn a_move_that_is_answered_after_the_grant_of_a_later_one_is_no_hold() {
     assert!(ended.is_end() && matches!(asked.call.action, Action::Settle { .. }), "{asked:?}");
 }
 
-/// Only one that lives is in its way: 1. the later one is still under way, or 2. the earlier one was there before.
+/// Only a later hold that lives is in the way of a move. Here, 1. the later one is still under way, or 2. the
+/// other one is earlier.
 #[test]
 fn a_move_is_a_hold_beside_one_that_is_under_way_and_after_an_earlier_one() {
     let mut world = World::new();
@@ -198,7 +200,8 @@ fn a_move_that_was_given_up_is_no_hold_whatever_it_is_answered() {
     assert!(end.is_end() && end.call.field == pending.call.field);
 }
 
-/// 1. A branch of a task asks, and is refused. 2. Another branch of it resumes. The first one must not enter.
+/// In this order: 1. A branch of a task asks, and is refused. 2. Another branch of it resumes a claim. The
+/// first one must not enter.
 #[test]
 fn a_bare_request_of_the_owner_that_is_under_way_shows_that_a_resumed_hold_is_a_branch() {
     let owner = Owner::new();

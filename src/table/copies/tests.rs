@@ -16,7 +16,8 @@ fn a_master_that_was_repaired_may_have_the_field() {
 fn an_end_is_sent_again_if_a_maker_may_have_run_after_it() {
     let one = MasterSet::one(1);
     let of = |is: bool| if is { one } else { MasterSet::NONE };
-    // Whether a maker is open, whether there may be two, and whether the end found the field.
+    // Whether a command that makes the field is open, whether there may be two such commands, whether the end
+    // found the field, and whether it is ended again.
     for (is_open, repaired, found, again) in [
         (false, false, false, false),
         (false, true, true, false),
@@ -26,7 +27,7 @@ fn an_end_is_sent_again_if_a_maker_may_have_run_after_it() {
         (true, true, false, true),
     ] {
         let mut differences = Differences { open: of(is_open), repaired: of(repaired), ..Differences::NONE };
-        // What another command finds shows the same, but is no end.
+        // Another command may find the same, but it is no end.
         assert_eq!(differences.note_end(MasterSet::NONE, of(!found)), of(is_open && !found));
         assert_eq!(differences.note_end(one, of(!found)), of(again));
         assert_eq!(differences.note_end(one, of(!found)), MasterSet::NONE);

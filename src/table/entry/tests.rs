@@ -1,4 +1,5 @@
-//! An entry driven by random events beside a model of the server: what must hold in all orders, and that nobody is forgotten.
+//! Drives an entry by random events beside a model of the server. Checks what must hold in every order of
+//! events, and that no request is forgotten.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow::{self, Break, Continue};
@@ -40,7 +41,7 @@ impl OwnerEnds for Nobody {
     fn owner_ended(&self, _: &Arc<str>, _: &Owner) {}
 }
 
-/// Whether a future would be polled.
+/// Set by a wake: the executor would poll the future.
 #[derive(Default)]
 struct Flag(AtomicBool);
 
@@ -59,7 +60,7 @@ struct Asker {
     limit: Option<Duration>,
     single_attempt: bool,
     asking: Option<Pending>,
-    /// It has been polled before.
+    /// Whether it has been polled before.
     known: bool,
 }
 
@@ -72,22 +73,22 @@ struct Options {
     single_attempt: bool,
 }
 
-/// What the network does with a command of which nobody has read the answer.
+/// What the network does with a command whose answer nobody has read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Net {
-    /// Its answer is read. It runs now, unless it has run.
+    /// The answer is read. The command runs now, unless it has run.
     Answers,
-    /// It runs now, unless it has run, and its answer is lost.
+    /// The command runs now, unless it has run, and its answer is lost.
     AnswerLost,
-    /// It has not run, and may run later.
+    /// The command has not run, and may run later.
     CommandLost,
-    /// It was refused before it ran.
+    /// The command was refused before it ran.
     Refused,
 }
 
 struct Kept {
     grant: Arc<Grant>,
-    /// Whose it was at its grant, where it was one of several branches of that owner.
+    /// The level's owner at its grant, if the level was one of several branches of that owner.
     branch_of: Option<Owner>,
 }
 
@@ -108,21 +109,21 @@ struct World {
     timing: Timing,
     askers: Vec<Asker>,
     guards: Vec<Kept>,
-    /// Sent by guards and by the background; a pending of an asker is with that asker.
+    /// The commands of guards and of the background that are under way; an asker keeps its own.
     flight: Vec<Pending>,
-    /// Commands without an answer, which may run yet.
+    /// Commands without an answer, which may still run.
     late: Vec<Pending>,
-    /// What was answered to commands that have run, by their numbers, as long as nobody has read it.
+    /// The answers to commands that have run, by command number, until somebody reads them.
     ran: BTreeMap<u64, Reply>,
     owners: Vec<Owner>,
     faults: bool,
     granted: usize,
     taken: usize,
-    /// Holds of which a command ran after it had been given up: their count may be off until the next settle.
+    /// Holds with a command that ran after it was given up: their count may be wrong until the next settle.
     stale: Vec<u64>,
-    /// What was counted.
+    /// The samples that the entry has recorded.
     samples: Vec<Sample>,
-    /// Levels may be granted without a command, where the masters are connected to as it says.
+    /// Whether levels may be granted without a command; the value says whether the masters are connected.
     nests: Option<bool>,
     refuses: bool,
 }
@@ -173,7 +174,7 @@ impl World {
         }
     }
 
-    /// A hold passes on for so long after its grant.
+    /// Lets a hold pass on for this long after its grant.
     fn passes_on_for(&mut self, longest: Duration) {
         self.timing.handoff = longest;
         self.entry.timing = Arc::new(self.timing);
@@ -206,7 +207,7 @@ impl World {
             return;
         }
         let (who, bare) = (self.dice(self.owners.len()), self.dice(2) == 0);
-        // As a `run` does.
+        // A `run` asks as a child of its owner.
         let owner = if bare { self.owners[who].clone() } else { self.owners[who].child() };
         let fixed = self.dice(4) == 0;
         let asked = if fixed { Duration::from_millis(100 * (1 + self.dice(600) as u64)) } else { LEASE };
@@ -241,15 +242,15 @@ impl World {
             known: false,
         });
         self.poll(self.askers.len() - 1);
-        assert!(here.is_none() || self.guards.len() > guards, "granted in silence, and not by its line");
+        assert!(here.is_none() || self.guards.len() > guards, "granted by `nest`, but not by its queue");
     }
 
-    /// A `run` is granted without a visit, where that is possible. Returns whether that is kept; else it goes by its line, which has to
-    /// grant it as well.
+    /// Grants a `run` without a visit, if possible. Returns whether that grant is kept; if not, the request
+    /// goes through the queue, which has to grant it as well.
     fn nests_here(&mut self, owner: &Owner) -> Option<bool> {
         let (connected, at, due) = (self.nests == Some(true), self.at(), self.entry.due());
         let granted = self.entry.nest(owner, false, &self.numbers, || connected.then_some(at))?;
-        assert_eq!(self.entry.due(), due, "it has to be looked at sooner");
+        assert_eq!(self.entry.due(), due, "a nested grant moved the next look");
         let keeps = self.dice(2) == 0;
         match keeps {
             true => {
@@ -257,12 +258,12 @@ impl World {
                 self.samples.push(Sample::Nested);
                 (self.granted, self.taken) = (self.granted + 1, self.taken + 1);
             }
-            false => assert!(self.entry.unnest(&granted, at).is_some(), "it is the last"),
+            false => assert!(self.entry.unnest(&granted, at).is_some(), "it is the last level"),
         }
         Some(keeps)
     }
 
-    /// Polls one that was woken, or whose timer has come.
+    /// Polls a request that was woken, or whose timer has come.
     fn poll(&mut self, at: usize) {
         let (moment, number) = (self.at(), self.number());
         let asker = &mut self.askers[at];
@@ -295,7 +296,7 @@ impl World {
         match turn {
             Admission::Ask(pending) => asker.asking = Some(pending),
             Admission::Granted(grant, spent) => {
-                // The hold of another owner is this one's.
+                // The hold of another owner passed on to this one.
                 self.askers.remove(at);
                 let branch_of = spent.branch.then(|| spent.owner.clone());
                 self.guards.push(Kept { grant, branch_of });
@@ -305,19 +306,19 @@ impl World {
             Admission::Refused(until) => {
                 self.entry.schedule_wait_report(id, Location::caller(), moment.now);
                 asker.nap = until;
-                assert!(asker.nap.is_none_or(|nap| nap > moment.now), "a nap that is over would spin");
+                assert!(asker.nap.is_none_or(|nap| nap > moment.now), "a nap in the past would spin");
             }
             Admission::Wait(until) => {
                 let soon = moment.now + Duration::from_millis(500);
                 asker.nap = Some(until.filter(|t| *t > moment.now).unwrap_or(soon).min(soon));
-                assert!(asker.nap.is_none_or(|nap| nap > moment.now), "a nap that is over would spin");
+                assert!(asker.nap.is_none_or(|nap| nap > moment.now), "a nap in the past would spin");
             }
             Admission::Lost(_) | Admission::Unfenced | Admission::Ambiguous => self.go(at),
         }
         self.wake();
     }
 
-    /// A request is dropped, or done without a grant.
+    /// A request is dropped, or ends without a grant.
     fn go(&mut self, at: usize) {
         let asker = self.askers.remove(at);
         if let Some(pending) = asker.asking {
@@ -335,7 +336,7 @@ impl World {
         asker.flag.0.load(SeqCst) || asker.nap.is_some_and(|nap| nap <= self.now)
     }
 
-    /// The answer to an asker's command comes, and it is polled.
+    /// The answer to an asker's command arrives, and the asker is polled.
     fn answer(&mut self, at: usize) {
         let net = match self.faults && self.dice(10) == 0 {
             false => Net::Answers,
@@ -376,7 +377,7 @@ impl World {
         self.poll(at);
     }
 
-    /// The command has no answer that anybody reads.
+    /// Nobody reads an answer to the command.
     fn fails(&mut self, pending: &Pending, net: Net) {
         let outcome = if net == Net::Refused { Outcome::NotRun } else { Outcome::Unknown };
         match net {
@@ -421,12 +422,12 @@ impl World {
         self.release_by(at, sends);
     }
 
-    /// A guard is released: it sends the command itself, or it is dropped.
+    /// Releases a guard: it either sends the command itself or is dropped.
     fn release_by(&mut self, at: usize, sends: bool) {
         let guard = self.guards.remove(at);
         let (moment, due) = (self.at(), self.entry.due());
         if self.nests.is_some() && self.entry.unnest(&guard, moment).is_some() {
-            assert_eq!(self.entry.due(), due, "it has to be looked at sooner");
+            assert_eq!(self.entry.due(), due, "a nested release moved the next look");
             return;
         }
         let command_id = sends.then(|| self.number());
@@ -436,7 +437,7 @@ impl World {
         self.wake();
     }
 
-    /// A command of a guard or of the background is answered, or it is not.
+    /// A command of a guard or of the background is answered, or fails.
     fn arrives(&mut self) {
         if self.flight.is_empty() {
             return;
@@ -461,10 +462,10 @@ impl World {
         self.wake();
     }
 
-    /// What the background task does: it looks when something is due, until nothing is. A look at each step would hide what
-    /// only a look repairs.
+    /// Does what the background task does: it looks when something is due, until nothing is. A look at each
+    /// step would hide faults that only a look repairs.
     fn check(&mut self) {
-        // One look passes over one head at the most, and each hold has few things to do.
+        // One look passes over at most one head, and each hold has few things to do.
         for _ in 0..self.entry.queue.len() + 2 * self.entry.holds.len() + 1 {
             if self.entry.due().is_none_or(|due| due > self.now) {
                 return;
@@ -479,7 +480,7 @@ impl World {
         panic!("due again and again: {:#?}", self.entry);
     }
 
-    /// The server gets the subscription, this process its confirmation and the messages.
+    /// The server reads the subscription; this process receives the confirmation and the messages.
     fn confirm(&mut self) {
         self.wake();
         self.subscribes();
@@ -489,7 +490,7 @@ impl World {
         }
     }
 
-    /// The server reads what this process has subscribed to.
+    /// The server reads the subscription of this process.
     fn subscribes(&mut self) {
         if self.master.listener == Listener::Asks {
             self.master.listener = Listener::Unconfirmed;
@@ -552,7 +553,7 @@ mod waits;
 mod wakes;
 
 impl World {
-    /// An acquire that is nobody's any more.
+    /// An acquire whose hold this process no longer knows.
     fn bygone(&self) -> Pending {
         let action = Action::Acquire { count: 1, lease: self.timing.lease };
         let (field, masters) = ("me:7".into(), MasterSet::ALL);
@@ -586,12 +587,13 @@ fn what_a_master_that_is_away_may_have_waits_for_its_return() {
         world.now += timing.lease.duration() / 20;
     }
     world.entry.orphans.retry(2, world.now);
-    // It is due, and some time has passed since they were looked at.
+    // The end is due, and some time has passed since the last look.
     world.now += timing.lease.duration() / 20;
     assert_eq!(asked(&mut world, MasterSet::first(2)), [MasterSet::one(2)]);
 }
 
-/// 1. What is left on a master is being ended there. 2. It has another connection, or a late grant runs. 3. The end's answer comes.
+/// In this order: 1. What is left on a master is being ended there. 2. The master gets another connection, or
+/// a late grant runs there. 3. The answer to the end arrives.
 #[test]
 fn what_happens_on_a_master_while_something_is_ended_there_is_not_forgotten() {
     let mut world = World::new(1);
@@ -615,7 +617,7 @@ fn what_happens_on_a_master_while_something_is_ended_there_is_not_forgotten() {
     assert!(world.entry.is_empty());
 }
 
-/// Its acquire was sent there again, with the text of its script, after the end of the hold.
+/// The acquire was sent to the master again, with the text of its script, after the end of the hold.
 #[test]
 fn what_a_master_has_granted_after_the_end_is_ended_there() {
     let mut world = World::new(1);
@@ -633,7 +635,8 @@ fn what_a_master_has_granted_after_the_end_is_ended_there() {
     }
 }
 
-/// They are looked at in steps: the first one after a time without any is looked at when it is due.
+/// What is left is looked at in steps. If nothing was left for a time, the next one is looked at as soon as
+/// it is due.
 #[test]
 fn what_is_left_on_a_master_is_ended_at_once_where_nothing_was_left_before() {
     let mut world = World::new(1);
@@ -647,14 +650,14 @@ fn what_is_left_on_a_master_is_ended_at_once_where_nothing_was_left_before() {
     }
 }
 
-/// The memory for each held lock, beside its names: a part that most locks never have is behind a pointer.
+/// The memory of a held lock, beside its names. A part that most locks never have is behind a pointer.
 #[test]
 fn a_held_lock_at_rest_takes_no_more_than_this() {
     let sizes = [size_of::<LockEntry>(), size_of::<Hold>(), size_of::<Level>(), size_of::<Grant>()];
     assert!(sizes.iter().zip([168, 336, 64, 112]).all(|(size, most)| *size <= most), "{sizes:?}");
 }
 
-/// A larger one would be moved by a function call.
+/// Function calls move a request, so a larger one costs more.
 #[test]
 fn a_request_takes_no_more_than_this() {
     assert!(size_of::<Waiter>() <= 128, "{}", size_of::<Waiter>());

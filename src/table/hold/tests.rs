@@ -14,7 +14,7 @@ fn lease(n: u64) -> Lease {
     Lease::new("lease", seconds(n), DRIFT).unwrap()
 }
 
-/// When a lease that was sent then is over here.
+/// When a lease of `n` seconds that was sent at `sent` is over here.
 fn over(sent: Instant, n: u64) -> Instant {
     sent + seconds(n) - seconds(n).mul_f64(0.01) - Duration::from_millis(2)
 }
@@ -61,8 +61,8 @@ fn a_watched_hold_ends_when_the_server_stops_being_sure() {
     assert!(hold.is_renewable());
 }
 
-/// In this order: 1. A hold is granted. 2. The machine sleeps. 3. A shorter lease is nested, and does not move the end. 4. The end comes,
-/// which but for the sleep would not have come.
+/// In this order: 1. A hold is granted. 2. The machine sleeps. 3. A nested level with a shorter lease does
+/// not move the end. 4. The end comes, which would not have come yet but for the sleep.
 #[test]
 fn an_answer_that_moves_no_end_does_not_hide_that_the_machine_slept() {
     let now = Instant::now();
@@ -83,7 +83,7 @@ fn a_fixed_hold_ends_with_the_latest_of_its_levels() {
     assert_eq!(hold.end(), over(now, 40));
     assert!(!hold.is_renewable());
     hold.remove_level(2).unwrap();
-    assert_eq!(hold.end(), over(now, 10), "back, with the level that promised more");
+    assert_eq!(hold.end(), over(now, 10), "it moves back when the level that promised more leaves");
     assert!(hold.end() < hold.valid_until);
 }
 
@@ -188,7 +188,7 @@ fn an_unknown_outcome_is_settled_after_a_pause() {
     hold.begin(Action::Renew { lease: lease(30) }, Sender::Request, 2, now);
     let later = now + seconds(2);
     hold.unknown(3, later);
-    assert!(hold.under_way(2), "another command's");
+    assert!(hold.under_way(2), "it is the outcome of another command");
     hold.unknown(2, later);
     assert!(hold.is_unsettled() && hold.failures == 1 && !hold.release_tried && !hold.is_renewable());
     assert_eq!(hold.retry_at, later + seconds(1));
@@ -265,7 +265,7 @@ fn is_shortened(sent: &Pending, lease: Lease, ends: u64) {
     assert_eq!((sent.call.action, sent.call.end), (Action::Shorten { lease }, KeyEnd::Is(ends_at(ends))));
 }
 
-/// A renewal that has found such a key, and what the background sends next.
+/// Lets a renewal find such a TTL, and returns what the background sends next.
 fn next_after(hold: &mut Hold, (left, ends): (u64, u64), now: Instant) -> Option<Pending> {
     hold.begin(Action::Renew { lease: lease(30) }, Sender::Background, 9, now);
     hold.finish(9, now);
@@ -284,14 +284,15 @@ fn a_ttl_that_no_lease_explains_is_brought_back_to_what_guards_count_on() {
     let rest = |left| Lease::rest(left + Duration::from_millis(1));
     let mut hold = hold(now, 30);
     hold.add_level(level(1, None), 1);
-    assert!(next_after(&mut hold, (31, 7), now).is_none(), "so long its lease explains");
+    assert!(next_after(&mut hold, (31, 7), now).is_none(), "its lease explains a TTL of that length");
     let sent = next_after(&mut hold, (3600, 7), now).unwrap();
     is_shortened(&sent, rest(seconds(30)), 7);
     assert!(
         hold.due_command(now, true, &Numbers::default()).is_none(),
         "once for each renewal that has found it"
     );
-    // What a guard asks for moves the end from now on, and counts: the TTL is no less than the longer of the two.
+    // From now on, the lease that a guard asks for moves the end and counts: a TTL is never shortened to less
+    // than the longer of the two.
     let extension =
         hold.begin(Action::Renew { lease: lease(60) }, Sender::Renewal { extends: Some(1) }, 9, now);
     assert_eq!(extension.call.end, KeyEnd::Moves);
@@ -302,10 +303,10 @@ fn a_ttl_that_no_lease_explains_is_brought_back_to_what_guards_count_on() {
     is_shortened(&sent, rest(seconds(50)), 8);
     for (asked, moves) in [(30, false), (60, true)] {
         let nested = hold.begin(Action::Acquire { count: 2, lease: lease(asked) }, Sender::Request, 9, later);
-        assert_eq!(nested.call.end == KeyEnd::Moves, moves, "what may be late leaves a lease");
+        assert_eq!(nested.call.end == KeyEnd::Moves, moves, "a command that may be late leaves a lease");
         hold.finish(9, later);
     }
-    // Once that is over it is a lease again.
+    // Once the extension is over, the TTL is brought back to a lease again.
     let later = now + seconds(600);
     let sent = next_after(&mut hold, (3600, 9), later).unwrap();
     is_shortened(&sent, rest(seconds(30)), 9);
@@ -394,7 +395,7 @@ fn an_end_or_a_lower_count_is_owed_until_it_is_confirmed() {
     assert!(!hold.owes(), "what a minority may have holds nothing");
 }
 
-/// A repair that changes nothing would be sent again without a pause.
+/// A repair that changes nothing would otherwise be sent again without a pause.
 #[test]
 fn what_masters_lack_is_put_there_at_once_unless_that_has_failed_before() {
     let (now, later) = (Instant::now(), Instant::now() + seconds(9));
@@ -432,7 +433,8 @@ fn a_fenced_hold_has_the_token_of_its_grant() {
     assert_eq!(fenced.token(), Some(9));
 }
 
-/// A master that is too young to have a vote on new fields has one on those that are there; the counter is raised with a new one.
+/// A master that is too young to vote on new fields still votes on existing ones. The counter is raised
+/// together with a new field.
 #[test]
 fn only_the_first_acquire_of_a_hold_is_for_a_new_field() {
     let now = Instant::now();
@@ -447,7 +449,7 @@ fn only_the_first_acquire_of_a_hold_is_for_a_new_field() {
     assert_eq!((nested.rule(), nested.call.fence.is_some()), (Rule::Standing, false));
 }
 
-/// In whole milliseconds, rounded up.
+/// The time is in whole milliseconds, rounded up.
 #[test]
 fn a_key_is_kept_for_no_less_than_was_asked_for() {
     let (now, millisecond) = (Instant::now(), Duration::from_millis(1));
@@ -463,7 +465,7 @@ fn a_key_is_kept_for_no_less_than_was_asked_for() {
     }
 }
 
-/// Half a lease before its end, however lately it was confirmed.
+/// A hold is not certain within half a lease of its end, however lately it was confirmed.
 #[test]
 fn a_hold_that_is_nearly_over_is_not_certain() {
     let now = Instant::now();

@@ -45,7 +45,7 @@ fn two_bare_requests_of_one_owner_prove_branches() {
     assert_eq!(branches(&mut queue_of(&[&one, &two, &one], now)), [true, false, true]);
     let mut queue = queue_of(&[&one], now);
     queue.enter(request(2, &one, false, now), false).unwrap();
-    assert_eq!(branches(&mut queue), [false, false], "one by `run` proves nothing");
+    assert_eq!(branches(&mut queue), [false, false], "a request by `run` proves nothing");
 }
 
 #[test]
@@ -73,7 +73,8 @@ fn a_proof_stands_until_its_owner_has_neither_hold_nor_request() {
     assert_eq!(branches(&mut queue), [false]);
 }
 
-/// 1. Branches of an owner are proven. 2. Its requests and its hold are over, and the entry is kept for the next use.
+/// In this order: 1. Branches of an owner are proven. 2. Its requests and its hold are over, and the entry is
+/// kept for the next use.
 #[test]
 fn no_proof_is_left_of_a_queue_that_rests() {
     let (now, owner) = (Instant::now(), Owner::new());
@@ -130,12 +131,12 @@ fn a_head_that_overslept_is_woken_before_it_is_passed_over() {
     assert_eq!(queue.late_at(1), Some(until + 2 * LATE));
     check(&mut queue, 1, until + 2 * LATE);
     assert_eq!(queue.front(|_| true).unwrap().id, 2);
-    // Alone it keeps nobody waiting.
+    // Alone in the queue, it keeps nobody waiting.
     queue.remove(2).unwrap();
     assert_eq!(queue.late_at(1), None);
 }
 
-/// By a request that is to be answered at once, and looks whether the head is late.
+/// A request that wants an answer at once looks whether the head is late, and passes over it.
 #[test]
 fn a_head_that_does_not_look_at_its_answer_is_passed_over() {
     let (now, one, two) = (Instant::now(), Owner::new(), Owner::new());
@@ -154,11 +155,11 @@ fn a_head_that_does_not_look_at_its_answer_is_passed_over() {
 fn a_head_that_was_polled_after_its_sleep_is_not_late_at_once() {
     let (now, one, two) = (Instant::now(), Owner::new(), Owner::new());
     let mut queue = queue_of(&[&one, &two], now);
-    // Its sleep is over, and something of its own process goes before it.
+    // The sleep of the first one is over, and a command of its own process goes before it.
     queue.get_mut(1).unwrap().phase = WaiterState::Asleep { until: now };
     let polled = now + 3 * LATE;
     let _ = queue.get_mut(1).unwrap().polled(Waker::noop(), polled);
-    assert_eq!(queue.late_at(1), Some(polled + LATE), "else it would be woken again, and again");
+    assert_eq!(queue.late_at(1), Some(polled + LATE), "otherwise it would be woken again and again");
     assert_eq!(check(&mut queue, 1, polled), (0, 0));
 }
 
@@ -188,7 +189,7 @@ fn a_sleep_is_over_at_its_end() {
     }
 }
 
-/// With many of them, whether there are any of a tree is known without a look at each.
+/// A queue of many knows which trees have requests in it, without a look at each request.
 #[test]
 fn requests_of_a_tree_are_found_among_many_until_the_last_of_them_goes() {
     let now = Instant::now();
@@ -233,10 +234,11 @@ fn the_room_of_a_queue_goes_to_whoever_asks_next() {
     (0..2 * MANY as u64).for_each(|id| next.enter(request(id, &owner, false, now), false).unwrap());
     (0..2 * MANY as u64).for_each(|id| drop(next.remove(id)));
     next.return_memory(&mut free);
-    assert!(next.0.is_none() && free.0.is_empty(), "what was grown for many is dropped");
+    assert!(next.0.is_none() && free.0.is_empty(), "the memory of many requests is not kept");
 }
 
-/// One task has many requests, and polls none of them. Behind them is one of another task, which comes when it is woken.
+/// One task has many requests, and polls none of them. After them comes one of another task, which is polled
+/// when it is woken.
 #[test]
 fn those_that_do_not_come_are_passed_over_together() {
     let (mut now, neglected, healthy) = (Instant::now(), Owner::new(), Owner::new());
@@ -253,15 +255,15 @@ fn those_that_do_not_come_are_passed_over_together() {
         }
         queue.get_mut(front).unwrap().wake(now);
         now += LATE;
-        // It comes, and it is not its turn.
+        // The last one is polled, though it is not its turn.
         let _ = queue.get_mut(501).unwrap().polled(Waker::noop(), now);
         let (_, count) = check(&mut queue, front, now);
-        assert!(count > 0, "{front} has come");
+        assert!(count > 0, "{front} was polled");
         passed_over += 1;
         let _ = queue.wake_ahead(count, now);
     }
     assert!(passed_over <= 5, "{passed_over} times 50 ms");
-    // They take part again at their places.
+    // Requests that were passed over take their places again once they are polled.
     for id in [7, 3] {
         let _ = queue.get_mut(id).unwrap().polled(Waker::noop(), now);
         assert_eq!(queue.front(|_| true).unwrap().id, id);
@@ -282,7 +284,7 @@ fn those_that_come_are_not_passed_over_with_one_that_does_not() {
     assert_eq!(queue.front(|_| true).unwrap().id, 2);
 }
 
-/// Those that are passed over for long, since nobody polls them, wake nobody once more.
+/// Requests that have been passed over for long, since nobody polls them, do not make this wake others again.
 #[test]
 fn as_many_are_woken_ahead_as_are_newly_passed_over() {
     let (now, owners) = (Instant::now(), [(); 60].map(|()| Owner::new()));
@@ -295,9 +297,9 @@ fn as_many_are_woken_ahead_as_are_newly_passed_over() {
         queue.get_mut(late).unwrap().wake(at);
         at += LATE;
         let (_, count) = check(&mut queue, late, at);
-        assert!(count > 0, "{late} has come");
+        assert!(count > 0, "{late} was polled");
         assert_eq!((count, queue.wake_ahead(count, at).len()), (1, WOKEN_AHEAD), "{round} before");
-        // All others come.
+        // All others are polled.
         for id in late + 1..=60 {
             let _ = queue.get_mut(id).unwrap().polled(Waker::noop(), at);
         }

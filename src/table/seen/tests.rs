@@ -17,7 +17,7 @@ fn a_hold_stands_since_it_was_seen_first() {
     assert_eq!(seen.holder(began + 33 * second).unwrap().held, second, "the lock was free in between");
 }
 
-/// This includes a command that was sent at that very moment: its answer may be about the time before.
+/// This includes a command that was sent at that very moment: its answer may be about the time before it.
 #[test]
 fn what_was_asked_before_the_lock_changed_hands_is_not_noted() {
     let (step, lease) = (Duration::from_millis(1), Duration::from_secs(10));

@@ -61,10 +61,10 @@ fn what_is_due_is_unattended_once_the_background_has_not_looked_for_so_long() {
     };
     assert!(is_unattended(now, Duration::ZERO));
     assert!(!is_unattended(now, 3600 * second));
-    assert!(!is_unattended(now + second, Duration::ZERO), "it is not due");
+    assert!(!is_unattended(now + second, Duration::ZERO), "the background is not due yet");
 }
 
-/// Each name is taken by a handle of its own, which is then dropped.
+/// A handle of its own takes each name, and is then dropped.
 #[test]
 fn entries_stay_for_their_handles_and_few_beside_them() {
     let now = Instant::now();
@@ -74,7 +74,7 @@ fn entries_stay_for_their_handles_and_few_beside_them() {
         let due = now + Duration::from_secs(1);
         let schedule = |entry: &mut LockEntry| entry.scheduled = Some(due);
         table.visit(&keys, now, &mut VisitEffects::default(), schedule);
-        // Noted by the visit.
+        // The visit has noted the due time.
         table.agenda.insert(due, keys.slot.get());
         keys
     };
@@ -97,7 +97,7 @@ fn entries_stay_for_their_handles_and_few_beside_them() {
     assert_eq!(table.places.len(), before);
 }
 
-/// The release is due to be given up later than its hold is due to be renewed.
+/// The time at which the release would be given up is later than that of the hold's renewal.
 #[test]
 fn pairs_of_grants_and_releases_wake_the_background_once() {
     let now = Instant::now();
@@ -142,7 +142,7 @@ fn pairs_of_grants_and_releases_wake_the_background_once() {
     assert_eq!(woken, 1);
 }
 
-/// It sleeps until 10 ms from the beginning, or for longer.
+/// The background sleeps until 10 ms after the beginning, or for longer.
 #[test]
 fn what_is_due_wakes_the_background_where_it_is_due_sooner_or_the_background_sleeps_too_long() {
     let begun = Instant::now();
@@ -193,7 +193,7 @@ fn the_answer_to_a_renewal_mostly_leaves_its_entry_where_it_is_in_the_agenda() {
         });
         let third = now + lease.duration() / 3;
         assert_eq!(asked, Some(third));
-        // A failed one is tried again soon.
+        // A renewal that failed is tried again soon.
         assert_eq!(answered == asked, answer);
         assert!(answered <= asked);
     }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A lease may be longer than a deadline can be.
+/// A lease may be longer than the longest deadline.
 #[test]
 fn a_renewal_is_not_due_at_once_however_long_the_lease() {
     let (now, drift) = (Instant::now(), Drift { factor: 0.0, slack: Duration::ZERO });

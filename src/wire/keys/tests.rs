@@ -34,7 +34,7 @@ fn no_two_locks_have_one_line() {
             }
         }
     }
-    // In the slot of the key.
+    // The line is in the slot of the key.
     let line = |prefix, name| Keys::new(prefix, name).line().line.to_string();
     assert_eq!(line("app:", "order:1"), "app:nestlock_line:{app:order:1}");
     assert_eq!(line("", "{x}:y"), "nestlock_line::{x}:y");
@@ -62,7 +62,7 @@ fn on_a_cluster_a_line_and_its_hints_are_in_the_slot_of_their_lock_or_there_are_
         ("", "{}x", None),
         ("", "un{paired", None),
         ("a{b", "c}d", None),
-        // Its channel is that of `a}b` too.
+        // The channel of this name is also that of `a}b`.
         ("", "{a}b}", None),
     ] {
         let keys = Keys::new(prefix, name);

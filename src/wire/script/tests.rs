@@ -168,7 +168,7 @@ fn what_is_told_of_a_line_stands_last() {
     let told = ["f:1", "1", "30000", "", "86400000", told, "again"];
     assert_eq!(fenced[2..6], ["3", "k", "token", "nestlock_line:{k}"]);
     assert_eq!(fenced[6..], told);
-    // A call that has nothing to do with a line is sent as if there were no line.
+    // A call that has nothing to do with a line is sent as if there were none.
     for call in calls().into_iter().filter(|call| call.action != Action::Force) {
         let told = Call { line: line(true), ..call.clone() };
         assert_eq!(told.evalsha().get_packed_command(), call.evalsha().get_packed_command());
@@ -344,15 +344,16 @@ fn each_file_lists_keys_arguments_and_replies_and_names_keys_literally() {
     }
 }
 
-/// An error that the server raises out of a script ends with ` script: SHA, on @user_script:LINE.`, which shows that it is not a
-/// refusal before the script began. An error that a script catches and returns lacks this mark, so the script adds it.
+/// An error that the server raises out of a script ends with ` script: SHA, on @user_script:LINE.`. That mark
+/// shows that it is not a refusal before the script began. An error that a script catches and returns lacks
+/// the mark, so the script adds it.
 #[test]
 fn an_error_that_a_script_catches_is_returned_with_the_mark_of_a_script_alone() {
     let all = calls().into_iter().chain(fenced());
     for body in all.map(|call| call.script().body) {
         let caught = body.lines().filter_map(|line| {
             let (name, _) = line.trim().strip_prefix("local ")?.split_once(" = redis.pcall(")?;
-            // The counter's value, which is returned as text.
+            // This is the counter's value, which is returned as text.
             (name != "text").then_some(name)
         });
         for name in caught {

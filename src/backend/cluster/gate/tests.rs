@@ -6,8 +6,9 @@ use crate::backend::connection::Commands;
 use crate::backend::testing::fakes::usual;
 use crate::base::telemetry::testing::Recorder;
 
-/// Connects to node `a` of a cluster of six, which answers with each of these views in turn, and then repeats the last one. Returns the
-/// outcome, how often the node was asked, and how many warnings of another cluster were logged.
+/// Connects to node `a` of a cluster of six, which answers with each of these views in turn, and then repeats
+/// the last one. Returns the outcome, how often the node was queried, and how many warnings of another
+/// cluster were logged.
 async fn connected(views: &[(&'static str, &'static str)]) -> (crate::error::Result<()>, usize, usize) {
     let log = Recorder::start();
     let (nodes, _events) = nodes(&["a"]);
@@ -37,7 +38,7 @@ async fn a_view_that_shows_too_few_of_the_known_nodes_is_asked_for_again_and_no_
     assert_eq!((error.kind(), asked, warned), (ErrorKind::Unavailable, ASKED, 0), "{error}");
     assert!(error.to_string().contains("too few of the known nodes"), "{error}");
     for other in [("x y", ""), ("a x", ""), ("x", "a")] {
-        // It may be a node of this cluster that shows so only for a moment.
+        // A node of this cluster may look like that for a moment.
         let (passed, asked, warned) = connected(&[other, ("a b c", "d e f")]).await;
         assert_eq!((passed.is_ok(), asked, warned), (true, 2, 0));
         let (passed, asked, warned) = connected(&[other]).await;

@@ -22,12 +22,12 @@ fn ids_that_include_most_of_the_nodes_are_of_their_cluster() {
     for other in ["x", "x y z"] {
         assert!(!known.recognizes(&ids(other)) && !known.may_be_one_cluster(&ids(other)), "{other}");
     }
-    // Half of them suffices only for the half that no other cluster can have at the same time.
+    // Half of the ids suffices only if it is the half that no other cluster can have at the same time.
     let mut pair = ids("m r");
     pair.set_first("m");
     assert!(pair.recognizes(&ids("m")) && !pair.recognizes(&ids("r")));
     assert!(!pair.recognizes(&ids("m x")) && !pair.recognizes(&ids("r x")));
-    // Without ids all clusters look alike.
+    // Without ids, all clusters look alike.
     assert!(
         ids("").recognizes(&known)
             && ids("").may_be_one_cluster(&known)

@@ -31,7 +31,7 @@ fn refuse(node: &Node) {
     node.server.slot().state.send_replace(State::Down { attempt: 1, failed });
 }
 
-/// Returns a connection to nobody, and its other end.
+/// Returns a connection without a server, and its other end.
 async fn link() -> (Link, DuplexStream) {
     let (ours, theirs) = duplex(1024);
     (crate::backend::testing::link(commands(ours).await, 1), theirs)
@@ -111,11 +111,11 @@ async fn a_new_owner_of_a_slot_makes_the_cluster_young_and_is_reported() {
     tokio::time::advance(minute).await;
     expect(&topology(["a", "b"], [1, 3, 2]), false);
     expect(&topology(["a", "b"], [1, 3, 4]), false);
-    // The slots are the same, but of another cluster.
+    // The slots are the same, but they are those of another cluster.
     expect(&topology(["x", "y"], [1, 3, 4]), true);
     tokio::time::advance(minute).await;
     nodes.moved(0, &node_address(1));
-    assert!(!nodes.is_younger_than(minute), "it was the owner");
+    assert!(!nodes.is_younger_than(minute), "the node at port 1 was the owner");
     nodes.moved(0, &node_address(3));
     assert!(nodes.is_younger_than(minute));
     // The change is reported with the next topology.

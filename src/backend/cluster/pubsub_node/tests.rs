@@ -8,7 +8,7 @@ use crate::backend::connection::State;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Returns the hosts of all nodes that it may choose.
+/// Returns the hosts of all nodes that the random choice can return.
 fn choices(nodes: &Nodes) -> String {
     let mut hosts: Vec<_> =
         (0..200).filter_map(|_| nodes.another_pubsub_node()).map(|node| node.host).collect();
@@ -63,9 +63,9 @@ async fn the_node_is_left_when_it_fails_or_is_no_part_of_the_cluster_any_more() 
     for _ in 0..3 {
         let other = if last == "a:1" { "b:1" } else { "a:1" };
         failures.send_modify(|failures| *failures += 1);
-        last = next().await.expect("it stays with a node that fails");
+        last = next().await.expect("a node that fails was not replaced");
         assert_eq!(last, other);
-        // The topology is reported once more, with the same nodes.
+        // The topology is reported again, with the same nodes.
         nodes.install(&topology("a b", ""));
         assert_eq!(next().await, None);
     }

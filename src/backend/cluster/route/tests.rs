@@ -43,7 +43,7 @@ fn refused(wire: &str) -> Failure {
     failed(value.extract_error().unwrap_err())
 }
 
-/// Returns how a call is sent again that the node `asked` has answered so.
+/// Returns how a call is sent again after the node `asked` has answered with this failure.
 fn retry(nodes: &Nodes, failure: &Failure) -> Option<Retry> {
     nodes.retry(&look(), failure, Some(&NodeAddress { host: "asked".into(), port: 1 }))
 }
@@ -101,8 +101,8 @@ async fn a_call_that_may_have_run_or_would_fail_again_is_not_retried() {
     assert_eq!(nodes.retry(&look(), &silent, None), None);
 }
 
-/// A node that is not the only master may be one of several, of which the others answer. With a paused clock, a call that waits loops
-/// forever.
+/// If a node is not the only master, the others may still answer. With a paused clock, a call that waits
+/// loops forever.
 #[tokio::test(start_paused = true)]
 async fn only_the_only_master_waits_for_a_node_that_serves_the_slot() {
     for alone in [true, false] {
@@ -138,7 +138,7 @@ fn redirections_that_were_followed_in_vain_are_reported_as_such() {
     assert!(!of("LOADING it loads").error.to_string().contains("to each other"));
 }
 
-/// With a paused clock, calls that were tried again would be tried forever.
+/// With a paused clock, calls that are retried would be retried forever.
 #[tokio::test(start_paused = true)]
 async fn calls_after_close_are_closed() {
     let (nodes, _events) = nodes();
@@ -201,12 +201,12 @@ async fn a_call_that_is_put_off_is_sent_again_after_a_pause() {
     let a = owner(|| Some("-CLUSTERDOWN The cluster is down\r\n".to_owned()));
     let (nodes, _events) = connected().await;
     assert_eq!(nodes.answer(&look(), nodes.limit()).await.unwrap_err().outcome, Outcome::NotRun);
-    // It is tried until three quarters of the second are over.
+    // The call is retried until three quarters of the second are over.
     assert!((10..=16).contains(&a.count("EVAL")), "{}", a.count("EVAL"));
     nodes.close();
 }
 
-/// They may have been given up, and what they were about may have ended.
+/// The calls may have been given up, and their holds may have ended.
 #[tokio::test(start_paused = true)]
 async fn calls_whose_refusal_is_read_too_late_are_not_sent_again() {
     let a = owner(|| Some("-CLUSTERDOWN The cluster is down\r\n".to_owned()));
@@ -234,7 +234,7 @@ async fn a_call_that_is_sent_again_has_the_time_that_is_left() {
     nodes.close();
 }
 
-/// In all other cases the script has published it where waiters are subscribed.
+/// In all other cases the script has published the release to the node that waiters are subscribed at.
 #[tokio::test(start_paused = true)]
 async fn a_release_that_the_next_owner_of_its_slot_ran_is_published_at_this_one() {
     for bits in 0..8 {

@@ -36,7 +36,7 @@ async fn seeds_of_two_clusters_are_rejected_also_if_one_of_them_answers_a_little
 
 #[tokio::test(start_paused = true)]
 async fn a_seed_that_is_seen_to_be_of_the_cluster_has_not_to_answer() {
-    // Under another name the node is in no topology.
+    // Under its other name, the node is in no topology.
     let [_a, _alias] = ["a", "alias"].map(|host| node(host, slots("a b", "r")));
     let [_b, _r, late] = ["b", "r", "late"].map(hangs);
     let (nodes, _events) = nodes(&["a", "alias", "b", "r", "late"]);

@@ -113,7 +113,7 @@ async fn a_node_that_refuses_sharded_channels_is_listened_to_by_plain_ones() {
     server.command(&format!("PUBLISH {CHANNEL} 0")).await;
     assert_eq!(next(&mut events).await, Event::Message(CHANNEL.into()));
     server.command("ACL SETUSER default +ssubscribe").await;
-    // The subscription is tried again when the topology is queried: the head of the line has to ask again then.
+    // The subscription is retried when the topology is queried: then the head of the queue has to ask again.
     assert_eq!(next(&mut events).await, Event::NotSubscribed(CHANNEL.into()));
     assert_eq!(next(&mut events).await, Event::Subscribed(CHANNEL.into()));
     server.command(&format!("SPUBLISH {CHANNEL} 0")).await;
@@ -131,7 +131,7 @@ fn nodes(events: &EventRecorder, sharded: bool, address_map: AddressMap) -> Arc<
 fn driven() -> (Subscriptions, EventRecorder) {
     let events = EventRecorder::new();
     let nodes = nodes(&events, true, AddressMap::NONE);
-    // It reports to nobody: its reports are passed by hand.
+    // This subscriber reports to nobody: the test passes its reports on by hand.
     let reports: Arc<dyn Events> = Arc::new(ShardReports::new(mpsc::unbounded_channel().0, None));
     let (target, limit) = (watch::Sender::new(None).subscribe(), Duration::from_secs(1));
     let receiver = Arc::downgrade(&reports);
@@ -254,7 +254,7 @@ async fn what_a_subscriber_reports_is_brought_to_the_task_with_its_source() {
     }
 }
 
-/// A channel can be subscribed, or about to be, at a node and as a plain one at the same time.
+/// A channel can be subscribed, or about to be, both at a node and as a plain channel.
 #[tokio::test]
 async fn what_is_reported_of_a_channel_depends_on_what_else_it_is_subscribed_as() {
     let (mut task, mut events) = driven();
@@ -317,7 +317,7 @@ async fn a_channel_is_wanted_until_the_last_one_is_left() {
             assert_eq!(changed(&mut wanted), expected);
         }
     }
-    // No node is known to serve their slots.
+    // No node is known to serve the slots of these channels.
     for channel in [&one, &two] {
         assert_eq!(events.try_next(), Some(Event::NotSubscribed(channel.to_string())));
     }
@@ -330,7 +330,7 @@ async fn a_node_that_does_not_know_sharded_channels_is_replaced_by_plain_ones() 
     let (channel, at): (Arc<str>, _) = (CHANNEL.into(), slot(CHANNEL));
     task.nodes.moved(at, &NodeAddress { host: "127.0.0.1".into(), port: 1 });
     let server = Arc::downgrade(&task.nodes.owner(at).unwrap().server);
-    // Without a node it fails again and again, as long as the channel is wanted.
+    // Without a node, a plain subscription fails again and again while the channel is wanted.
     let mut plain = task.plain.failures();
     task.want(&channel);
     assert!(!plain.has_changed().unwrap());
@@ -338,7 +338,7 @@ async fn a_node_that_does_not_know_sharded_channels_is_replaced_by_plain_ones() 
     plain.changed().await.unwrap();
     task.handle(None, Report::Subscribed(channel.clone()));
     assert_eq!(events.next().await, Event::Subscribed(CHANNEL.into()));
-    // No node serves the slot for a while, which ends no plain subscription.
+    // For a while no node serves the slot, which does not end a plain subscription.
     task.nodes = nodes(&events, true, AddressMap::NONE);
     task.follow();
     events.expect_none();
@@ -346,7 +346,7 @@ async fn a_node_that_does_not_know_sharded_channels_is_replaced_by_plain_ones() 
     until(async || timeout(Duration::from_secs(1), plain.changed()).await.is_err()).await;
 }
 
-/// A node counts the clients that are subscribed to it, and plain messages go to all nodes.
+/// A node counts only its own subscribers, while plain messages go to all nodes.
 #[tokio::test]
 async fn on_a_cluster_an_end_is_not_answered_by_how_many_are_subscribed() {
     let (server, sharded, _events) = lone().await;

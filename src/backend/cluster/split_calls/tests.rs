@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::base::{Drift, Outcome};
 
-/// The hold is confirmed without being changed, and may exist whatever failed after it.
+/// The renewal confirms the hold and does not change it. The hold may exist whatever fails afterwards.
 #[test]
 fn a_hold_is_confirmed_by_a_renewal_and_may_stand_if_that_fails() {
     let drift = Drift { factor: 0.0, slack: Duration::ZERO };

@@ -35,7 +35,7 @@ fn report(port: u16, all: &str) -> NodeReport {
     NodeReport { topology, node_address: node_address(port), address: HOST.into(), slot: None }
 }
 
-/// The successor is the cluster that most seeds belong to now, or what is left of the old one.
+/// The successor is the cluster that most seeds belong to now, or the rest of the old one.
 #[tokio::test(start_paused = true)]
 async fn what_comes_after_a_cluster_that_is_gone() {
     let seeds = [1, 2, 3, 4, 5];
@@ -61,7 +61,7 @@ async fn what_comes_after_a_cluster_that_is_gone() {
         assert_eq!(found(), None, "it may come back");
         advance(Duration::from_secs(60)).await;
         assert_eq!(found(), successor.map(ids), "{seeds:?} {reports:?}");
-        // What is left of the old cluster is not another one.
+        // The rest of the old cluster is not another cluster.
         let is_other = successor.is_some_and(|all| known.shared(&ids(all)) == 0);
         assert_eq!(
             log.count("no node of the cluster is left"),

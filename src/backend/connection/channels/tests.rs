@@ -130,7 +130,7 @@ fn a_subscription_that_the_server_ends_is_reported_and_asked_for_at_once() {
     bench.expect(&[ChannelRequest::Subscribe], &[SubscriptionEvent::Subscribed]);
     bench.ended();
     bench.expect(&[ChannelRequest::Subscribe], &[SubscriptionEvent::NotSubscribed]);
-    // The end of the subscription before that request.
+    // This is the end of the subscription from before that request.
     bench.ended();
     bench.expect(&[], &[]);
     bench.answered(ChannelRequest::Subscribe, true);

@@ -17,7 +17,7 @@ fn slot(state: State, main: Option<Arc<ConnectionSlot>>) -> Arc<ConnectionSlot> 
     slot
 }
 
-/// Returns a connection to nobody, and its other end.
+/// Returns a connection without a server, and its other end.
 async fn link(id: u64, paired_with: Option<u64>) -> (Link, DuplexStream) {
     let (ours, theirs) = duplex(1024);
     (Link { paired_with, ..testing::link(testing::commands(ours).await, id) }, theirs)
@@ -34,7 +34,8 @@ fn failed<T>(result: Result<T, Failure>, kind: ErrorKind, words: &str) {
     assert!(error.to_string().contains(words), "{error}");
 }
 
-/// 1. The server dies. 2. It comes back empty, and is connected to. 3. What was held there is looked at.
+/// In this order: 1. The server dies. 2. It comes back empty, and a connection is made. 3. The loss is
+/// reported, so that holds are checked.
 #[tokio::test]
 async fn a_connection_counts_once_the_loss_of_the_one_before_is_reported() {
     let (first, _theirs) = link(1, None).await;
@@ -63,7 +64,7 @@ async fn the_outcome_of_the_next_attempt_is_waited_for() {
             let mut waits = pin!(slot.link(Instant::now() + LONG));
             assert!(timeout(LONG / 2, waits.as_mut()).await.is_err(), "{number}");
             next(&slot, &link);
-            let found = timeout(Duration::ZERO, waits).await.expect("it goes on waiting");
+            let found = timeout(Duration::ZERO, waits).await.expect("it still waits");
             match number {
                 0 => failed(found, ErrorKind::Unavailable, "second"),
                 1 => assert_eq!(found.map(|link| link.id).ok(), Some(3)),
@@ -83,7 +84,7 @@ async fn the_last_error_is_reported_where_the_next_attempt_takes_too_long() {
     }
 }
 
-/// The connection for acquires is useless without the one for commands that it is paired with.
+/// The connection for acquires is useless without the connection for commands that it is paired with.
 #[tokio::test]
 async fn a_connection_is_current_while_the_one_that_it_is_paired_with_is() {
     let ((first, _a), (second, _b), (acquires, _c)) =
@@ -97,7 +98,7 @@ async fn a_connection_is_current_while_the_one_that_it_is_paired_with_is() {
     assert!(!slot.is_current(&acquires));
     main.state.send_replace(State::Up(first.clone()));
     assert!(slot.is_current(&acquires));
-    // The other connection goes with it, but not with one that was replaced before.
+    // The other connection ends together with this one, unless this one was already replaced.
     slot.discard(2, "late");
     assert!(slot.is_up() && main.is_up());
     slot.discard(acquires.id, "broken");
@@ -111,8 +112,8 @@ async fn a_connection_is_current_while_the_one_that_it_is_paired_with_is() {
     assert_eq!((main.is_up(), main.id()), (false, None));
 }
 
-/// 1. The runtime ends, and with it the task of the connection. 2. A call fails by that. 3. The ends that are left are written to the
-/// socket, which is open.
+/// In this order: 1. The runtime ends, and with it the task of the connection. 2. A call fails because of
+/// that. 3. The remaining ends are written to the socket, which is still open.
 #[tokio::test]
 async fn a_call_that_fails_since_its_runtime_ends_does_not_end_the_connection() {
     let (link, _theirs) = link(1, None).await;
@@ -123,7 +124,8 @@ async fn a_call_that_fails_since_its_runtime_ends_does_not_end_the_connection() 
     assert!(slot.last_link().is_some());
 }
 
-/// If something was answered, the server is only slow, and the calls that wait for their answers would be lost.
+/// If anything was answered, the server is only slow, and a new connection would lose the calls that wait for
+/// their answers.
 #[tokio::test]
 async fn a_connection_on_which_nothing_was_answered_meanwhile_is_replaced() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};

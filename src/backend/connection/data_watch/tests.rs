@@ -17,7 +17,7 @@ async fn what_info_has_shown_counts_for_a_moment_until_an_invalidation() {
     let sent = Instant::now();
     advance(tick).await;
     watch.confirm(sent);
-    // This `INFO` was sent earlier and answered later.
+    // An `INFO` that was sent earlier, and is answered later.
     watch.confirm(sent - tick);
     advance(SENT_WITHIN - 2 * tick).await;
     assert_eq!(known(), [true, true]);

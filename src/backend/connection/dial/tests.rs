@@ -32,7 +32,7 @@ fn an_error_that_repeats_the_password_is_not_shown() {
     }
 }
 
-/// A proxy may refuse it, for example.
+/// A proxy may refuse the connection, for example.
 #[tokio::test]
 async fn a_refused_connection_does_not_show_a_password_that_the_server_repeats() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

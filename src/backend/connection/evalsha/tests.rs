@@ -35,7 +35,7 @@ async fn connected_again(server: &TestServer, node_timeout: Duration) -> (Arc<Re
     (backend, events)
 }
 
-/// Runs a call; `asking`: after an `ASKING`.
+/// Runs a call. If `asking`, it follows an `ASKING`.
 async fn ask(connection: &Commands, call: &Call, asking: bool, deadline: Instant) -> RedisResult<Value> {
     if !asking {
         return finish(connection, call, begin(connection, call, deadline), deadline).await;
@@ -143,7 +143,8 @@ async fn of_many_those_whose_scripts_are_unknown_after_the_deadline_are_not_sent
     nothing_ran(&server).await;
 }
 
-/// 1. The server does not know a script. 2. Its text is sent. 3. The time for the answer is over. The script may have run.
+/// In this order: 1. The server does not know a script. 2. Its text is sent. 3. The time for the answer is
+/// over. The script may have run.
 #[tokio::test]
 async fn what_was_sent_again_by_its_text_has_no_answer_until_that_is_answered() {
     let server = TestServer::start(&[]).await;
@@ -210,7 +211,7 @@ async fn of_many_calls_those_after_answers_that_are_read_too_late_are_not_sent()
 async fn a_call_that_is_polled_once_is_sent_even_if_a_thousand_others_wait() {
     let server = TestServer::start(&[]).await;
     let (backend, _events) = connected(&server, LONG).await;
-    // The connection's task does not run in the meantime.
+    // The task of the connection does not run meanwhile.
     let mut asked: Vec<_> =
         (0..1000).map(|at| backend.clone().run(acquire(&format!("stock:{at}")))).collect();
     asked.iter_mut().for_each(|asked| assert!(polled(asked.as_mut()).is_pending()));
@@ -270,7 +271,7 @@ fn why_asking_was_refused_is_reported_in_place_of_the_redirection_that_follows()
     assert_eq!(after_asking(None, None), Value::Nil);
 }
 
-/// 1. The socket is full. 2. Deadlines pass. 3. The server reads again.
+/// In this order: 1. The socket is full. 2. Deadlines pass. 3. The server reads again.
 #[tokio::test(start_paused = true)]
 async fn nothing_that_waits_for_room_is_sent_after_its_deadline() {
     let (ours, mut server) = duplex(4);
@@ -318,7 +319,7 @@ async fn nothing_is_sent_that_is_called_at_its_deadline() {
     assert!(timeout(Duration::from_secs(9), server.read(&mut [0])).await.is_err());
 }
 
-/// The parent would take the answer for that to a command of its own.
+/// The parent would take the answer to that command for the answer to one of its own.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_sent_over_the_connection_of_a_parent_process() {
     let (ours, mut server) = duplex(1024);

@@ -11,7 +11,8 @@ const DENIED: &str = "-NOPERM no\r\n";
 const LOADING: &str = "-LOADING it loads\r\n";
 const OK: &str = "+OK\r\n";
 
-/// Checks a server that gives these answers to one write. Also returns whether it then counts as older than a minute.
+/// Checks a server that gives these answers to one write. Also returns whether the server then counts as
+/// older than a minute.
 async fn checked(purpose: Purpose, answers: &[&str]) -> (Result<Option<Arc<str>>>, bool) {
     let (ours, mut server) = duplex(1024);
     let connection = commands(ours).await;
@@ -30,7 +31,7 @@ async fn checked(purpose: Purpose, answers: &[&str]) -> (Result<Option<Arc<str>>
         bytes[..read].iter().filter(|byte| **byte == b'*').count()
     };
     let (checked, commands) = tokio::join!(check, answer);
-    assert_eq!(commands, answers.len(), "a round trip of its own");
+    assert_eq!(commands, answers.len(), "a command took a round trip of its own");
     let is_old = !slot.server_info.is_younger_than(Duration::from_secs(60), Instant::now());
     (checked, is_old)
 }
@@ -38,7 +39,7 @@ async fn checked(purpose: Purpose, answers: &[&str]) -> (Result<Option<Arc<str>>
 const WAS_REPLICA: &str =
     "$74\r\nrun_id:one\r\nmaster_replid:two\r\nuptime_in_seconds:3600\r\nmaster_replid2:on\r\n\r\n";
 
-/// Over a slow network, a connection would otherwise take longer than its limit.
+/// Otherwise, making a connection over a slow network would take longer than its limit.
 #[tokio::test]
 async fn all_that_a_connection_is_checked_for_takes_one_round_trip() {
     let purpose = Purpose {

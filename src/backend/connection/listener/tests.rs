@@ -9,7 +9,7 @@ fn push(kind: PushKind, texts: &[&str]) -> PushInfo {
     PushInfo { kind, data }
 }
 
-/// Returns a push as it is sent.
+/// Returns a push in wire format.
 fn sent(kind: &str, channel: &str) -> String {
     format!(">3\r\n${}\r\n{kind}\r\n${}\r\n{channel}\r\n:1\r\n", kind.len(), channel.len())
 }
@@ -40,7 +40,8 @@ async fn connected(kind: ChannelKind) -> (Requester, Listener) {
     open(&Server::from("redis://a:1/?protocol=resp3").destination().unwrap(), kind).await.unwrap()
 }
 
-/// 1. A request is sent. 2. The slot of another channel moves, and the server ends that subscription. 3. It answers the request.
+/// In this order: 1. A request is sent. 2. The slot of another channel moves, and the server ends that
+/// subscription. 3. The server answers the request.
 #[tokio::test]
 async fn the_end_of_another_subscription_is_no_answer() {
     let server = FakeServer::start("a", usual);

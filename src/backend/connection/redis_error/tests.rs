@@ -81,7 +81,7 @@ fn an_acquire_whose_first_write_was_refused_did_not_run() {
         expect(&wire, Outcome::NotRun, kind);
         assert!(is_refused_write(&failure(&wire)), "{wire}");
         assert!(!failure(&wire).error.to_string().contains("written"), "{wire}");
-        // If the server's own suffix follows, the text belongs to an earlier write.
+        // If the server's own suffix follows, the text is from an earlier write.
         expect(&format!("{wire} script: f00, on @user_script:1."), Outcome::Unknown, kind);
         expect(&format!("{text} script: user_script"), Outcome::Unknown, kind);
     }
@@ -136,7 +136,7 @@ fn answered(wire: &str) -> RedisError {
     redis::parse_redis_value(format!("-{wire}\r\n").as_bytes()).unwrap().extract_error().unwrap_err()
 }
 
-/// Each text alone is enough, as some version of the server words it.
+/// Each text alone is enough, since each is the wording of some version of the server.
 #[test]
 fn a_missing_right_is_recognized_by_any_of_its_texts() {
     for wire in [

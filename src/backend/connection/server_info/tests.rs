@@ -54,7 +54,7 @@ fn clocks_differ_by_more_than_the_time_between_their_readings() {
     // The possible errors of both readings are subtracted.
     assert_eq!((one.apart(&ahead), ahead.apart(&one)), (seconds(9), seconds(9)));
     assert_eq!(one.apart(&behind), seconds(79));
-    // A reading is of the midpoint between request and response.
+    // A reading counts for the midpoint between request and response.
     let server_info = ServerInfo::default();
     server_info.set_clock("server_time_usec:102000000\r\n", now, now + seconds(5));
     assert_eq!(one.apart(&server_info.clock().unwrap()), Duration::ZERO);
@@ -82,7 +82,8 @@ fn a_run_is_as_old_as_it_was_observed_even_if_its_clock_is_set() {
         assert!(server_info.is_younger_than(seconds(6), now + seconds(5)), "{uptime}");
         assert!(!server_info.is_younger_than(seconds(5), now + seconds(5)), "{uptime}");
     }
-    // The server's clock was ahead when the age was first read, and it may have been started just then.
+    // The server's clock was ahead at the first reading of its age, and the server may have been started just
+    // then.
     let server_info = ServerInfo::default();
     server_info.update(&info("a", 3600), now);
     server_info.update(&info("a", 3), now + seconds(5));

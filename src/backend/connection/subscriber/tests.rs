@@ -99,9 +99,11 @@ async fn a_server_that_is_down_is_reported_once_and_subscribed_to_after_its_rest
     while !(seen.contains(&subscribed("c")) && seen.contains(&Event::Reconnected)) {
         seen.push(events.next().await);
     }
-    // A subscription made before the connection for commands is lost once more: it may be at another server.
+    // Only a subscription that was made before the connection for commands is lost once more: it may be at
+    // another server.
     assert!(!seen.contains(&Event::NotSubscribed("c".into())), "{seen:?}");
-    // The log too has it once, whatever the number of attempts. The connections for commands and for messages log different texts.
+    // The log reports the loss once as well, whatever the number of attempts. The connections for commands
+    // and for messages log different texts.
     let lost = log.count("connection to Redis lost, reconnecting");
     assert!(lost > 0 && log.count("subscriber connection to Redis lost") > 0);
     until(async || log.count("reconnected to Redis") == lost).await;
@@ -166,7 +168,7 @@ async fn a_connection_is_pinged_where_it_was_quiet_and_not_more_often() {
     until(async || server.count("ping").await > 0).await;
 }
 
-/// The task that has chosen another server knows.
+/// The task that has chosen another server knows of the replacement.
 #[tokio::test]
 async fn a_connection_that_is_lost_is_counted_and_one_that_is_replaced_is_not() {
     let server = TestServer::start(&[]).await;
@@ -191,7 +193,7 @@ async fn a_connection_that_is_lost_is_counted_and_one_that_is_replaced_is_not() 
     subscriber.close();
 }
 
-/// With a paused clock, a task that is woken without end would stop the time.
+/// With a paused clock, a task that is woken again and again would stop the time.
 #[tokio::test(start_paused = true)]
 async fn a_quiet_connection_is_pinged_now_and_then_and_one_that_is_not_needed_is_closed() {
     let server = FakeServer::start("a", usual);
@@ -217,7 +219,8 @@ async fn a_quiet_connection_is_pinged_now_and_then_and_one_that_is_not_needed_is
     subscriber.close();
 }
 
-/// The slot of a sharded channel has moved, and the subscription with it. For a plain one the user may lack a right: it is sent again.
+/// The slot of a sharded channel has moved, and its subscription with it. For a plain channel the user may
+/// lack the right, so the command is sent again.
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_subscription_that_is_refused_is_asked_for_again_except_for_a_sharded_channel() {
     for (kind, command) in [(ChannelKind::Plain, "UNSUBSCRIBE"), (ChannelKind::Sharded, "SUNSUBSCRIBE")] {

@@ -1,4 +1,4 @@
-//! Compares the in-memory store with the real scripts, by random commands.
+//! Compares the in-memory store with the real scripts by random commands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use crate::memory::Memory;
 use crate::wire::keys::{Keys, channel, counter, wakes};
 use crate::wire::{Action, Call, Fence, Hint, LEFT_TO_OTHERS, Line, Reply};
 
-/// Leases differ by so much that a slow test can't make one look like another.
+/// The leases differ by so much that a slow test can't make one look like another.
 const STEP: Duration = Duration::from_secs(600);
 const TOLERANCE: Duration = Duration::from_secs(240);
 const LONG: Duration = Duration::from_secs(20);
-/// The scripts accept nothing but a UUID for a hold.
+/// The scripts accept only a UUID as the process of a hold.
 const UUID: &str = "4be5fd9c-8a3d-4c17-9d0e-0d8f8f1c2b3a";
 
 /// The UUID of a process that gets no message.
@@ -34,7 +34,7 @@ struct Op {
     field: u8,
     count: u32,
     lease: u32,
-    /// The smallest allowed token. `None`: without a token.
+    /// The smallest allowed token, or `None` for a hold without a token.
     fence: Option<u64>,
     /// How long the counter is kept.
     stays: u32,
@@ -44,7 +44,7 @@ struct Op {
 
 fn field(at: u8) -> String {
     let session = if at == 1 { GONE } else { UUID };
-    // The last one polls.
+    // The last process polls.
     format!("{session}:{}{}", if at == 2 { "-" } else { "" }, at + 1)
 }
 
@@ -181,7 +181,8 @@ impl Twins {
         self.compare_messages(case).await;
     }
 
-    /// Subscribes to both channels of this case, on both masters: to the second lock's as a client that knows of lines.
+    /// Subscribes to the channels of both locks of this case, on both masters. For the second lock, it does
+    /// so as a client that knows of lines.
     async fn listen(&mut self, case: usize) {
         let channels = [0, 1].map(|lock| channel("", &format!("{case}:{lock}")));
         self.subscribe(wakes("") + &channels[1]).await;
@@ -219,7 +220,7 @@ impl Twins {
         }
     }
 
-    /// Compares who waits for a lock, in order.
+    /// Compares which fields wait for a lock, in order.
     async fn compare_lines(&mut self, key: &str) {
         let keys = Keys::new("", key);
         let (line, wakes) = (&*keys.line().line, &*keys.line().wakes);
@@ -263,7 +264,7 @@ impl Twins {
                 tokio::join!(self.real.0.clone().run(call.clone()), self.ours.0.clone().run(call));
             assert_eq!(real.unwrap(), ours.unwrap());
         }
-        // By now all of ours have been reported; the server's arrive in the same order.
+        // By now, the store has reported all of its events; the server's arrive in the same order.
         let ours: Vec<Event> = std::iter::from_fn(|| self.ours.1.try_next()).filter(is_message).collect();
         assert!(!ours.is_empty());
         for message in ours {
@@ -291,7 +292,7 @@ fn is_message(events: &Event) -> bool {
 fn alike(real: &Reply, ours: &Reply) -> bool {
     match (real, ours) {
         (Reply::Busy(real, theirs), Reply::Busy(left, ours)) => {
-            // They name the same holder, by field and count.
+            // Both name the same holder, by field and count.
             let [theirs, ours] =
                 [theirs, ours].map(|holder| holder.as_ref().map(|one| one.with(one.count(), LONG)));
             real.abs_diff(*left) < TOLERANCE && theirs == ours
@@ -301,9 +302,9 @@ fn alike(real: &Reply, ours: &Reply) -> bool {
                 [theirs, ours].map(|holder| Reply::Busy(holder.remaining_lease(), Some(holder.clone())));
             alike(&real, &ours)
         }
-        // Nothing shortens a TTL here.
+        // No command here shortens a TTL.
         (Reply::Longer(..), Reply::Done) => true,
-        // For longer where clients may be far away.
+        // Now and then the time is longer, for clients that are far away.
         (Reply::LeftToOthers(_), Reply::LeftToOthers(_)) => true,
         _ => real == ours,
     }
@@ -326,8 +327,8 @@ fn random_commands_are_answered_as_by_the_scripts_on_a_server() {
     assert!(counts[0] > 1000 && counts[1] > 50 && counts[2] > 20 && counts[3] > 2, "{counts:?}");
 }
 
-/// Random commands seldom do this: beside a client that does not know the line, the lock is handed to the last one of it, or the last one
-/// leaves it.
+/// Random commands rarely do this: beside a client that does not know the line, the lock is handed to the
+/// last process in it, or the last process leaves it.
 #[tokio::test]
 async fn messages_about_the_last_of_a_line_are_those_of_the_scripts() {
     const ACQUIRE: u8 = 0;

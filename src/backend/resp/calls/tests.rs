@@ -27,7 +27,7 @@ fn enter(calls: &mut Calls, answers: usize, bytes: &[u8]) -> usize {
     calls.enter(None, answers, |out| out.extend_from_slice(bytes)).unwrap()
 }
 
-/// Gives so many bytes to the socket, and returns them.
+/// Gives up to `most` bytes to the socket, and returns them.
 pub(super) fn write(calls: &mut Calls, most: usize) -> Vec<u8> {
     let Some(bytes) = calls.begin_write() else { return Vec::new() };
     let given = bytes[..most.min(bytes.len())].to_vec();
@@ -48,8 +48,8 @@ fn lost() -> RedisError {
     std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()
 }
 
-/// A thread of the runtime ends the calls while another one delivers the answers that it has read: the end of the connection does not wait for
-/// those.
+/// One thread of the runtime ends the calls while another delivers the answers that it has read: the end of
+/// the connection does not wait for those.
 #[test]
 fn answers_that_come_after_the_end_of_the_runtime_are_owed_no_more() {
     let mut calls = Calls::default();
@@ -108,7 +108,7 @@ fn the_answers_to_a_call_that_was_given_up_are_nobodys() {
     write(&mut calls, 100);
     deliver(&mut calls, [1]).unwrap();
     calls.leave(one);
-    // Its place is not free before its last answer has come.
+    // The place of the call is not free until its last answer has arrived.
     let three = enter(&mut calls, 1, b"three");
     assert!(three != one && three != two);
     deliver(&mut calls, [1, 2]).unwrap();
@@ -122,7 +122,8 @@ fn a_call_that_is_left_before_it_is_given_to_the_socket_is_never_sent() {
     let mut calls = Calls::default();
     let [one, two, three] = [&b"one"[..], b"two", b"three"].map(|bytes| enter(&mut calls, 1, bytes));
     assert_eq!(write(&mut calls, 1), b"o");
-    // A part of the first was given to the socket: it goes on. Nothing of the second was.
+    // A part of the first call was given to the socket, so that call continues. Nothing of the second one
+    // was.
     calls.leave(one);
     calls.leave(two);
     assert_eq!(write(&mut calls, 100), b"nethree");
@@ -131,7 +132,7 @@ fn a_call_that_is_left_before_it_is_given_to_the_socket_is_never_sent() {
     assert_eq!(*calls.answers(three), [Value::Int(3)]);
 }
 
-/// However many were sent before.
+/// However many calls were sent before.
 #[test]
 fn of_many_calls_that_are_left_nothing_is_sent() {
     for (stride, of_them) in [(1, true), (2, true), (3, true), (7, true), (4, false), (10, false)] {
@@ -146,7 +147,7 @@ fn of_many_calls_that_are_left_nothing_is_sent() {
         let rest = all.len() - left.len();
         let expected = (0..10_000_u32).filter(|at| !is_left(*at as usize)).flat_map(u32::to_be_bytes);
         assert_eq!(write(&mut calls, usize::MAX), b"b".iter().copied().chain(expected).collect::<Vec<_>>());
-        assert_eq!(calls.free.len(), left.len(), "they leave nothing behind");
+        assert_eq!(calls.free.len(), left.len(), "left calls keep no memory");
         deliver(&mut calls, 0..=10_000 + rest as i64).unwrap();
         let waits = (0..all.len()).filter(|at| !is_left(*at)).map(|at| all[at]);
         assert!(
@@ -155,7 +156,7 @@ fn of_many_calls_that_are_left_nothing_is_sent() {
     }
 }
 
-/// So that a call takes no allocation.
+/// Reusing the buffer saves an allocation for each call.
 #[test]
 fn the_room_of_a_call_is_used_by_the_next_one_unless_it_is_large() {
     for (size, is_kept) in [(1, true), (KEPT, true), (KEPT + 1, false)] {
@@ -166,7 +167,7 @@ fn the_room_of_a_call_is_used_by_the_next_one_unless_it_is_large() {
         deliver(&mut calls, [1]).unwrap();
         calls.leave(one);
         assert!(calls.slots[one].answers.capacity() > 0);
-        // Something comes while a large one is written.
+        // A call enters while a large one is written.
         calls.enter(None, 1, |out| *out = vec![b'x'; KEPT + 1]).unwrap();
         let bytes = calls.begin_write().unwrap();
         enter(&mut calls, 1, b"next");
@@ -176,7 +177,7 @@ fn the_room_of_a_call_is_used_by_the_next_one_unless_it_is_large() {
     }
 }
 
-/// While somebody writes, what was there before may be sent; what has come since is not.
+/// Otherwise a burst of calls would keep its memory for ever.
 #[test]
 fn the_room_of_many_calls_is_given_back_once_none_is_under_way() {
     let (mut calls, many) = (Calls::default(), 10 * KEPT_SLOTS);
@@ -200,6 +201,7 @@ fn the_room_of_many_calls_is_given_back_once_none_is_under_way() {
     assert!(calls.is_idle() && calls.slots.len() == 2);
 }
 
+/// During a write, the calls from before it may be sent; those that enter meanwhile are not.
 #[test]
 fn what_comes_during_a_write_is_after_it_and_can_be_taken_out() {
     let mut calls = Calls::default();
@@ -224,9 +226,9 @@ fn a_call_is_written_by_its_caller_if_it_is_alone_or_fills_a_packet_and_the_sock
     let bytes = by_caller(&mut calls).unwrap();
     let packet = [b'x'; PACKET];
     enter(&mut calls, 1, &packet);
-    assert!(by_caller(&mut calls).is_none(), "somebody writes");
+    assert!(by_caller(&mut calls).is_none(), "another caller writes");
     calls.written(bytes, 5, false);
-    // The socket takes a part of it, and then nothing.
+    // The socket takes a part of the packet, and then nothing.
     let bytes = by_caller(&mut calls).unwrap();
     assert_eq!(bytes, packet);
     assert!(calls.written(bytes, 1, false));
@@ -256,14 +258,14 @@ fn a_write_is_put_off_while_those_who_were_answered_may_call_too() {
     deliver(&mut calls, [1]).unwrap();
     assert!(calls.puts_off());
     assert!(polled(&mut calls, one).is_ready());
-    assert!(!calls.puts_off(), "who was answered has looked");
+    assert!(!calls.puts_off(), "the answered caller has looked");
     deliver(&mut calls, [2]).unwrap();
     assert!(calls.puts_off());
     calls.leave(two);
-    assert!(!calls.puts_off(), "who was answered has gone");
+    assert!(!calls.puts_off(), "the answered caller is gone");
 }
 
-/// Their callers may be on a thread that is kept busy, or in a future that is not polled.
+/// The callers may be on a thread that is kept busy, or in a future that is not polled.
 #[test]
 fn a_write_is_put_off_for_few_polls_and_not_again_for_the_same_callers() {
     let mut calls = Calls::default();
@@ -274,7 +276,7 @@ fn a_write_is_put_off_for_few_polls_and_not_again_for_the_same_callers() {
     assert_eq!(write(&mut calls, 100), b"three");
     enter(&mut calls, 1, b"four");
     assert!(!calls.puts_off());
-    // It counts for those who are answered from now on, however late the first one comes.
+    // The limit starts over for callers that are answered from now on, however late the first one is polled.
     deliver(&mut calls, [2]).unwrap();
     assert!(polled(&mut calls, one).is_ready());
     assert!(calls.puts_off());
@@ -296,7 +298,8 @@ fn a_write_that_fills_a_packet_or_waits_for_room_is_not_put_off() {
     assert!(!calls.puts_off(), "the socket had no room for the last byte");
 }
 
-/// 1. The task of the connection is not polled. 2. A call is given up at its deadline. 3. Another caller writes.
+/// In this order: 1. The task of the connection is not polled. 2. A call is given up at its deadline.
+/// 3. Another caller writes.
 #[test]
 fn a_caller_does_not_write_what_is_over() {
     let (mut calls, begun) = (Calls::default(), Instant::now());
@@ -313,7 +316,7 @@ fn a_caller_does_not_write_what_is_over() {
     assert_eq!(why_unsent(&error), Some(TOO_LATE));
 }
 
-/// 1. It is written. 2. Its caller drops it. 3. The socket had no room.
+/// In this order: 1. A call is being written. 2. Its caller drops it. 3. The socket had no room for it.
 #[test]
 fn a_call_that_is_left_during_a_write_without_room_is_never_sent() {
     let mut calls = Calls::default();
@@ -355,7 +358,7 @@ fn at_the_end_what_was_not_sent_is_known_not_to_run() {
         write(&mut calls, written);
         calls.end(&lost(), &mut Vec::new());
         for (place, at) in all.into_iter().enumerate() {
-            let Poll::Ready(Err(error)) = polled(&mut calls, at) else { panic!("it goes on") };
+            let Poll::Ready(Err(error)) = polled(&mut calls, at) else { panic!("the call goes on") };
             assert_eq!(error.is_io_error(), place < sent, "{written} {place}");
             assert_eq!(why_unsent(&error), (place >= sent).then_some(CONNECTION_LOST), "{written} {place}");
         }
@@ -366,7 +369,7 @@ fn at_the_end_what_was_not_sent_is_known_not_to_run() {
     }
 }
 
-/// It would be taken for the answer to the next command.
+/// Such an answer would be taken for the answer to the next command.
 #[test]
 fn an_answer_to_nothing_is_an_error() {
     let mut calls = Calls::default();
@@ -378,7 +381,7 @@ fn an_answer_to_nothing_is_an_error() {
     assert!(deliver(&mut calls, [1]).is_err());
 }
 
-/// 1. The socket takes a part of a call. 2. The runtime ends. 3. A guard is dropped.
+/// In this order: 1. The socket takes a part of a call. 2. The runtime ends. 3. A guard is dropped.
 #[test]
 fn what_is_sent_last_completes_a_call_that_was_sent_in_part_and_sends_none_that_waited() {
     let mut calls = Calls::default();

@@ -2,7 +2,7 @@ use super::*;
 
 mod fuzz;
 
-/// All answers in these bytes, which arrive in pieces that end at these places.
+/// Returns all answers in these bytes, which arrive in pieces cut at these places.
 pub(super) fn decoded(bytes: &[u8], cuts: impl IntoIterator<Item = usize>) -> RedisResult<Vec<Value>> {
     let (mut input, mut answers, mut begin) = (Input::default(), Vec::new(), 0);
     for cut in cuts.into_iter().chain([bytes.len()]) {
@@ -78,7 +78,8 @@ fn what_no_server_sends_is_an_error_at_once() {
     }
 }
 
-/// Otherwise a server that sends a line without an end, or announces lengths that it does not keep, fills the memory.
+/// Otherwise a server that sends a line without an end, or announces a length and does not send it, fills the
+/// memory.
 #[test]
 fn what_has_no_end_is_an_error_before_it_is_large() {
     let line = vec![b'+'; LONGEST_LINE];
@@ -90,7 +91,7 @@ fn what_has_no_end_is_an_error_before_it_is_large() {
 fn the_room_of_answers_that_were_taken_is_used_again() {
     let (mut input, mut answers) = (Input::default(), 0);
     for _ in 0..10_000 {
-        // One is never there as a whole.
+        // One answer is always there in part only.
         input.room(16).extend_from_slice(if answers == 0 { b":12345\r\n:67" } else { b"8\r\n:12345\r\n:67" });
         while let Some(answer) = input.next().unwrap() {
             assert!(matches!(answer, Value::Int(12345 | 678)), "{answer:?}");
@@ -101,7 +102,7 @@ fn the_room_of_answers_that_were_taken_is_used_again() {
     assert!(input.bytes.capacity() < 1024, "{}", input.bytes.capacity());
 }
 
-/// A value of three bytes takes more memory, and lengths within lengths are not known at once.
+/// A value of three bytes takes more memory, and the lengths inside of lengths are not known in advance.
 #[test]
 fn many_small_values_are_an_error_before_they_fill_the_memory() {
     let most = LARGEST / size_of::<Value>();

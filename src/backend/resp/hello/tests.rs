@@ -43,7 +43,7 @@ fn what_is_refused_is_an_error_without_the_password() {
     assert!(error.to_string().contains("switch database"), "{error}");
 }
 
-/// What connecting fails with where the server sends this, and hangs up.
+/// Returns the error of a connection attempt if the server sends this and hangs up.
 async fn turned_away(settings: &RedisConnectionInfo, sent: &str) -> redis::RedisError {
     let (ours, mut server) = tokio::io::duplex(1024);
     let sent = sent.to_owned();
@@ -67,7 +67,7 @@ async fn why_a_server_hangs_up_is_the_error() {
     }
 }
 
-/// An old server's answer to a command that is not needed is no reason.
+/// An old server refuses a command that is not needed. Its answer is not taken for the reason of the break.
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_breaks_after_an_answer_is_lost() {
     let sent = "%0\r\n-ERR Unknown subcommand or wrong number of arguments for 'SETINFO'\r\n";

@@ -13,7 +13,8 @@ use crate::backend::resp::{TOO_LATE, why_unsent};
 mod streams;
 mod stress;
 
-/// A pipe over a stream that takes so many bytes until the other side reads; and the kinds of its pushes.
+/// Returns a pipe over a stream that takes this many bytes until the other side reads, and the kinds of its
+/// pushes.
 async fn pipe(room: usize) -> (Commands, DuplexStream, UnboundedReceiver<PushKind>) {
     let (ours, theirs) = duplex(room);
     let (sender, pushes) = unbounded_channel();
@@ -54,7 +55,8 @@ async fn commands_are_answered_in_their_order() {
     assert_eq!(one.await.unwrap(), Value::Int(1));
 }
 
-/// 1. The server does not read. 2. A call waits for room until its deadline, another one is dropped. 3. The server reads again.
+/// In this order: 1. The server does not read. 2. A call waits for room until its deadline, and another one
+/// is dropped. 3. The server reads again.
 #[tokio::test(start_paused = true)]
 async fn a_full_socket_sends_nothing_that_was_given_up_or_is_too_late() {
     let (pipe, mut server, _pushes) = pipe(4).await;
@@ -137,7 +139,7 @@ async fn the_connection_is_closed_with_its_last_handle_and_reports_nothing() {
     assert_eq!(pushes.recv().await, None);
 }
 
-/// It may be the reason why the server hangs up.
+/// That text may be the reason for which the server hangs up.
 #[tokio::test(start_paused = true)]
 async fn what_a_server_sends_to_whoever_connects_is_the_answer_to_the_first_command() {
     let (ours, mut server) = duplex(64);
@@ -157,7 +159,7 @@ fn calls_fail_when_the_runtime_of_the_connection_ends() {
     assert!(runtime.block_on(pipe.run(None, command("late"))).is_err());
 }
 
-/// A waker that holds a call.
+/// A waker that owns a call.
 struct Holder {
     _call: std::sync::Mutex<Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>>,
 }
@@ -166,7 +168,8 @@ impl std::task::Wake for Holder {
     fn wake(self: Arc<Self>) {}
 }
 
-/// The task of some executors is owned by its wakers: with the last of them its future is dropped, and with it other calls.
+/// Some executors' wakers own the task: when the last waker is dropped, so is the future, and with it other
+/// calls.
 #[tokio::test(start_paused = true)]
 async fn a_waker_may_own_another_call() {
     let (pipe, _server, _pushes) = pipe(1024).await;
@@ -188,7 +191,7 @@ async fn a_waker_may_own_another_call() {
         drop(future);
         ended.send(()).unwrap();
     });
-    end.recv_timeout(Duration::from_secs(20)).expect("it waits for itself");
+    end.recv_timeout(Duration::from_secs(20)).expect("the drop waits for itself");
 }
 
 struct Panics;
@@ -217,7 +220,7 @@ async fn a_waker_that_panics_ends_no_connection() {
     assert_eq!(pushes.try_recv().unwrap(), PushKind::Disconnection);
 }
 
-/// A pipe over TCP, the runtime that nobody drives in the meantime, and the server's end.
+/// Returns a pipe over TCP, the runtime, which nobody drives meanwhile, and the server's end.
 fn pipe_over_tcp() -> (tokio::runtime::Runtime, Commands, std::net::TcpStream) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
@@ -239,7 +242,8 @@ fn the_connection_is_closed_with_its_last_handle_though_its_task_is_not_polled()
     assert_eq!(server.read(&mut [0]).unwrap(), 0);
 }
 
-/// A process that ends while an answer is on its way breaks the connection: the server drops what it has not read.
+/// A process that ends while an answer is on its way breaks the connection, and the server drops what it has
+/// not read.
 #[test]
 fn a_runtime_that_ends_waits_for_the_answers_to_what_was_sent() {
     for added_before in [false, true] {
@@ -259,7 +263,8 @@ fn a_runtime_that_ends_waits_for_the_answers_to_what_was_sent() {
     }
 }
 
-/// 1. One thread writes. 2. The runtime ends, and another thread adds the last end. 3. The last handle goes.
+/// In this order: 1. One thread writes. 2. The runtime ends, and another thread adds the last end. 3. The
+/// last handle is dropped.
 #[test]
 fn what_is_sent_last_while_another_thread_writes_is_written_by_that_one() {
     for goes_on in [false, true] {
@@ -275,7 +280,7 @@ fn what_is_sent_last_while_another_thread_writes_is_written_by_that_one() {
         if goes_on {
             let _task = shared.write(bytes);
         } else {
-            // As the task does if it is to be polled again, and is dropped with its runtime instead.
+            // Like a task that would be polled again, and is dropped with its runtime instead.
             assert_eq!(shared.writer.try_write(&bytes).unwrap(), 4);
             lock(&shared.calls).written(bytes, 4, false);
             server.write_all(b":1\r\n").unwrap();
@@ -291,7 +296,7 @@ fn what_is_sent_last_while_another_thread_writes_is_written_by_that_one() {
     }
 }
 
-/// The task sleeps at the second call, and its caller can write nothing.
+/// The task is asleep at the second call, and the caller can't write any of it.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_its_caller_can_not_write_wakes_the_task() {
     let (pipe, mut server, _pushes) = pipe(1024).await;
@@ -304,7 +309,8 @@ async fn a_call_that_its_caller_can_not_write_wakes_the_task() {
     }
 }
 
-/// 1. Two calls are under way. One of them is answered, and its future is not polled. 2. A third one is made.
+/// In this order: 1. Two calls are under way. One of them is answered, and its future is not polled. 2. A
+/// third one is made.
 #[tokio::test(start_paused = true)]
 async fn a_call_is_sent_though_one_that_was_answered_is_not_polled() {
     let (pipe, mut server, _pushes) = pipe(1024).await;
@@ -322,7 +328,7 @@ async fn a_call_is_sent_though_one_that_was_answered_is_not_polled() {
 
 type Call = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;
 
-/// Polls a call of the connection whenever the connection's task reads.
+/// Polls a call of the connection whenever the task of the connection reads.
 struct Calling(DuplexStream, Arc<std::sync::Mutex<Option<Call>>>);
 
 fn polled_once(call: &mut Call) -> Poll<RedisResult<Value>> {
@@ -356,7 +362,7 @@ impl AsyncWrite for Calling {
     }
 }
 
-/// 1. A call wakes the task, which writes it. 2. Another call comes before the task sleeps.
+/// In this order: 1. A call wakes the task, which writes it. 2. Another call enters before the task sleeps.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_comes_while_the_task_is_polled_is_sent() {
     let (ours, mut server) = duplex(1024);
@@ -425,7 +431,7 @@ impl AsyncWrite for Leaving {
     }
 }
 
-/// The last handle ends the connection, which the task may see as its loss.
+/// Dropping the last handle ends the connection. The task may see that as a loss.
 #[tokio::test]
 async fn a_connection_that_is_closed_while_its_task_is_polled_reports_nothing() {
     let (last, (sender, mut pushes)) = (Arc::default(), unbounded_channel());
@@ -452,7 +458,7 @@ async fn what_is_no_answer_ends_the_connection_after_the_answers_before_it() {
     assert_eq!(pushes.recv().await, Some(PushKind::Disconnection));
 }
 
-/// A server that sends why it hangs up, and reads so many bytes.
+/// A server that sends the reason why it hangs up, and reads this many bytes.
 struct HangingUp(usize, &'static [u8]);
 
 impl AsyncRead for HangingUp {

@@ -34,7 +34,7 @@ async fn a_stream_has_the_settings_of_its_client() {
 async fn of_several_addresses_of_a_name_one_is_enough() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let listens = listener.local_addr().unwrap();
-    // Bound, so that nobody else takes it, and not listened at.
+    // Bound, so that no other process takes the port, but not listened on.
     let silent = tokio::net::TcpSocket::new_v4().unwrap();
     silent.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let refuses = silent.local_addr().unwrap();
@@ -63,7 +63,7 @@ async fn a_server_is_reached_by_ipv6_and_over_a_unix_socket() {
     }
 }
 
-/// It is not taken for a socket without room, which would be polled without end.
+/// The write must not be taken for one to a socket without room, which would be polled without end.
 #[tokio::test]
 async fn a_write_to_a_socket_that_was_shut_down_fails() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -75,7 +75,7 @@ async fn a_write_to_a_socket_that_was_shut_down_fails() {
     assert_eq!(written.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
 }
 
-/// The answer comes once the other side has read, for which it needs no event of its own.
+/// The write completes once the other side has read, without any other event.
 #[tokio::test]
 async fn a_write_to_a_socket_without_room_waits_for_room() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -12,7 +12,7 @@ use crate::backend::resp::{TOO_LATE, why_unsent};
 
 const LONG: Duration = Duration::from_secs(9);
 
-/// Both ends of a connection over a stream that takes so many bytes until the other side reads.
+/// Returns both ends of a connection over a stream that takes this many bytes until the other side reads.
 async fn connected(room: usize, longest: Duration) -> (Sealed, Server) {
     let (certificate, key) = certificate();
     let (ours, theirs) = duplex(room);
@@ -28,7 +28,7 @@ async fn connected(room: usize, longest: Duration) -> (Sealed, Server) {
         }
     };
     let mut stream = Sealed::over(ours, longest);
-    // The last part of its handshake, for which there may be no room until the client reads.
+    // The server's last part of the handshake, for which there may be no room until the client reads.
     let theirs = poll_fn(|cx| match accepted.take() {
         Some(theirs) => Poll::Ready(theirs),
         None => {
@@ -50,7 +50,7 @@ fn command(length: usize) -> impl Fn(&mut Vec<u8>) {
     move |bytes| bytes.extend(std::iter::repeat_n(b'x', length))
 }
 
-/// How many bytes come until there are no more.
+/// Returns how many bytes arrive until there are no more.
 async fn received(server: &mut Server) -> usize {
     let (mut count, mut bytes) = (0, vec![0; 1 << 16]);
     while let Ok(Ok(read @ 1..)) = timeout(LONG, server.read(&mut bytes)).await {
@@ -77,7 +77,7 @@ async fn calls_are_answered_in_their_order_over_tls() {
     drop(pipe);
 }
 
-/// A call alone is written by its caller: no task is woken for it.
+/// The caller of a single call writes it itself: no task is woken for it.
 #[tokio::test(start_paused = true)]
 async fn a_call_over_tls_is_sent_in_its_first_poll() {
     let (pipe, mut server) = pipe(1 << 16).await;
@@ -87,7 +87,8 @@ async fn a_call_over_tls_is_sent_in_its_first_poll() {
     assert!(matches!(futures::poll!(pin!(server.read_exact(&mut bytes))), Poll::Ready(Ok(10))));
 }
 
-/// 1. The stream is full, and the TLS library has a part of a call. 2. Deadlines are over. 3. The server reads again.
+/// In this order: 1. The stream is full, and the TLS library has a part of a call. 2. Deadlines pass. 3. The
+/// server reads again.
 #[tokio::test(start_paused = true)]
 async fn a_full_stream_over_tls_sends_nothing_that_is_too_late_or_given_up() {
     let (pipe, mut server) = pipe(4096).await;
@@ -105,13 +106,14 @@ async fn a_full_stream_over_tls_sends_nothing_that_is_too_late_or_given_up() {
     assert_eq!(count, large, "all of the call that has begun, and nothing else");
     assert_eq!(why_unsent(&late.unwrap_err()), Some(TOO_LATE));
     drop(first);
-    // And the connection works on.
+    // The connection still works.
     let mut next = Box::pin(pipe.run(None, command(50)));
     assert!(timeout(Duration::ZERO, next.as_mut()).await.is_err());
     assert_eq!(received(&mut server).await, 50);
 }
 
-/// 1. The TLS library has what the stream has no room for. 2. The process is stopped for longer than a socket would hold it. 3. There is room.
+/// In this order: 1. The TLS library has data that the stream has no room for. 2. The process is stopped for
+/// longer than a socket would keep it. 3. There is room.
 #[tokio::test(start_paused = true)]
 async fn what_has_waited_for_room_for_too_long_is_not_sent() {
     let (stream, mut server) = connected(4096, Duration::from_secs(5)).await;
@@ -139,7 +141,7 @@ async fn every_byte_comes_once_and_in_order_however_little_room_there_is() {
         let write = async {
             let mut rest = &sent[..];
             while !rest.is_empty() {
-                // As callers and the task do, in turns.
+                // Alternates between the ways in which callers and the task write.
                 let count = match stream.try_write(rest) {
                     Ok(count) => count,
                     Err(_) => poll_fn(|cx| stream.poll_write(cx, rest)).await.unwrap(),
@@ -167,7 +169,7 @@ async fn the_end_of_a_connection_over_tls_fails_what_is_under_way() {
     assert!(why_unsent(&error).is_some(), "{error}");
 }
 
-/// A middlebox has changed what comes.
+/// A middlebox has changed what arrives.
 #[tokio::test(start_paused = true)]
 async fn garbage_in_a_connection_over_tls_ends_it() {
     let (certificate, key) = certificate();

@@ -20,7 +20,8 @@ fn decide(reports: Vec<Report>, sentinels: usize, name: &str, first: bool) -> Re
     decide_master(numbered(reports), Instant::now(), sentinels, name, first, &mut ReportHistory::default())
 }
 
-/// A client of three sentinels. Each method takes their reports and returns the port of the master; `look` only if it changed.
+/// A client of three sentinels. Each method takes their reports and returns the port of the master; `look`
+/// returns it only if it changed.
 #[derive(Default)]
 struct Client(ReportHistory);
 
@@ -35,8 +36,9 @@ impl Client {
         })
     }
 
-    /// Decides as if the reports arrived in each order, one after the other: once one decides, those after it are not awaited.
-    /// Keeps the history of the given order. `outcome` is given nothing if the decision is stale.
+    /// Decides as if the reports arrived one after the other, in each order: once one decides, those after it
+    /// are not awaited. Keeps the history of the given order. `outcome` is given `None` if the decision is
+    /// stale.
     fn in_each_order<T: PartialEq + std::fmt::Debug>(
         &mut self,
         reports: Vec<Report>,
@@ -72,7 +74,7 @@ fn sentinels_that_were_set_up_again_are_followed_although_their_epochs_are_small
     let mut client = Client::default();
     assert_eq!(client.connect(vec![named(1, 2, false), named(1, 2, false), named(1, 2, false)]), 1);
     assert_eq!(client.look(vec![named(1, 0, false), named(1, 0, false), named(1, 0, false)]), None);
-    // One leads a failover.
+    // One of them leads a failover.
     assert_eq!(
         client.look(vec![named(1, 0, true), named(1, 0, false), named(1, 0, false)]),
         Some(1),
@@ -93,7 +95,7 @@ fn a_sentinel_that_was_left_out_when_the_others_were_set_up_again_moves_no_clien
     assert_eq!(client.look(anew()), Some(2));
     assert_eq!(client.connect(anew()), 2);
     assert_eq!(client.look(anew()), None);
-    // The one that was left out answers alone.
+    // The one that was left out is the only one to answer.
     assert_eq!(client.look(vec![named(1, 2, false), unreachable(), unreachable()]), None);
     let alone =
         decide_master(numbered(vec![named(1, 2, false)]), Instant::now(), 3, "stock", false, &mut client.0)
@@ -160,7 +162,7 @@ async fn a_leader_that_stops_answering_is_waited_for_before_the_old_master_count
     assert!(is_left(&mut client));
     advance(SILENCE - Duration::from_millis(1)).await;
     assert!(is_left(&mut client), "no sentinel has reported that the failover is aborted");
-    // The leader may be dead. By now the others have demoted a replica that it may have promoted.
+    // The leader may be dead. By now, the others have demoted a replica that it may have promoted.
     advance(Duration::from_millis(1)).await;
     assert!(!is_left(&mut client));
 }
@@ -294,7 +296,7 @@ fn the_master_that_most_sentinels_name_is_chosen_although_a_stale_report_comes_f
     assert_eq!(decide(reports, 3, "stock", true).unwrap().port, 2);
 }
 
-/// No majority names either of them.
+/// Neither server is named by a majority.
 #[test]
 fn of_reports_of_one_epoch_that_of_a_failover_counts_and_then_that_of_most_sentinels() {
     for (reports, expected) in [
@@ -351,7 +353,7 @@ fn an_address_is_read_with_its_epoch_and_a_failover_in_progress() {
     for (details, expected) in [
         (details(7, "master"), (7, false)),
         (details(7, "s_down,master,failover_in_progress"), (7, true)),
-        // The replica is promoted already.
+        // The replica is already promoted.
         (details(8, "master,failover_in_progress"), (7, false)),
         // RESP3 sends a map.
         ("%2|$5|flags|$6|master|$12|config-epoch|:7|".to_owned(), (7, false)),

@@ -128,7 +128,7 @@ async fn a_message_about_the_master_is_followed_at_once_and_one_about_another_is
         let report = || moves.send(Instant::now()).unwrap();
         watches.watch(report).await;
     });
-    // The subscription is made, which is a hint itself.
+    // By now there is a subscription, which is itself a hint.
     sleep(SECOND).await;
     let asked = || one.count("SENTINEL GET-MASTER-ADDR-BY-NAME");
     assert_eq!((one.count("SUBSCRIBE"), asked()), (FAILOVER_CHANNELS.len(), 2));
@@ -187,9 +187,9 @@ async fn a_sentinel_that_answers_a_ping_is_listened_to_and_one_that_does_not_is_
     assert_eq!((one.count("SUBSCRIBE"), one.count("PING")), (FAILOVER_CHANNELS.len(), 10));
     // The sentinel hangs: nothing ends the connection.
     one.answers(|words| if words == ["PING"] { None } else { usual(words) });
-    timeout(2 * QUIET, hint.notified()).await.expect("it is not connected to again");
+    timeout(2 * QUIET, hint.notified()).await.expect("the sentinel is not connected to again");
     assert_eq!(one.count("SUBSCRIBE"), 2 * FAILOVER_CHANNELS.len());
     one.hang_up();
-    timeout(SECOND, hint.notified()).await.expect("it is not connected to again");
+    timeout(SECOND, hint.notified()).await.expect("the sentinel is not connected to again");
     listener.abort();
 }

@@ -9,7 +9,7 @@ fn endpoint(url: &str) -> Endpoint {
     Endpoint { to, address: url.into(), gate: None, login: None }
 }
 
-/// Returns a reconnector whose attempts take as long as they need.
+/// Returns a reconnector whose attempts may take any time.
 fn connecting(source: Source, events: &EventRecorder) -> Reconnector {
     let (slot, hour) =
         (ConnectionSlot::new("host:1".into(), Duration::from_secs(9), true, None), Duration::from_secs(3600));
@@ -57,7 +57,8 @@ async fn an_attempt_ends_when_another_server_becomes_the_master() {
     slot.close();
 }
 
-/// Stops the clock, and returns what it shows. The runtime is not idle for so long that it does not advance the clock by itself.
+/// Stops the clock, and returns its time. The runtime is kept busy, so that it does not advance the clock by
+/// itself.
 fn stopped_clock() -> Instant {
     tokio::time::pause();
     let busy = std::time::Instant::now();
@@ -81,7 +82,7 @@ async fn no_pause_is_waited_for_when_another_server_becomes_the_master() {
     tokio::spawn(reconnector.run(false));
     let mut state = slot.state.subscribe();
     state.wait_for(|state| matches!(state, State::Down { failed: Some(_), .. })).await.unwrap();
-    // It is refused, and pauses.
+    // The attempt is refused, and the reconnector pauses.
     let stopped = stopped_clock();
     target.send_replace(Some(endpoint(&other.url(""))));
     set_up(&main, &other, 2).await;
@@ -90,7 +91,7 @@ async fn no_pause_is_waited_for_when_another_server_becomes_the_master() {
     slot.close();
 }
 
-/// The name of the server may lead to another server by now.
+/// Meanwhile, the name of the server may lead to another server.
 #[tokio::test]
 async fn of_a_pair_of_connections_to_two_servers_both_are_replaced() {
     let (server, events) = (TestServer::start(&[]).await, EventRecorder::new());
@@ -100,13 +101,13 @@ async fn of_a_pair_of_connections_to_two_servers_both_are_replaced() {
         (1, Some(1), Some("one"), false),
         (1, Some(1), None, false),
         (1, None, Some("two"), false),
-        // The connection that it is paired with was replaced since.
+        // The connection that it is paired with has been replaced.
         (2, Some(1), Some("two"), false),
     ] {
         let main = Source::Fixed(Box::new(endpoint(&server.url(""))));
         assert!(main.known().is_some());
         let main = connecting(main, &events);
-        // Messages are received from there before the first connection for commands is made.
+        // The subscriber connects there before the first connection for commands is made.
         assert!(main.target().borrow().is_some());
         let paired = main.paired(Purpose::default());
         set_up(&main.slot, &server, id).await;
@@ -121,7 +122,8 @@ async fn of_a_pair_of_connections_to_two_servers_both_are_replaced() {
     }
 }
 
-/// The first attempt fails at once, and another one waits until there is a connection for commands.
+/// If the attempt for commands failed, the first attempt fails at once, and a later one waits for a
+/// connection for commands.
 #[tokio::test]
 async fn a_connection_is_paired_with_one_that_is_live() {
     let server = TestServer::start(&[]).await;
@@ -141,7 +143,8 @@ async fn a_connection_is_paired_with_one_that_is_live() {
     }
 }
 
-/// 1. The server's certificate is outdated. 2. It is renewed, and the password has changed by then.
+/// In this order: 1. The server's certificate is outdated. 2. The certificate is renewed, but the password
+/// has changed by then.
 #[test]
 fn each_warning_of_an_outage_comes_once_and_silences_no_other() {
     let error = |cause: redis::RedisError| Error::new(ErrorKind::Unavailable, "no").because(cause);

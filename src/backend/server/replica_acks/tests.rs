@@ -49,7 +49,8 @@ fn renew(name: &str) -> Call {
     Call { action: Action::Renew { lease }, ..call }
 }
 
-/// With several masters, the others may have granted the lock, and it may be released while its acquire is queued here.
+/// With several masters, the others may have granted the lock, and it may be released while its acquire is
+/// still queued here.
 #[tokio::test]
 async fn a_queued_acquire_is_not_sent_after_the_release_of_its_hold() {
     let server = TestServer::start(&[]).await;
@@ -112,7 +113,7 @@ fn queued_acquires_fail_when_the_runtime_of_the_connection_ends() {
     });
 }
 
-/// Returns what sends acquires on a runtime that is not driven, and that runtime.
+/// Returns a sender of acquires whose runtime is not driven, and that runtime.
 fn undriven() -> (ReplicaAcks, Runtime) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let slot = ConnectionSlot::new("host:1".into(), Duration::from_secs(1), true, None);
@@ -155,7 +156,7 @@ fn a_close_ends_acquires_on_a_runtime_that_is_not_driven() {
     });
 }
 
-/// Returns a role that asks for the acknowledgement of zero replicas, so that any number of them is enough.
+/// Returns a role that requires the acknowledgement of zero replicas, so that any number of them is enough.
 async fn without_replicas(server: &TestServer, user: &str) -> (Role, Endpoint, EventRecorder) {
     let role = Role { replicas: Some(Replicas { count: 0, wait: Duration::from_millis(1) }), ..ALONE };
     let url = server.url(user);
@@ -163,7 +164,7 @@ async fn without_replicas(server: &TestServer, user: &str) -> (Role, Endpoint, E
     (role, Endpoint { to, address: "host:1".into(), gate: None, login: None }, EventRecorder::new())
 }
 
-/// A failover that only one of them followed would leave grants that another server's replicas acknowledge.
+/// If only one of them followed a failover, another server's replicas would acknowledge the grants.
 #[tokio::test]
 async fn both_connections_lead_to_the_same_run_of_a_server_and_one_of_them_may_wait() {
     let server = TestServer::start(&[]).await;
@@ -190,7 +191,8 @@ async fn both_connections_lead_to_the_same_run_of_a_server_and_one_of_them_may_w
     }
 }
 
-/// 1. The connection for commands is replaced. 2. An acquire arrives before the connection for acquires follows.
+/// In this order: 1. The connection for commands is replaced. 2. An acquire arrives before the connection for
+/// acquires is replaced too.
 #[tokio::test]
 async fn an_acquire_waits_for_a_connection_that_is_paired_with_the_current_one_for_commands() {
     let server = TestServer::start(&[]).await;
@@ -206,7 +208,7 @@ async fn an_acquire_waits_for_a_connection_that_is_paired_with_the_current_one_f
     assert_eq!(backend.acquire_slot().unwrap().link_now().unwrap().paired_with, Some(other));
 }
 
-/// If only one of them were replaced, it could lead to another server than the other one.
+/// If only one were replaced, the two could lead to different servers.
 #[tokio::test]
 async fn both_connections_are_replaced_when_either_ends() {
     let server = TestServer::start(&[]).await;
@@ -254,7 +256,7 @@ async fn a_call_that_waits_for_an_acquire_has_its_whole_time_after_it() {
     server.signal("CONT");
     assert_eq!(asked.await.unwrap().unwrap(), Reply::Done);
     assert!(!shared.any_in_flight(&[renew("one")]));
-    assert_eq!(timeout(LONG / 2, renewed).await.expect("it is woken").unwrap(), Reply::Done);
+    assert_eq!(timeout(LONG / 2, renewed).await.expect("the renewal is woken").unwrap(), Reply::Done);
 }
 
 /// A refused acquire needs no replica. A grant whose `WAIT` is refused has run.
@@ -276,7 +278,7 @@ async fn a_refusal_to_wait_is_of_unknown_outcome_and_a_busy_lock_is_not_waited_f
     assert!(exists(&server, "free").await);
 }
 
-/// The node may lack what was granted before its start.
+/// The node may lack what was granted before it started.
 #[tokio::test]
 async fn the_age_of_a_node_of_a_cluster_is_read() {
     let server = TestServer::start(&[]).await;
@@ -289,8 +291,8 @@ async fn the_age_of_a_node_of_a_cluster_is_read() {
     }
 }
 
-/// 1. An acquire is sent. 2. The connection for commands is replaced: another server may be the master. 3. The old one answers that
-/// the lock is busy.
+/// In this order: 1. An acquire is sent. 2. The connection for commands is replaced: another server may be
+/// the master. 3. The old server answers that the lock is busy.
 #[tokio::test]
 async fn what_a_former_master_answers_is_no_answer_though_it_grants_nothing() {
     let server = TestServer::start(&[]).await;

@@ -29,7 +29,7 @@ fn acquire(key: &str) -> Call {
     Call::of(key, "me:1", Action::Acquire { count: 1, lease })
 }
 
-/// Fails if the server can't be reached.
+/// Returns an error if the server can't be reached.
 async fn connect(
     server: &Server,
     node_timeout: Duration,
@@ -58,7 +58,7 @@ async fn a_call_is_answered_after_a_script_flush() {
     assert_eq!((server.count("eval").await, server.count("evalsha").await), (2, 2));
 }
 
-/// Otherwise a denied end that is sent as the process ends leaves the lock to its lease.
+/// Otherwise an end that is sent as the process ends would be denied, and the lock would stay for its lease.
 #[tokio::test]
 async fn an_end_that_is_written_at_once_or_last_leaves_out_a_line_that_was_denied_before() {
     let server = TestServer::start(&[]).await;
@@ -75,7 +75,8 @@ async fn an_end_that_is_written_at_once_or_last_leaves_out_a_line_that_was_denie
         assert_eq!(server.command("ACL LOG").await, Value::Array(Vec::new()));
         assert_eq!(backend.clone().run(acquire("stock")).await.unwrap(), Reply::Done);
         if let Some(slot) = backend.acquire_slot() {
-            // By chance both connections have the same number.
+            // The two connections have the same number by chance, which would hide that the wrong one is
+            // used.
             let link = slot.link_now().unwrap();
             slot.state.send_replace(State::Up(Link { id: link.id + 1, ..link }));
         }
@@ -84,7 +85,8 @@ async fn an_end_that_is_written_at_once_or_last_leaves_out_a_line_that_was_denie
     }
 }
 
-/// Otherwise the end of a hold fails once after each new connection, and the lock is freed only when it is tried again.
+/// Otherwise the end of a hold would fail once after each new connection, and the lock would be freed only by
+/// a retry.
 #[tokio::test(start_paused = true)]
 async fn an_end_that_is_written_at_once_and_denied_for_its_line_is_sent_once_more_without_it() {
     let server = denying(|| Some(":-2\r\n".to_owned()));
@@ -97,7 +99,7 @@ async fn an_end_that_is_written_at_once_and_denied_for_its_line_is_sent_once_mor
     }
 }
 
-/// Returns a server that denies each call with a line, and what answers the others.
+/// Starts a server that denies each call with a line, and answers the others by `answer`.
 fn denying(answer: impl Fn() -> Option<String> + Send + 'static) -> FakeServer {
     FakeServer::start("a", move |words| match words {
         ["EVAL" | "EVALSHA", _, "2", ..] => Some("-NOPERM No permissions to access a key\r\n".to_owned()),
@@ -111,8 +113,8 @@ fn in_line(call: Call) -> Call {
     Call { line: Some(Line { term: time, stays: time, again: false, polls: false, sharded: false }), ..call }
 }
 
-/// 1. A call is denied for its line. 2. Its future is not polled in time: it may have been given up, and its hold ended. 3. The future is
-/// polled.
+/// In this order: 1. A call is denied for its line. 2. Its future is not polled in time: the call may have
+/// been given up, and its hold ended. 3. The future is polled.
 #[tokio::test(start_paused = true)]
 async fn what_was_denied_for_its_line_is_not_sent_again_after_its_deadline() {
     let server = denying(|| Some(":1\r\n".to_owned()));
@@ -141,7 +143,7 @@ async fn what_was_denied_for_its_line_is_not_sent_again_after_its_deadline() {
     }
 }
 
-/// 1. Many calls are denied for their lines. 2. The server hangs.
+/// In this order: 1. Many calls are denied for their lines. 2. The server hangs.
 #[tokio::test(start_paused = true)]
 async fn many_calls_that_were_denied_for_their_lines_are_sent_again_together() {
     let _server = denying(|| None);
@@ -244,7 +246,8 @@ async fn a_call_to_a_frozen_server_is_unknown_and_its_connection_is_replaced() {
     }
 }
 
-/// 1. A call is sent, and a task blocks the thread for four node timeouts. 2. The call fails, since the server is frozen.
+/// In this order: 1. A call is sent, and a task blocks the thread for four node timeouts. 2. The call fails,
+/// since the server is frozen.
 #[tokio::test]
 async fn a_timeout_that_is_noticed_late_is_put_down_to_this_process() {
     let server = TestServer::start(&[]).await;
@@ -504,7 +507,8 @@ fn the_end_of_a_runtime_that_only_called_does_not_end_the_connection() {
     home.block_on(async {
         server.command("CLIENT KILL TYPE normal SKIPME yes").await;
     });
-    // The call uses the dead connection or waits for the next one, which the calling runtime must not make.
+    // The call uses the dead connection or waits for the next one, which must not be made on the calling
+    // runtime.
     let _ = other.block_on(backend.clone().run(look("a")));
     assert_eq!(home.block_on(events.next()), Event::Reconnected);
     assert_eq!(other.block_on(backend.clone().run(look("a"))).unwrap(), Reply::Free);
@@ -613,7 +617,7 @@ async fn a_grant_is_followed_by_info_only_where_nothing_else_shows_that_data_was
         server.command("CONFIG RESETSTAT").await;
         assert_eq!(backend.clone().run(look("free")).await.unwrap(), Reply::Free);
         assert_eq!(server.count("info").await, 0, "{user}");
-        // The data is the same, but emptied.
+        // The data set is still the same, but it is empty now.
         server.command("FLUSHALL").await;
         server.command("CONFIG RESETSTAT").await;
         assert_eq!(backend.clone().run(number(1)).await.unwrap(), Reply::Done, "{user}");
@@ -625,7 +629,7 @@ async fn a_grant_is_followed_by_info_only_where_nothing_else_shows_that_data_was
     assert_eq!(server.count("info").await, 0);
 }
 
-/// Nothing is reported if a server followed another one, for a while, that had all of its data.
+/// Nothing is reported if a server followed, for a while, another one that had all of its data.
 #[tokio::test]
 async fn a_grant_after_a_pause_is_followed_by_info_though_nothing_was_reported() {
     let server = one_of_several(&[]).await;
@@ -636,7 +640,7 @@ async fn a_grant_after_a_pause_is_followed_by_info_though_nothing_was_reported()
     assert_eq!(backend.clone().run(acquire("first")).await.unwrap(), Reply::Done);
     server.command("REPLICAOF 127.0.0.1 1").await;
     server.command("REPLICAOF NO ONE").await;
-    // Longer than a grant may go without a look.
+    // The pause is longer than a grant may go without an `INFO`.
     tokio::time::sleep(SHORT).await;
     let reply = backend.clone().run(acquire("second")).await;
     let error = failed(reply, Outcome::Unknown, ErrorKind::Unavailable);
@@ -661,8 +665,9 @@ async fn what_is_reported_while_a_grant_is_under_way_is_looked_at() {
     assert_eq!(server.count("info").await, 1);
 }
 
-/// 1. An acquire is granted. 2. The server reports that data was replaced, and the connection is lost. 3. The grant is checked: the
-/// command that shows whether it counts can't be sent, but the acquire has run.
+/// In this order: 1. An acquire is granted. 2. The server reports that data was replaced, and the connection
+/// is lost. 3. The grant is checked: the command that shows whether it counts can't be sent, but the acquire
+/// has run.
 #[tokio::test]
 async fn a_grant_that_can_not_be_looked_at_has_run() {
     let server = one_of_several(&[]).await;
@@ -672,7 +677,7 @@ async fn a_grant_that_can_not_be_looked_at_has_run() {
         RedisServer::connect(&server.url(WATCHES).into(), role, LONG, events.sender()).await.unwrap();
     assert_eq!(backend.clone().run(acquire("first")).await.unwrap(), Reply::Done);
     let link = backend.slot.link_now().unwrap();
-    // Otherwise a look is sent with the acquire if the machine stalls.
+    // Otherwise an `INFO` is sent with the acquire if the machine stalls.
     link.status.data.confirm(Instant::now() + LONG);
     let (sent, acquire) = (server.count("evalsha").await, acquire("second"));
     let mut asked = Box::pin(backend.answer(&acquire, false, Instant::now() + LONG));
@@ -719,7 +724,7 @@ async fn many_holds_are_renewed_by_a_few_commands_and_each_is_answered() {
             let expected = if ["lock:3", "lock:150"].contains(&&**key) { Reply::Gone } else { Reply::Done };
             assert_eq!(answer.unwrap(), expected, "{key}");
         }
-        // Two more are sent alone, which the first three have reported as gone.
+        // The first three renew all holds, and two more are sent for the holds that these report as gone.
         assert_eq!(server.count("eval").await, if unknown { 5 } else { 0 });
         assert!(server.count("evalsha").await <= 5);
     }
@@ -730,7 +735,8 @@ async fn many_holds_are_renewed_by_a_few_commands_and_each_is_answered() {
     assert_eq!(server.command("GET lock:150").await, Value::BulkString(b"other".to_vec()));
 }
 
-/// First the user has rights to some keys only, then the rights to the scripts' commands are taken away.
+/// First the user has rights to some keys only. Then the user loses the rights to the commands of the
+/// scripts.
 #[tokio::test]
 async fn of_many_holds_those_for_which_a_right_is_missing_are_denied_and_the_others_renewed() {
     let server = TestServer::start(&[]).await;
@@ -750,7 +756,7 @@ async fn of_many_holds_those_for_which_a_right_is_missing_are_denied_and_the_oth
             false => drop(failed(answer, Outcome::NotRun, ErrorKind::Denied)),
         }
     }
-    // The refusal of its one write shows that nothing was written.
+    // The refusal of a script's only write shows that nothing was written.
     for (right, outcome) in
         [("-hget", Outcome::Unknown), ("-pttl", Outcome::NotRun), ("-pexpire", Outcome::NotRun)]
     {
@@ -784,7 +790,7 @@ async fn many_holds_are_renewed_one_by_one_where_a_script_may_not_have_their_key
     }
 }
 
-/// This holds too if the script is unknown and is sent by its text, as it is the first time.
+/// This holds too if the script is unknown and its text is sent, as it is the first time.
 #[tokio::test]
 async fn an_end_is_answered_by_how_many_are_subscribed() {
     let server = TestServer::start(&[]).await;

@@ -5,8 +5,8 @@ use crate::base::Lease;
 use crate::config::Server;
 use crate::wire::Action;
 
-/// The time until the deadline of the renewals, and the limit of an attempt to connect: an attempt may take all the time that the targets
-/// of redirects have.
+/// The time until the deadline of the renewals, and the limit of an attempt to connect. An attempt may take
+/// all the time that the targets of redirects have.
 const LIMIT: Duration = Duration::from_secs(20);
 
 const RENEWED: &str = ":-1\r\n";
@@ -16,8 +16,9 @@ fn endpoint(address: &str) -> Endpoint {
     Endpoint { to, address: address.into(), gate: None, login: None }
 }
 
-/// 1. A node has handed two slots over, and redirects to their new nodes. 2. One of these accepts the connection, and is silent. 3. The
-/// other one renews what it has, in whatever order the two are asked.
+/// In this order: 1. A node has handed two slots over, and redirects to their new nodes. 2. One of these
+/// accepts the connection, and does not answer. 3. The other one renews its hold, whichever of the two is
+/// asked first.
 #[tokio::test(start_paused = true)]
 async fn a_silent_target_of_a_redirect_does_not_use_up_the_time_of_another() {
     let _old = FakeServer::start("old", |words| match words {
@@ -27,7 +28,8 @@ async fn a_silent_target_of_a_redirect_does_not_use_up_the_time_of_another() {
     });
     let silent = FakeServer::start("silent", |_| None);
     let answers = FakeServer::start("answers", |words| match words {
-        // Held back until the silent one is asked too. Otherwise the test could not fail if this one were asked first.
+        // Held back until the silent node is asked too. Otherwise the test could not fail if this node were
+        // asked first.
         ["EVAL" | "EVALSHA", ..] => None,
         words => usual(words),
     });

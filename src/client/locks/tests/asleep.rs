@@ -1,4 +1,5 @@
-//! The machine sleeps, and what waits for a lease's end happens soon after it wakes, before anybody calls anything.
+//! The machine sleeps. What waits for the end of a lease happens soon after it wakes, before anybody calls
+//! anything.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
@@ -15,10 +16,10 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// How late that may be, on a clock that stands still while there is something to do.
+/// How late that may happen, by a clock that stands still while any task can run.
 const SOON: Duration = Duration::from_secs(2);
 
-/// A test's own clock, which is moved on by `$slept.store(seconds)`.
+/// A clock of the test's own, moved on by `sleeps`.
 macro_rules! clock {
     ($slept:ident) => {
         static $slept: AtomicU64 = AtomicU64::new(0);
@@ -59,8 +60,8 @@ async fn an_awaited_loss_is_reported_soon_after_the_machine_wakes() {
     assert!(loss == Loss::Suspended && at < woke + SOON, "{loss:?} after {:?}", at - woke);
 }
 
-/// The timeline of holds is ahead of tokio's clock from then on. Compared with an instant of that one, each pause would look as if it
-/// had been long ago, and the next one would be as short as the first.
+/// After a sleep, the timeline of holds is ahead of tokio's clock. If a pause were compared with an instant
+/// of tokio's clock, it would look long past, and the next one would be as short as the first.
 #[tokio::test(start_paused = true)]
 async fn pauses_grow_also_once_the_machine_has_slept() {
     clock!(SLEPT);
@@ -79,7 +80,7 @@ async fn pauses_grow_also_once_the_machine_has_slept() {
     let (one, other) = tokio::join!(split.0.release(), split.1.release());
     one.and(other).unwrap();
     let guard = waiting.await.unwrap().unwrap();
-    // Its field has a number, of which each attempt takes a few.
+    // The field of the hold has a number, and each attempt uses up a few numbers.
     let number: u64 = guard.hold_id().rsplit_once(':').unwrap().1.parse().unwrap();
     assert!((100..2_000).contains(&number), "{number}");
     guard.release().await.unwrap();
@@ -108,7 +109,7 @@ async fn a_run_drops_its_work_soon_after_the_machine_wakes() {
     }
 }
 
-/// Nobody awaits the loss: the background finds it.
+/// Nobody awaits the loss: the background notices it.
 #[tokio::test(start_paused = true)]
 async fn the_background_ends_what_is_over_soon_after_the_machine_wakes() {
     clock!(SLEPT);
@@ -123,7 +124,7 @@ async fn the_background_ends_what_is_over_soon_after_the_machine_wakes() {
     assert_eq!(guard.loss(), Some(Loss::Suspended));
 }
 
-/// Nothing but the future itself looks at the time: the runtime that the background ran on has ended.
+/// Only the future itself looks at the time, since the runtime of the background has ended.
 #[test]
 fn an_awaited_loss_needs_no_background_to_be_reported_after_the_machine_wakes() {
     clock!(SLEPT);
@@ -158,7 +159,7 @@ async fn an_awaited_loss_over_a_server_is_reported_soon_after_the_machine_wakes(
     assert_eq!(both.unwrap(), (Loss::Suspended, Loss::Suspended));
 }
 
-/// The holder crashed, and its lease ended while the machine slept. No message is published for that.
+/// The holder crashed, and its lease ended while the machine slept. No message reports that.
 #[tokio::test]
 async fn a_waiter_asks_soon_after_the_machine_wakes() {
     clock!(SLEPT);
@@ -168,7 +169,7 @@ async fn a_waiter_asks_soon_after_the_machine_wakes() {
     server.command("PEXPIRE stock 3600000").await;
     let stock = locks.mutex("stock");
     let waits = tokio::spawn(async move { stock.lock().await });
-    // It sleeps for long once it was refused again after the subscription.
+    // The waiter sleeps for long once it was refused again after the subscription.
     let is_asleep =
         |entry: &LockEntry| entry.is_subscribed() && entry.outer_front().is_some_and(Waiter::is_asleep);
     while !locks.handle.table(|table, _| table.entry("stock").is_some_and(is_asleep)) {
@@ -180,7 +181,8 @@ async fn a_waiter_asks_soon_after_the_machine_wakes() {
     guard.unwrap().unwrap().release().await.unwrap();
 }
 
-/// Nothing has looked at the clock since the machine woke. The acquire must not count from before the sleep.
+/// Nothing has looked at the clock since the machine woke. The lease of the acquire must not count from
+/// before the sleep.
 #[tokio::test(start_paused = true)]
 async fn the_first_request_after_the_machine_wakes_is_granted_as_any_other() {
     clock!(SLEPT);

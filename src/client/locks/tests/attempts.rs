@@ -1,4 +1,5 @@
-//! Several attempts at once for several names: of those that begin together one is granted, and none holds a name after a busy one.
+//! Several attempts for several names, all at once: of those that begin together one is granted, and none
+//! holds a name after one that is busy.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -82,7 +83,7 @@ fn far(memory: &Memory, dice: &Arc<AtomicU64>) -> Locks {
     Locks::over(Session::new(config, quorum, uuid, Clock::new(), vec![events]), &relay)
 }
 
-/// Returns how many of these attempts are granted, which begin at once and keep what they are granted.
+/// Returns how many of these attempts are granted. They begin at once and keep what they are granted.
 async fn granted(clients: &[Locks], sets: &[Vec<String>]) -> usize {
     let attempts = sets.iter().enumerate().map(|(at, names)| {
         let all = clients[at % clients.len()].mutexes(names);
@@ -116,7 +117,7 @@ async fn of_attempts_that_begin_at_once_for_the_same_names_one_is_granted() {
     }
 }
 
-/// Each set has a name in common with the next one, and the last with the first.
+/// Each set shares a name with the next one, and the last with the first.
 #[tokio::test(start_paused = true)]
 async fn of_attempts_in_a_circle_of_names_one_is_granted() {
     let (memory, dice) = (Memory::new(), Arc::new(AtomicU64::new(7)));
@@ -129,8 +130,8 @@ async fn of_attempts_in_a_circle_of_names_one_is_granted() {
     }
 }
 
-/// In the first pass `c` is held for a moment. In the second one, which asks for the busy name several times, it is free all the
-/// time.
+/// The first pass holds `c` for a moment. The second one asks for the busy name several times, and `c` is
+/// free all that time.
 #[tokio::test(start_paused = true)]
 async fn a_name_behind_a_busy_one_is_free_while_that_is_asked_for_once_more() {
     let memory = Memory::new();
@@ -146,7 +147,7 @@ async fn a_name_behind_a_busy_one_is_free_while_that_is_asked_for_once_more() {
         sleep(MILLISECOND).await;
         looks += 1;
     }
-    assert!(looks > 5, "it was not asked for once more: {looks}");
+    assert!(looks > 5, "the busy name was not asked for again: {looks}");
     assert!(attempt.await.unwrap().unwrap().is_none());
     busy.release().await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! Branches of one task that ask in one poll of the task, with answers that are there before that poll ends.
+//! Branches of one task that ask in one poll of the task. Their answers are there before that poll ends.
 
 use std::cell::Cell;
 
@@ -15,7 +15,7 @@ async fn prompt() -> Mutex {
     Locks::builder(&store).connect().await.unwrap().mutex("stock")
 }
 
-/// One branch: it checks that no other is inside while it holds the lock.
+/// A branch. It checks that no other branch is inside while it holds the lock.
 async fn branch(stock: &Mutex, inside: &Cell<u32>, tries: bool) {
     let guard = match tries {
         true => stock.try_lock().await.unwrap(),
@@ -60,7 +60,7 @@ async fn a_branch_whose_hold_is_lost_does_not_acquire_the_lock_again() {
     let outer = tokio::select! { biased; first = &mut one => first.unwrap(), _ = &mut two => panic!("not before the first") };
     assert!(store.faults().lose("stock"));
     assert_eq!(outer.lost().await, Loss::Gone);
-    // This may be nested in the lost hold, or be a third branch. The two look the same.
+    // The request may be nested in the lost hold, or be a third branch. The two look the same.
     assert_eq!(stock.lock().await.unwrap_err().kind(), ErrorKind::Ambiguous);
     assert_eq!(outer.release().await.unwrap_err().kind(), ErrorKind::Lost);
     two.await.unwrap().release().await.unwrap();

@@ -11,7 +11,8 @@ use crate::backend::BoxFuture;
 use crate::backend::dialing::{self, Stream};
 use crate::backend::testing::TestServer;
 
-/// The most functions between the request's poll and the write to the socket, and the most files that they stand in.
+/// The most functions between the request's poll and the write to the socket, and the most files that these
+/// are in.
 const MOST: (usize, usize) = (21, 10);
 
 thread_local! {
@@ -23,8 +24,8 @@ fn dial(_: &str) -> BoxFuture<io::Result<Stream>> {
     Box::pin(async move { Ok(Box::pin(TcpStream::connect(("127.0.0.1", port)).await?) as Stream) })
 }
 
-/// Returns the functions of this crate on a stack, the innermost first, from the write to the poll of the request that made it: by
-/// their lines or, in a program that is built without them, by their names.
+/// Returns the functions of this crate on a stack, the innermost first, from the write to the poll of the
+/// request that made it. They are given by their lines or, in a program built without those, by their names.
 fn functions(stack: &str) -> Option<Vec<&str>> {
     let by_line = stack.lines().filter_map(|line| line.trim_start().strip_prefix("at ./src/"));
     let by_name = stack.lines().filter(|line| line.contains("nestlock::"));
@@ -36,7 +37,8 @@ fn functions(stack: &str) -> Option<Vec<&str>> {
     Some(ours[..=request].to_vec())
 }
 
-/// Returns the file of a function: what comes before the number of its line or, in its name, before its type or itself.
+/// Returns the file of a function: the part before the line number or, in a name, before the type or the
+/// function itself.
 fn file(function: &str) -> String {
     let Some((_, path)) = function.split_once("nestlock::") else {
         return function.split(':').next().unwrap_or(function).to_owned();
@@ -49,7 +51,7 @@ fn file(function: &str) -> String {
     parts.join("/")
 }
 
-/// Shown by `scripts/lab/house`.
+/// `scripts/lab/house` shows the result.
 #[tokio::test]
 async fn a_call_is_no_deeper_than_it_was() {
     let server = TestServer::start(&[]).await;

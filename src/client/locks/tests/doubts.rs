@@ -26,7 +26,7 @@ enum Channel {
     Refused,
 }
 
-/// A store whose messages arrive, or not.
+/// A store whose messages arrive or not, as `channel` says.
 #[derive(Debug)]
 struct Doubted {
     store: Arc<InMemory>,
@@ -82,7 +82,8 @@ impl Backend for Doubted {
     }
 }
 
-/// Returns how often messages were doubted until a lock that somebody else held for a while was granted to a waiter.
+/// Returns how often messages were doubted until a waiter was granted a lock that another process held for a
+/// while.
 async fn doubts(
     channel: Channel,
     options: fn(Builder) -> Builder,
@@ -123,7 +124,7 @@ async fn messages_are_not_doubted_where_one_came() {
     assert_eq!(doubts(Channel::Open, polls, released).await, 0);
 }
 
-/// Nobody publishes the end of a lease.
+/// No message reports the end of a lease.
 #[tokio::test(start_paused = true)]
 async fn messages_are_not_doubted_where_a_lease_has_ended() {
     let waits = |builder: Builder| builder.poll_interval(600 * SECOND);

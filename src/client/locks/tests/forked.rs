@@ -5,7 +5,7 @@ use std::task::{Context, Waker};
 
 use crate::{BareReentry, ErrorKind, Locks, Memory, Owner};
 
-/// No command is sent for it, which would be refused there.
+/// Such a grant would send no command, so nothing else would refuse it in the copy.
 #[tokio::test]
 async fn nothing_is_granted_without_a_command_in_a_copy_of_the_process() {
     let builder = Locks::builder(Memory::new()).bare_reentry(BareReentry::Local);
@@ -19,7 +19,7 @@ async fn nothing_is_granted_without_a_command_in_a_copy_of_the_process() {
     locks.handle.quorum.becomes_a_copy();
     assert_eq!(stock.run(async |_| {}).await.unwrap_err().kind(), ErrorKind::Misuse);
     assert_eq!(stock.lock().await.unwrap_err().kind(), ErrorKind::Misuse);
-    // Its hold would pass on.
+    // In the original process, its hold would pass on.
     drop(guard);
     assert_eq!(waiting.await.unwrap_err().kind(), ErrorKind::Misuse);
 }

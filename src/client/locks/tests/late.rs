@@ -13,7 +13,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Less than the node timeout.
 const LATENCY: Duration = Duration::from_millis(120);
 
-/// Runs each command [`LATENCY`] later than it was sent.
+/// Runs each command [`LATENCY`] after it was sent.
 async fn delay(store: Memory) {
     let mut way = VecDeque::new();
     store.faults().stall(Duration::MAX);
@@ -50,19 +50,20 @@ async fn a_lease_that_is_over_before_its_grant_is_reported_is_given_up_in_time()
             let asked = stock.lock().fixed_lease(brief);
             let asked = if let Some(limit) = limit { asked.within(limit) } else { asked };
             let began = Instant::now();
-            let error = timeout(60 * SECOND, asked).await.expect("it asks for ever").unwrap_err();
+            let error = timeout(60 * SECOND, asked).await.expect("the request asks for ever").unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unavailable);
             assert!(error.to_string().contains("ask for a longer lease"), "{error}");
             assert!(began.elapsed() < longest, "{:?}", began.elapsed());
         }
         let error = stock.try_lock().fixed_lease(brief).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
-        // What was granted too late is ended, and is in nobody's way.
+        // What was granted too late is ended, and keeps nobody out.
         stock.lock().await.unwrap().release().await.unwrap();
     }
 }
 
-/// The request is polled whenever it is woken: the master is slow, and would be for the next in line too.
+/// The request is polled whenever it is woken. The master is slow, and would be as slow for the next request
+/// in the queue.
 #[tokio::test(start_paused = true)]
 async fn a_request_keeps_its_turn_for_as_long_as_a_slow_master_may_take() {
     let store = Memory::new();
@@ -73,13 +74,14 @@ async fn a_request_keeps_its_turn_for_as_long_as_a_slow_master_may_take() {
         tokio::spawn(async move { stock.lock().owner(&Owner::new()).await?.release().await })
     });
     sleep(3 * SECOND / 10).await;
-    assert_eq!(store.visit(|store| store.backlog.len()), 1, "the next in line asked too");
+    assert_eq!(store.visit(|store| store.backlog.len()), 1, "the next in the queue asked too");
     for request in requests {
         request.await.unwrap().unwrap();
     }
 }
 
-/// 1. The connection breaks while a release is under way. 2. The background sends it again, and is answered.
+/// In this order: 1. The connection breaks while a release is under way. 2. The background sends the release
+/// again, and is answered.
 #[tokio::test(start_paused = true)]
 async fn a_release_whose_connection_breaks_is_confirmed_over_the_next_one() {
     let store = Memory::new();

@@ -1,4 +1,5 @@
-//! Holds that end by `max_hold`, beside those that end by themselves; and requests that end in the time allowed for them.
+//! Holds that end by `max_hold`, beside those that end by themselves; and requests that end within their
+//! time.
 
 use std::time::Duration;
 
@@ -55,8 +56,8 @@ async fn a_hold_that_is_over_is_not_good_again_when_a_max_hold_is_noticed() {
     assert!(inner.is_lost());
 }
 
-/// 1. Two requests wait in line for longer than `unavailable_after`. 2. The first one is granted, and its fixed lease ends. 3. That
-/// wakes the second one, before the end of that hold is sent.
+/// In this order: 1. Two requests wait in the queue for longer than `unavailable_after`. 2. The first one is
+/// granted, and its fixed lease ends. 3. That wakes the second one, before the end of that hold is sent.
 #[tokio::test(start_paused = true)]
 async fn who_has_waited_for_long_still_waits_for_the_end_of_the_hold_before_it() {
     let store = Memory::new();
@@ -77,7 +78,8 @@ async fn who_has_waited_for_long_still_waits_for_the_end_of_the_hold_before_it()
     tokio::join!(first, others);
 }
 
-/// A command that asks for a longer lease is under way when a fixed one ends: it has run, and its answer is lost. The guard stays.
+/// A command that asks for a longer lease is under way when a fixed lease ends: it has run, and its answer is
+/// lost. The guard is kept.
 async fn a_longer_lease_is_asked_for_at_the_end(ask: impl AsyncFnOnce(&Mutex, &Guard)) {
     let store = Memory::new();
     let stock = Locks::builder(&store).connect().await.unwrap().mutex("stock");
@@ -108,7 +110,7 @@ async fn the_key_of_a_fixed_lease_does_not_outlive_it_by_a_nested_request_that_i
     .await;
 }
 
-/// The level that it would be nested in is over, but its hold is not yet.
+/// The level around it is over, but the hold is not yet.
 #[tokio::test(start_paused = true)]
 async fn the_key_of_a_fixed_lease_does_not_outlive_it_by_a_nested_grant_that_does_not_enter() {
     let store = Memory::new();
@@ -133,14 +135,14 @@ async fn a_release_that_runs_when_the_lease_is_over_reports_that_it_ran_out() {
     assert_eq!(guard.release().await.unwrap_err().loss(), Some(Loss::Expired));
 }
 
-/// Returns how long a call to masters that do not answer takes.
+/// Returns how long a call takes if the masters do not answer.
 async fn took(call: impl Future<Output = crate::Result<()>>) -> Duration {
     let began = Instant::now();
     assert_eq!(call.await.unwrap_err().kind(), ErrorKind::Unavailable);
     began.elapsed()
 }
 
-/// A request that waits for a command of this process has that time for both.
+/// A request that waits for a command of this process has its time for that command and its own.
 #[tokio::test(start_paused = true)]
 async fn a_request_ends_in_the_time_for_it_though_no_master_answers() {
     let few = Duration::from_millis(50);
@@ -195,7 +197,7 @@ async fn a_request_ends_in_the_time_for_it_though_no_master_answers() {
     }
 }
 
-/// Its last answer was that somebody else has the lock.
+/// The last answer to the request was that another process has the lock.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_was_refused_before_is_busy_though_its_last_attempt_has_no_answer() {
     let store = Memory::new();

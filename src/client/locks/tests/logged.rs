@@ -1,4 +1,4 @@
-//! What is logged of holds and requests, and when.
+//! What is logged about holds and requests, and when.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ async fn stock(store: &Memory) -> Mutex {
     Locks::builder(store).lease(30 * SECOND).connect().await.unwrap().mutex("stock")
 }
 
-/// Counts what is logged of disturbances: a hold that nothing disturbs logs none of these.
+/// Counts the log events of disturbances: a hold that nothing disturbs logs none of these.
 fn counts(log: &Recorder) -> [usize; 5] {
     [
         "lock lost",

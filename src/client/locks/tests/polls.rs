@@ -1,9 +1,11 @@
-//! Random calls over stores in this process, whose futures are polled only once they were woken, and then late, or never.
+//! Random calls over stores in this process. Their futures are polled only after they were woken, and then
+//! late or never.
 //!
-//! A request that is forgotten stays forgotten here: nothing polls it again, and leases and poll intervals are long. A run is given
-//! by its seed, nearly: what this test draws comes from it, the order in which a store notifies its clients does not.
+//! A request that is forgotten stays forgotten here: nothing else polls it, and leases and poll intervals are
+//! long. A run is nearly determined by its seed: what this test draws comes from it, but the order in which a
+//! store notifies its clients does not.
 //!
-//! `FUZZ_FIRST` and `FUZZ_SEEDS` choose other seeds, and more of them; `FUZZ_TRACE` shows what happens.
+//! `FUZZ_FIRST` and `FUZZ_SEEDS` choose other and more seeds; `FUZZ_TRACE` prints what happens.
 
 mod dice;
 mod executor;
@@ -32,12 +34,12 @@ use crate::{LockStatus, Locks, Owner};
 const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// No waiter looks by itself earlier.
+/// So long that no waiter asks earlier by itself.
 const POLL_INTERVAL: Duration = Duration::from_secs(3600);
 
 const NAMES: [&str; 2] = ["stock", "order"];
 
-/// Far more than any run needs: it ends a run that goes round in circles.
+/// Far more than any run needs: the limit ends a run that goes round in circles.
 const MOST_POLLS: usize = 20_000;
 const MOST_COMMANDS: usize = 50_000;
 
@@ -53,7 +55,7 @@ struct Run {
 
 struct Process {
     locks: Locks,
-    /// Some of its callers are children of this owner, which gets what they leave behind.
+    /// Some callers are children of this owner, to which they leave what they hold at their end.
     family: Owner,
 }
 
@@ -74,7 +76,8 @@ impl Run {
     }
 
     async fn connect(&self) -> Process {
-        // Not random, since what the crate draws comes from no seed; and not the same for all, or they would ask in step.
+        // The pause is not random, since the random numbers of the crate come from no seed, and differs
+        // between processes, which would otherwise ask in step.
         let pause = (50 + self.dice.roll(50) as u32) * MILLISECOND;
         let builder = self.masters.builder().retry_delay(pause..=pause);
         let builder = builder.lease(self.plan.lease);
@@ -82,7 +85,7 @@ impl Run {
         Process { locks: builder.connect().await.unwrap(), family: Owner::new() }
     }
 
-    /// Anything happens.
+    /// A random series of events.
     async fn trouble(&mut self) {
         let crowd = 2 + self.dice.roll(8);
         for _ in 0..500 {
@@ -154,7 +157,7 @@ impl Run {
         }
     }
 
-    /// Ends a process, and begins another one.
+    /// Ends a process, and starts another one.
     async fn close(&mut self) {
         let at = self.dice.roll(self.processes.len());
         note(|| format!("process {at} is closed"));
@@ -167,7 +170,8 @@ impl Run {
         self.processes[at] = self.connect().await;
     }
 
-    /// Notes that what is held now no longer counts. Each hold is known to its process before its acquire is sent.
+    /// Notes that the present holds no longer count. Each hold is known to its process before its acquire is
+    /// sent.
     fn forced(&self) {
         for process in &self.processes {
             self.world.sections.forced(process.locks.handle.table(|table, _| {
@@ -179,7 +183,8 @@ impl Run {
     }
 
     fn look(&self) {
-        // A forced release that waits at a stalled master may run at any time, until this finds that none waits any more.
+        // A forced release that waits at a stalled master may run at any time, until a look finds none
+        // waiting.
         let waits = self.masters.are_to_force();
         if self.world.forced.replace(waits) || waits {
             self.forced();
@@ -195,7 +200,7 @@ impl Run {
         self.world.end();
         self.executor.hurry();
         let mut patience = self.plan.patience();
-        // These are not polled any more, and what they were granted lives for a lease.
+        // These are no longer polled, and what they were granted stands for a lease.
         let frozen = self.freeze();
         if !frozen.is_empty() {
             patience += self.plan.lease;
@@ -205,9 +210,9 @@ impl Run {
             drop(self.executor.take(|_| true));
         }
         self.all_end(patience).await;
-        // Beside a request that is not polled, `try_lock` finds the lock free only if it waits until that one is passed over. If such
-        // requests stand in the line, the lock is kept for each of them for a term of a second. And a release that is not polled is
-        // given up after two node timeouts.
+        // Beside a request that is not polled, `try_lock` finds the lock free only if it waits until that one
+        // is passed over. If such requests are in the line, the lock is kept for each of them for a term of a
+        // second. A release that is not polled is given up after two node timeouts.
         let frozen_ones = u32::try_from(frozen.len()).unwrap();
         let wait = (10 * self.plan.node_timeout).min(frozen_ones * SECOND) + frozen_ones * SECOND;
         let wait = wait + frozen_ones.min(1) * 2 * self.plan.node_timeout;
@@ -218,7 +223,7 @@ impl Run {
         self.world.begin();
     }
 
-    /// Takes out some futures that nobody has to wait for.
+    /// Takes out some futures that no other has to wait for.
     fn freeze(&mut self) -> Vec<executor::Driven> {
         if !self.dice.one_in(3) {
             return Vec::new();
@@ -249,7 +254,7 @@ impl Run {
 
     async fn are_free(&self, patience: Duration, wait: Duration) {
         let limit = Instant::now() + patience;
-        // A request that was woken last and is not polled is passed over.
+        // The request that was woken last and is not polled is passed over meanwhile.
         sleep(SECOND).await;
         while !self.masters.are_empty() || self.is_place_left() {
             assert!(Instant::now() < limit, "something is left: {}", self.shown());
@@ -267,9 +272,10 @@ impl Run {
         assert!(self.masters.are_empty(), "something is left: {}", self.shown());
     }
 
-    /// Returns whether a process stands in the line of a lock for which it has no request, polled or not. 1. A request in the line is
-    /// dropped. 2. The end of its place is lost on its way, and its process sends another one after a node timeout. 3. Until then the lock
-    /// may be handed to that process, which keeps others out for as long.
+    /// Returns whether a process is in the line of a lock for which it has no request, polled or not. An
+    /// example: 1. A request in the line is dropped. 2. The end of its place is lost on its way, and its
+    /// process sends another one after a node timeout. 3. Until then the lock may be handed to that process,
+    /// which keeps others out for as long.
     fn is_place_left(&self) -> bool {
         let is_left = |process: &Process, name| {
             let waits = |status: &LockStatus| status.name() == name && status.waiting() > 0;
@@ -319,7 +325,8 @@ fn random_calls_polled_late_exclude_each_other_and_nobody_is_forgotten() {
                 tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
             runtime.unwrap().block_on(run(seed))
         });
-        // Real time, of which a run takes very little: if no paused time passed, it would never end.
+        // Real time, of which a run takes very little. A run in which paused time does not pass would never
+        // end.
         let ended = ends.recv_timeout(120 * SECOND);
         assert_ne!(ended, Err(mpsc::RecvTimeoutError::Timeout), "seed {seed}: time stands still");
         match thread.join() {

@@ -1,4 +1,4 @@
-//! A master that refuses what is asked of it for some locks, and which requests that concerns.
+//! A master that refuses commands for some locks, and which requests that concerns.
 
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::{Locks, Memory, Owner};
 const SECOND: Duration = Duration::from_secs(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// How long requests go on.
+/// How long a request keeps trying.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A store that refuses all calls for the lock `refused`, refuses the renewals and settles of the lock `kept`, and counts the refused
@@ -81,7 +81,7 @@ impl Backend for Refusing {
     }
 }
 
-/// Makes a client of that store, with the number of acquires that were refused.
+/// Makes a client of that store. Returns it with the number of acquires that were refused.
 fn refusing(memory: &Memory) -> (Locks, Arc<AtomicUsize>) {
     let config = Locks::builder(memory).unavailable_after(PATIENCE).check().unwrap();
     let (relay, refused) = (Arc::new(EventRelay::default()), Arc::default());
@@ -92,7 +92,8 @@ fn refusing(memory: &Memory) -> (Locks, Arc<AtomicUsize>) {
     (Locks::over(session, &relay), refused)
 }
 
-/// 1. A lock is held, and waited for. 2. The master refuses another one. 3. The time of the waiting request is over.
+/// In this order: 1. A lock is held, and waited for. 2. The master refuses another lock. 3. The time of the
+/// waiting request is over.
 #[tokio::test(start_paused = true)]
 async fn a_request_is_not_told_of_what_is_refused_to_another_lock() {
     let memory = Memory::new();
@@ -105,7 +106,7 @@ async fn a_request_is_not_told_of_what_is_refused_to_another_lock() {
     assert_eq!((refused.kind(), refused.lock()), (ErrorKind::Unavailable, Some("refused")));
     let error = limited.await.unwrap().unwrap_err();
     assert_eq!((error.kind(), error.lock()), (ErrorKind::Timeout, Some("held")), "{error}");
-    // For longer than any request goes on.
+    // This goes on for longer than any request keeps trying.
     let began = Instant::now();
     while began.elapsed() < 2 * PATIENCE {
         ours.mutex("refused").try_lock().await.unwrap_err();
@@ -115,7 +116,8 @@ async fn a_request_is_not_told_of_what_is_refused_to_another_lock() {
     patient.await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// The refusal is that of an acquire, whatever was refused last: what the requests leave is ended again and again.
+/// The error is the refusal of an acquire, whatever was refused last: the ends of what the requests leave are
+/// sent, and refused, again and again.
 #[tokio::test(start_paused = true)]
 async fn all_requests_of_a_line_end_with_the_refusal_of_their_head() {
     let (ours, refused) = refusing(&Memory::new());
@@ -123,18 +125,18 @@ async fn all_requests_of_a_line_end_with_the_refusal_of_their_head() {
     let asking = (0..100).map(|_| tokio::spawn(ours.mutex("refused").lock().owner(&Owner::new())));
     let asking: Vec<_> = asking.collect();
     let limited = ours.mutex("refused").lock().within(5 * SECOND).owner(&Owner::new()).await.unwrap_err();
-    assert_eq!(limited.kind(), ErrorKind::Unavailable, "nobody held it: {limited}");
+    assert_eq!(limited.kind(), ErrorKind::Unavailable, "nobody held the lock: {limited}");
     for request in asking {
         let error = request.await.unwrap().unwrap_err();
         assert_eq!((error.kind(), error.lock()), (ErrorKind::Unavailable, Some("refused")));
         assert!(error.to_string().contains("`acquire`"), "{error}");
     }
     assert!((PATIENCE..2 * PATIENCE).contains(&began.elapsed()), "{:?}", began.elapsed());
-    assert!(refused.load(SeqCst) < 60, "each has asked for itself: {refused:?}");
+    assert!(refused.load(SeqCst) < 60, "each request asked for itself: {refused:?}");
 }
 
-/// 1. A lock is held. 2. A command of its hold fails. 3. Another owner of the process makes a single attempt, and a third one makes
-/// one while that is under way. 4. A fourth one waits until its time is over.
+/// In this order: 1. A lock is held. 2. A command of its hold fails. 3. Another owner of the process makes a
+/// single attempt, and a third one makes one meanwhile. 4. A fourth one waits until its time is over.
 #[tokio::test(start_paused = true)]
 async fn a_request_behind_a_hold_of_this_process_is_not_told_what_that_one_is_refused() {
     let ours = refusing(&Memory::new()).0;

@@ -1,4 +1,4 @@
-//! When the work of a `run` is dropped, and as whom.
+//! When the work of a `run` is dropped, and as which owner.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::{ErrorKind, Locks, Memory, Mutex};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The note before the work is dropped.
+/// What is noted until the work is dropped.
 const NOT_YET: usize = usize::MAX;
 
-/// Notes on drop how many levels the current owner has.
+/// Notes, when it is dropped, how many levels the current owner has.
 struct Notes(Mutex, Arc<AtomicUsize>);
 
 impl Drop for Notes {
@@ -33,7 +33,7 @@ fn work(stock: &Mutex) -> (impl Future<Output = ()> + use<>, Arc<AtomicUsize>) {
     (work, seen)
 }
 
-/// The values that the work drops may look at the lock, or re-enter it.
+/// The values that the work owns may look at the lock, or re-enter it, when they are dropped.
 #[tokio::test(start_paused = true)]
 async fn the_work_of_a_run_that_is_dropped_goes_as_the_owner_of_its_hold_and_before_it() {
     let stock = Locks::in_memory().mutex("stock");
@@ -45,7 +45,7 @@ async fn the_work_of_a_run_that_is_dropped_goes_as_the_owner_of_its_hold_and_bef
     stock.lock().await.unwrap().release().await.unwrap();
 }
 
-/// The future may be kept for long after that, for example by a `join!`.
+/// The future may be kept for long after the loss, for example by a `join!`.
 #[tokio::test(start_paused = true)]
 async fn the_work_of_a_lost_hold_is_dropped_before_the_future_of_its_run() {
     let store = Memory::new();
@@ -55,10 +55,10 @@ async fn the_work_of_a_lost_hold_is_dropped_before_the_future_of_its_run() {
     assert!(timeout(SECOND, &mut runs).await.is_err());
     assert!(store.faults().lose("stock"));
     assert_eq!(runs.as_mut().await.unwrap_err().kind(), ErrorKind::Lost);
-    assert_eq!(seen.load(SeqCst), 0, "it was to be dropped, and its hold is over");
+    assert_eq!(seen.load(SeqCst), 0, "the work should have been dropped, and its hold is over");
 }
 
-/// As on a machine where each visit comes late.
+/// Each visit is late enough to take over, as on a slow machine.
 #[tokio::test]
 async fn a_visit_of_a_take_over_takes_nothing_over() {
     let locks = Locks::in_memory();

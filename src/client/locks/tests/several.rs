@@ -1,4 +1,4 @@
-//! Several names at once, of which one is lost: before the last one is granted, or after it.
+//! Several names at once, one of which is lost: before the last one is granted, or after.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ async fn but_one(store: &Memory) -> (Call, PendingReply) {
     on_its_way
 }
 
-/// Runs the command, and answers it.
+/// Runs the command, and delivers its answer.
 async fn arrives(store: &Memory, command: (Call, PendingReply)) {
     store.visit(|store| {
         store.backlog.push_back(command);
@@ -50,7 +50,7 @@ fn field(store: &Memory, name: &str) -> Option<Arc<str>> {
     })
 }
 
-/// Asks, and loses the first name after its grant.
+/// Begins the request, and deletes the first name's key after its grant.
 async fn asked<T: Send + 'static>(
     store: &Memory,
     ask: impl Future<Output = T> + Send + 'static,
@@ -70,7 +70,7 @@ async fn asked<T: Send + 'static>(
 async fn a_name_that_is_lost_before_the_last_one_is_granted_is_asked_for_again_after_a_pause() {
     let store = Memory::new();
     let (request, first) = asked(&store, several(&store).await.lock()).await;
-    // The name after the lost one is released for the time of the pause.
+    // The name after the lost one is released during the pause.
     sleep(PAUSE / 2).await;
     assert!(!request.is_finished());
     assert_eq!((field(&store, "a"), field(&store, "b")), (None, None));
@@ -90,7 +90,7 @@ async fn a_name_that_is_lost_before_the_last_one_is_granted_ends_a_request_that_
     assert_eq!((field(&store, "a"), field(&store, "b")), (None, None));
 }
 
-/// The work of a run notes at each poll whether it holds both.
+/// The work checks at each poll that the run holds both.
 #[tokio::test(start_paused = true)]
 async fn the_work_of_a_run_is_not_polled_once_a_name_is_lost() {
     let store = Memory::new();
@@ -124,7 +124,7 @@ async fn the_release_of_fenced_guards_reports_a_loss() {
     assert_eq!((error.loss(), error.lock()), (Some(Loss::Gone), Some("b")));
 }
 
-/// The request that was begun before asked as the owner itself, and not as a child of it.
+/// The request that had begun asked as the owner itself, not as a child of it.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_becomes_a_run_begins_again() {
     let mut request = several(&Memory::new()).await.lock();

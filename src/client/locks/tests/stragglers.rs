@@ -1,4 +1,5 @@
-//! Masters whose answers come after the verdict: what they have of a hold that no longer exists is ended there too.
+//! Masters whose answers arrive after the verdict: what they have of a hold that no longer exists is ended
+//! there too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -21,7 +22,7 @@ fn shown(stores: &[Memory]) -> Vec<bool> {
     stores.iter().map(|store| format!("{store:?}") != "Memory { locks: {} }").collect()
 }
 
-/// What one master granted is ended at once; what another grants later must not be forgotten with it.
+/// What one master granted is ended at once. What another master grants later must not be forgotten.
 #[tokio::test(start_paused = true)]
 async fn a_late_grant_is_ended_also_where_another_was_ended_before() {
     let stores: Vec<_> = (0..5).map(|_| Memory::new()).collect();
@@ -34,7 +35,8 @@ async fn a_late_grant_is_ended_also_where_another_was_ended_before() {
     held.release().await.unwrap();
 }
 
-/// The answer to a re-entry never comes, and neither does the answer to the end of the hold: the second one counts.
+/// Neither a re-entry nor the end of the hold is answered by one master. The missing answer to the end is the
+/// one that counts.
 #[tokio::test(start_paused = true)]
 async fn an_end_that_did_not_reach_a_master_is_sent_again_though_an_earlier_command_was_lost_there_too() {
     let stores = [Memory::new(), Memory::new(), Memory::new()];
@@ -52,7 +54,8 @@ async fn an_end_that_did_not_reach_a_master_is_sent_again_though_an_earlier_comm
     assert_eq!(shown(&stores), [false; 3]);
 }
 
-/// The masters that came back empty have another's key, left there by a late command: nothing can be repaired.
+/// On the masters that came back empty another client has the key, as if a late command had left it there.
+/// Nothing can be repaired.
 #[tokio::test(start_paused = true)]
 async fn what_can_not_be_put_right_is_tried_again_after_a_pause() {
     let stores = [Memory::new(), Memory::new(), Memory::new()];
@@ -64,18 +67,19 @@ async fn what_can_not_be_put_right_is_tried_again_after_a_pause() {
         store.faults().restart_empty();
         ghosts.push(theirs.mutex("stock").lock().await.unwrap());
         let counted = commands.clone();
-        // Without a limit no time would pass here.
+        // Without a limit, paused time would not pass here.
         store.visit(|store| store.loses = Some(Box::new(move || counted.fetch_add(1, SeqCst) > 500)));
     }
     sleep(Duration::from_secs(25)).await;
     assert!(!guard.is_lost());
     let commands = commands.load(SeqCst);
-    // A settle and a repair, on two masters, every half second.
+    // One settle and one repair on each of two masters, every half second.
     assert!((4..=210).contains(&commands), "{commands} commands");
 }
 
-/// 1. One of three masters grants, and the others do not answer. 2. What it granted is ended, which it publishes. 3. Woken by that, the
-/// request would ask again at once, leave the next one, and so on.
+/// In this order: 1. One of three masters grants, and the others do not answer. 2. What it granted is ended,
+/// which it publishes. 3. If that woke the request, it would ask again at once, leave the next field, and so
+/// on.
 #[tokio::test(start_paused = true)]
 async fn the_end_of_what_a_failed_attempt_has_left_does_not_wake_its_request() {
     let stores = [Memory::new(), Memory::new(), Memory::new()];
@@ -94,12 +98,13 @@ async fn the_end_of_what_a_failed_attempt_has_left_does_not_wake_its_request() {
     }
     locks.mutex("stock").lock().await.unwrap_err();
     let answers = answers.load(SeqCst);
-    // An attempt takes half a second, and the pause after it a whole one, for ten seconds. Without the pause there would be 120
-    // answers.
+    // Within the ten seconds, each attempt takes half a second, and the pause after it a whole one. Without
+    // the pause there would be 120 answers.
     assert!((60..=100).contains(&answers), "{answers} answers");
 }
 
-/// A busy lock leaves thousands of orphans while a master is away, and each costs as much to try as the next.
+/// While a master is away, a busy lock leaves thousands of orphans, and each costs as much to try as any
+/// other.
 #[tokio::test(start_paused = true)]
 async fn what_a_master_may_have_is_tried_less_and_less_often_and_at_once_when_it_is_back() {
     let stores = [Memory::new(), Memory::new(), Memory::new()];
@@ -123,7 +128,8 @@ async fn what_a_master_may_have_is_tried_less_and_less_often_and_at_once_when_it
     assert_eq!(shown(&stores), [false; 3]);
 }
 
-/// All are due at the same moments: if they delayed each other, a renewal would be answered as late as what is left of another lock.
+/// All are due at the same moments. If they delayed each other, the answer to a renewal would be as late as
+/// those about the remains of another lock.
 #[tokio::test(start_paused = true)]
 async fn what_is_left_on_a_minority_delays_no_renewal() {
     let stores = [Memory::new(), Memory::new(), Memory::new()];
@@ -194,7 +200,7 @@ async fn trouble(stores: &[Memory], end: Instant, random: &mut StdRng) {
     }
 }
 
-/// Makes a minute of trouble, and a few seconds of rest: far less than a lease.
+/// Makes trouble for a minute, and rests for a few seconds: far less than a lease.
 async fn leaves_nothing(seed: u64) {
     let stores: Vec<_> = (0..if seed.is_multiple_of(2) { 3 } else { 5 }).map(|_| Memory::new()).collect();
     let mut random = StdRng::seed_from_u64(seed);
@@ -220,7 +226,7 @@ async fn nothing_stays_on_any_master_once_commands_arrive_and_are_answered_again
     }
 }
 
-/// A master is slow to answer that it does not know the script, and the verdict of the others comes first.
+/// A master's answer that it does not know the script is slow, and the verdict of the others comes first.
 #[tokio::test]
 async fn a_forced_release_reaches_a_slow_master_that_does_not_know_its_script() {
     use crate::backend::testing::TestServer;
@@ -238,12 +244,12 @@ async fn a_forced_release_reaches_a_slow_master_that_does_not_know_its_script() 
     servers[2].signal("STOP");
     assert!(theirs.mutex("stock").force_release().await.unwrap());
     servers[2].signal("CONT");
-    // The holder, which would also end what is left, is not asked.
+    // The holder would also end what is left, but does not look meanwhile.
     let end = async {
         while has(&servers[2]).await {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(Duration::from_secs(30), end).await.expect("it stays for a lease");
+    timeout(Duration::from_secs(30), end).await.expect("the key stays for a lease");
     drop(held);
 }

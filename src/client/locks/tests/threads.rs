@@ -19,7 +19,8 @@ fn is_held(store: &Memory) -> bool {
     format!("{store:?}") != "Memory { locks: {} }"
 }
 
-/// As if on another thread, the task that waits for the slow master is polled, and answered, before its spawner goes on.
+/// Polls the task that waits for the slow master, whose answer is there, before its spawner continues, as
+/// another thread might.
 fn on_another_thread(mut task: Task) -> Task {
     let ended = |[quick, _]: &mut [Memory; 2]| !is_held(quick);
     let Some([_, slow]) = SLOW.with_borrow_mut(|slow| slow.take_if(ended)) else { return task };
@@ -30,8 +31,8 @@ fn on_another_thread(mut task: Task) -> Task {
     }
 }
 
-/// Tried with a guard's release, and with one by the background. The verdict counts the slow master among those that are still to
-/// answer: if it were noted after the answer, it would keep the hold for a lease.
+/// The release is sent by a guard, and by the background. The verdict counts the slow master among those that
+/// are still to answer: if that were noted after the answer, it would keep the hold for a lease.
 #[tokio::test(start_paused = true)]
 async fn what_answers_right_after_the_verdict_counts_after_it() {
     for releases in [true, false] {

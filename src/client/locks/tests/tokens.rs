@@ -1,6 +1,7 @@
-//! Fencing tokens over several masters whose counters differ: each holder gets more than all before it.
+//! Fencing tokens over several masters whose counters differ: each holder's token is greater than all before
+//! it.
 //!
-//! The counters are above what any clock says, so that order rests on them alone.
+//! The counters are greater than any clock's time, so that the order depends on them alone.
 
 use std::future::Future;
 use std::pin::pin;
@@ -18,10 +19,10 @@ use crate::{Locks, Memory};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// More than any clock says in microseconds, and more than a Lua number can count exactly.
+/// More than any clock's time in microseconds, and more than a Lua number can count exactly.
 const ABOVE: u64 = 1 << 60;
 
-/// Makes masters whose counters of this lock stand this far above [`ABOVE`].
+/// Makes masters whose counters of this lock are this far above [`ABOVE`].
 fn masters(name: &str, counters: &[u64]) -> Vec<Memory> {
     let stores: Vec<_> = counters.iter().map(|_| Memory::new()).collect();
     count_from(&stores, name, counters);
@@ -75,7 +76,7 @@ async fn a_fenced_handle_shows_the_same_lock_as_a_plain_one() {
 async fn a_token_is_known_to_a_majority_before_it_is_handed_out() {
     let stores = masters("stock", &[100, 50, 0]);
     let (ours, theirs) = (locks(&stores).await, locks(&stores).await);
-    // The third master does not learn of the grant, and the second did not learn of the hundredth.
+    // The third master does not learn of this grant, and the second did not learn of the hundredth.
     stores[2].faults().stall(5 * SECOND);
     let guard = ours.mutex("stock").fenced().lock().await.unwrap();
     let token = guard.token();
@@ -98,7 +99,7 @@ async fn a_token_that_a_majority_may_not_have_is_not_handed_out() {
     let stock = ours.mutex("stock").fenced();
     let mut asking = Box::pin(stock.try_lock());
     assert!(poll(asking.as_mut()).is_pending());
-    // Both have granted it. What is sent to the second from now on is lost.
+    // Both have granted it. Commands that are sent to the second from now on are lost.
     loses(&stores[1], || true);
     let mut handed_out = None;
     if let Ok(Ok(Some(guard))) = timeout(3 * SECOND, asking).await {
@@ -110,7 +111,7 @@ async fn a_token_that_a_majority_may_not_have_is_not_handed_out() {
     stores[0].faults().stall(60 * SECOND);
     let next = theirs.mutex("stock").fenced().lock().await.unwrap();
     assert!(Some(next.token()) > handed_out, "{handed_out:?}, then {:?}", next.token());
-    assert_eq!(handed_out, None, "its second answer never came");
+    assert_eq!(handed_out, None, "the second answer of the second master never came");
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,7 +120,7 @@ async fn counters_that_agree_cost_one_round_trip() {
     let stock = locks(&stores).await.mutex("stock").fenced();
     let mut asking = pin!(stock.lock());
     assert!(poll(asking.as_mut()).is_pending());
-    // All have granted it; no command that is sent from now on arrives.
+    // All have granted it; commands that are sent from now on never arrive.
     stores.iter().for_each(|store| loses(store, || true));
     let Poll::Ready(Ok(guard)) = poll(asking.as_mut()) else { panic!("it waits for more") };
     assert_eq!(guard.token(), ABOVE + 8);
@@ -135,7 +136,7 @@ async fn a_renewal_and_a_repair_make_a_token_known_to_those_that_missed_it() {
     let missed = stores[2].clone();
     sleep(20 * SECOND).await;
     assert_eq!(counted(&[missed], "stock"), [101]);
-    // A master that comes back without its counters is given this one, with the hold.
+    // A master that comes back without its counters is given this counter, with the hold.
     stores[1].faults().restart_empty();
     sleep(20 * SECOND).await;
     assert_eq!(counted(&stores, "stock"), [101, 101, 101]);
@@ -151,7 +152,7 @@ async fn a_re_entry_has_the_token_of_its_hold() {
     assert_eq!((inner.depth(), inner.token()), (2, outer.token()));
 }
 
-/// The tokens that were handed out for each lock, in their order.
+/// The tokens that were handed out for each lock, in order.
 type HandedOut = Arc<Mutex<Vec<Vec<u64>>>>;
 
 const NAMES: usize = 2;
@@ -182,7 +183,7 @@ async fn trouble(stores: Vec<Memory>, end: Instant, restarts: bool, mut random: 
         let store = &stores[random.random_range(0..stores.len())];
         match random.random_range(0..12) {
             0 if restarts => store.faults().restart_empty(),
-            // As after an attempt that only this master granted.
+            // The counter is raised as by an attempt that only this master granted.
             0..9 if !restarts => store.visit(|store| {
                 let counter = counter("", &name(random.random_range(0..NAMES)));
                 let stands = store.counters.stands(&counter, Instant::now()).unwrap_or(ABOVE);
@@ -195,12 +196,12 @@ async fn trouble(stores: Vec<Memory>, end: Instant, restarts: bool, mut random: 
     }
 }
 
-/// Makes five minutes of trouble, and returns the number of grants.
+/// Makes trouble for five minutes, and returns the number of grants.
 async fn run(seed: u64, restarts: bool) -> usize {
     let stores: Vec<_> = (0..if seed.is_multiple_of(3) { 5 } else { 3 }).map(|_| Memory::new()).collect();
     let mut random = StdRng::seed_from_u64(seed);
     if !restarts {
-        // If counters are lost, order rests on the clock, and they must not be above it.
+        // If counters are lost, the order depends on the clock, so they must not be above it.
         for at in 0..NAMES {
             let counters: Vec<u64> = stores.iter().map(|_| random.random_range(0..1_000)).collect();
             count_from(&stores, &name(at), &counters);

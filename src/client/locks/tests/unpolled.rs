@@ -35,7 +35,7 @@ async fn a_free_lock_is_tried_beside_a_request_whose_answer_nobody_looks_at() {
     assert!(got.is_some(), "None on a free lock");
 }
 
-/// As in a `select!` whose other branch closes.
+/// Such as in a `select!` whose other branch closes.
 #[tokio::test(start_paused = true)]
 async fn close_ends_what_a_future_has_under_way_that_is_not_polled_any_more() {
     let store = Memory::new();
@@ -61,7 +61,7 @@ async fn close_ends_what_a_future_has_under_way_that_is_not_polled_any_more() {
     }
 }
 
-/// In one task each poll of the one is a poll of the other.
+/// The two are in one task, so each poll of one is a poll of the other.
 #[tokio::test(start_paused = true)]
 async fn a_close_beside_a_request_of_its_task_waits_without_being_polled_on_and_on() {
     let store = Memory::new();
@@ -72,7 +72,7 @@ async fn a_close_beside_a_request_of_its_task_waits_without_being_polled_on_and_
     let mut both = pin!(async { join!(stock.lock(), locks.close()) });
     let (asked, _) = poll_fn(|cx| {
         polls += 1;
-        assert!(polls < 1000, "they wake each other");
+        assert!(polls < 1000, "the two wake each other");
         both.as_mut().poll(cx)
     })
     .await;
@@ -85,18 +85,19 @@ async fn a_lease_ends_when_it_was_said_to_though_the_answer_is_looked_at_late() 
     let theirs = Locks::builder(&store).connect().await.unwrap();
     let ours = Locks::builder(&store).poll_interval(3600 * SECOND).connect().await.unwrap();
     let guard = theirs.mutex("stock").lock().await.unwrap();
-    // 1. We wait, and are subscribed.
+    // 1. Our request waits, and is subscribed.
     let mut asks = Box::pin(ours.mutex("stock").lock());
     assert!(tokio::time::timeout(5 * SECOND, &mut asks).await.is_err());
-    // 2. Our sleep is over: we ask; it is held for 20 to 30 s more.
+    // 2. Its sleep is over, and it asks: the lock is held for another 20 to 30 s.
     sleep(30 * SECOND).await;
     assert!(poll!(&mut asks).is_pending());
-    // 3. Its process crashes. 4. Our future is not polled for so long that the lease ends, which no message reports.
+    // 3. The holder's process crashes. 4. Our future is not polled for so long that the lease ends, which no
+    // message reports.
     theirs.close().await.unwrap();
     std::mem::forget(guard);
     sleep(40 * SECOND).await;
     assert!(!ours.mutex("stock").is_locked().await.unwrap());
-    // 5. From now on it is polled whenever it is woken; it must not sleep beside a free lock.
+    // 5. From now on our future is polled whenever it is woken. It must not sleep while the lock is free.
     let began = Instant::now();
     let _guard = asks.await.unwrap();
     assert!(began.elapsed() < SECOND, "{:?} beside a free lock", began.elapsed());
@@ -109,15 +110,16 @@ async fn an_extension_whose_answer_is_looked_at_past_the_end_does_not_bring_a_ho
     let guard = stock.lock().fixed_lease(Duration::from_millis(14)).await.unwrap();
     let mut extends = Box::pin(guard.extend(10 * SECOND));
     assert!(poll!(&mut extends).is_pending());
-    // After a single poll the clock has moved, and no other task has run.
+    // After a single poll, the clock has moved and no other task has run.
     let _ = poll!(Box::pin(tokio::time::advance(Duration::from_micros(11_900))));
     assert!(guard.valid_until() < Instant::now());
     let answer = poll!(&mut extends);
     assert!(guard.valid_until() <= Instant::now(), "{answer:?}, and good again");
 }
 
-/// In this order: 1. A hold is offered to a request that is not polled. 2. Another request begins, finds that one late, and is the
-/// first in line. 3. If it were granted in its first poll, it would look nested to a branch beside it.
+/// In this order: 1. A hold is offered to a request that is not polled. 2. Another request begins, finds the
+/// first one late, and is the first in the queue. 3. If it were granted in its first poll, a branch beside it
+/// would take it for a level that it is nested in.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_begins_beside_an_offer_does_not_take_it_at_once() {
     let locks = Locks::builder(Memory::new()).local_handoff(SECOND).connect().await.unwrap();

@@ -1,4 +1,4 @@
-//! How long a request waits for another process's lock if no message is to wake it.
+//! How long a request waits for another process's lock if no message will wake it.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::{Locks, Memory};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Requests that compete, and have a minority each, publish when they give it up. If that woke them, they would ask in step, and so
-/// on for ever.
+/// Competing requests that each have a minority publish when they give it up. If that woke them, they would
+/// ask in step, and so on for ever.
 #[tokio::test(start_paused = true)]
 async fn no_message_ends_the_pause_after_a_split_vote() {
     let stores: Vec<_> = (0..3).map(|_| Memory::new()).collect();
@@ -31,8 +31,9 @@ async fn no_message_ends_the_pause_after_a_split_vote() {
     second.release().await.unwrap();
 }
 
-/// In this order: 1. Two masters refuse a request, which sleeps. 2. The third one grants it, too late. 3. That is ended, and the end is
-/// published. If that woke the request, it would ask again as fast as the masters answer.
+/// In this order: 1. Two masters refuse a request, which sleeps. 2. The third one grants it, too late.
+/// 3. That grant is ended, and the end is published. If the message woke the request, it would ask again as
+/// fast as the masters answer.
 #[tokio::test(start_paused = true)]
 async fn a_grant_after_a_refusal_is_a_split_vote_too() {
     let stores: Vec<_> = (0..3).map(|_| Memory::new()).collect();
@@ -43,7 +44,7 @@ async fn a_grant_after_a_refusal_is_a_split_vote_too() {
     let (first, second) = (stock(&stores[..1]).await, stock(&stores[1..2]).await);
     let (first, second) = (first.lock().await.unwrap(), second.lock().await.unwrap());
     let waiting = tokio::spawn(stock(&stores).await.lock());
-    // The third one answers up to ten milliseconds after the others.
+    // The third master answers up to ten milliseconds after the others.
     let begun = Instant::now();
     while begun.elapsed() < 100 * SECOND {
         stores[2].visit(|store| {
@@ -56,14 +57,15 @@ async fn a_grant_after_a_refusal_is_a_split_vote_too() {
     stores[2].faults().stall(Duration::ZERO);
     first.release().await.unwrap();
     let guard = waiting.await.unwrap().unwrap();
-    // Its field has a number, of which each attempt takes a few.
+    // The field of the hold has a number, and each attempt uses up a few numbers.
     let number: u64 = guard.hold_id().rsplit_once(':').unwrap().1.parse().unwrap();
     assert!((100..2_000).contains(&number), "{number}");
     guard.release().await.unwrap();
     second.release().await.unwrap();
 }
 
-/// Neither a request that was woken for a lock which others had taken first nor one that competed long ago pauses for longer.
+/// A request pauses no longer because it was woken for a lock that others took first, nor because it competed
+/// long ago.
 #[tokio::test(start_paused = true)]
 async fn those_who_have_waited_for_long_pause_for_no_longer() {
     const PAUSE: Duration = Duration::from_millis(10);
@@ -82,7 +84,7 @@ async fn those_who_have_waited_for_long_pause_for_no_longer() {
     let mut held = held.unwrap();
     for turn in 1..=10 {
         sleep(2 * SECOND).await;
-        // In one poll, so that the next one is first.
+        // Both are in one poll, so that the next one asks first.
         let (released, next) = tokio::join!(held.release(), theirs[turn % 2].lock());
         released.unwrap();
         held = next.unwrap();
@@ -100,8 +102,9 @@ async fn those_who_have_waited_for_long_pause_for_no_longer() {
     guard.release().await.unwrap();
 }
 
-/// In this order: 1. A request's acquire is on its way, over a connection that is replaced. 2. The request is dropped, and its end
-/// finds nothing. 3. The acquire runs. Tried for a free lock, on one master and on three.
+/// In this order: 1. The acquire of a request is on its way, over a connection that is replaced. 2. The
+/// request is dropped, and its end finds nothing. 3. The acquire runs. The lock is free; there is one master,
+/// or there are three.
 #[tokio::test(start_paused = true)]
 async fn what_an_acquire_makes_after_the_end_of_its_dropped_request_is_ended() {
     for masters in [1, 3] {
@@ -123,7 +126,7 @@ async fn what_an_acquire_makes_after_the_end_of_its_dropped_request_is_ended() {
         }
         request.abort();
         assert!(request.await.unwrap_err().is_cancelled());
-        // The end has run.
+        // By now, the end has run.
         sleep(SECOND / 5).await;
         for (store, acquire) in stores.iter().zip(on_the_way) {
             store.visit(|store| {
@@ -132,14 +135,14 @@ async fn what_an_acquire_makes_after_the_end_of_its_dropped_request_is_ended() {
             });
         }
         let theirs = theirs.mutex("stock");
-        assert!(theirs.try_lock().await.unwrap().is_none(), "the acquire ran");
+        assert!(theirs.try_lock().await.unwrap().is_none(), "the acquire's key is still there");
         let begun = Instant::now();
         theirs.lock().await.unwrap().release().await.unwrap();
         assert!(begun.elapsed() < 10 * SECOND, "{masters} {:?}", begun.elapsed());
     }
 }
 
-/// It is woken long before it would poll, and before the other's lease ends.
+/// The message wakes the waiter long before it would poll, and before the other's lease ends.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_is_subscribed_is_woken_by_the_message_of_a_release() {
     let store = Memory::new();
@@ -157,7 +160,7 @@ async fn a_waiter_that_is_subscribed_is_woken_by_the_message_of_a_release() {
     assert!(begun.elapsed() < SECOND / 100, "{:?}", begun.elapsed());
 }
 
-/// As the log reports it.
+/// The log tells whether a lock was waited for.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_granted_at_once_was_not_waited_for() {
     let log = Recorder::start();
@@ -173,7 +176,8 @@ async fn a_lock_that_is_granted_at_once_was_not_waited_for() {
     assert_eq!(log.count("acquired after waiting"), 1);
 }
 
-/// A server works twice as long on such an answer, so it is asked for only if the answer may be the last one before the time is over.
+/// Such an answer costs the server twice the work, so it is requested only if it may be the last one before
+/// the time is over.
 #[tokio::test(start_paused = true)]
 async fn a_first_attempt_asks_whose_the_lock_is_if_it_may_be_the_last_one() {
     let store = Memory::new();
@@ -204,7 +208,7 @@ async fn a_first_attempt_asks_whose_the_lock_is_if_it_may_be_the_last_one() {
         let asked = if let Some(within) = within { asked.within(within) } else { asked };
         assert_eq!(asks(tokio::spawn(async { asked.await.is_ok() })).await, expected, "{within:?}");
     }
-    // Nothing is reported to a request that only tries.
+    // The holder is not reported to a request that only tries.
     for (within, expected) in [(None, false), (Some(SECOND / 100), true)] {
         let asked = ours.try_lock();
         let asked = if let Some(within) = within { asked.within(within) } else { asked };

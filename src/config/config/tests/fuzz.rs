@@ -13,7 +13,7 @@ fn durations() -> impl Strategy<Value = Duration> {
     ]
 }
 
-/// What is accepted works: no arithmetic on it fails, and a lease is longer than the drift over it.
+/// Accepted options work: no arithmetic on them fails, and a lease is longer than the drift over it.
 #[test]
 fn any_options_are_taken_or_rejected() {
     let factor = prop_oneof![any::<f64>(), 0.0..1.5, Just(f64::NAN), Just(f64::INFINITY)];

@@ -7,7 +7,8 @@ use crate::config::{Builder, Master};
 
 const SECRET: &str = "s3cret";
 
-/// URLs with a password, with mistakes in their other parts. The password itself is percent-encoded, as it has to be.
+/// URLs with a password, with mistakes in their other parts. The password itself is percent-encoded, as
+/// required.
 fn urls() -> impl Strategy<Value = String> {
     let part = |words: &'static [&'static str]| {
         let special = |c: char| "@:/?#[]\\".contains(c) || c.is_control() || c.is_whitespace();

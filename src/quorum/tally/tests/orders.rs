@@ -17,22 +17,22 @@ enum Vote {
 
 use Vote::{Busy, Deferred, Done, Foreign, Free, Gone, NotRun, Unknown};
 
-/// A master's vote, and whether the master is young. `None`: it is not asked, since it is young.
+/// A master's vote, and whether the master is young. `None`: it is young, and therefore not asked.
 type Given = Option<(Vote, bool)>;
 
-/// What the verdict reports to its caller, as far as it makes a difference there.
+/// What the verdict reports to its caller, as far as that makes a difference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Means {
     /// Granted, or the hold stands.
     Yes,
-    /// Something is in the way: somebody else's hold, or a key that is no lock.
+    /// Another hold is in the way, or a key that is no lock.
     Refused,
-    /// The hold is not there any more.
+    /// The hold no longer exists.
     Gone,
-    /// Freed by force; `Free`: there was nothing to free.
+    /// Released by force; `Free`: nothing was held.
     Freed,
     Free,
-    /// There is no majority for anything.
+    /// No majority agrees on anything.
     Undecided,
 }
 
@@ -48,7 +48,7 @@ fn votes(rule: Rule) -> &'static [Vote] {
 }
 
 fn given(rule: Rule) -> Vec<Given> {
-    // For other votes it makes no difference whether the master is young.
+    // For other votes, it makes no difference whether the master is young.
     let young =
         [Done, Gone].into_iter().filter(|vote| votes(rule).contains(vote)).map(|vote| Some((vote, true)));
     let asked = votes(rule).iter().map(|vote| Some((*vote, false))).chain(young);
@@ -75,7 +75,7 @@ fn means(rule: Rule, all: [Given; 3]) -> Means {
         all.iter().flatten().filter(|(vote, young)| of(*vote, *young)).count()
     };
     match rule {
-        // Young masters have no vote, and a majority of those that answer is not a majority of all.
+        // Young masters have no vote, and a majority of the masters that answer is not a majority of all.
         Rule::Fresh => {
             let granted = count(&|vote, young| vote == Done && !young);
             let foreign = count(&|vote, _| vote == Foreign);
@@ -86,7 +86,7 @@ fn means(rule: Rule, all: [Given; 3]) -> Means {
                 () => Means::Undecided,
             }
         }
-        // The field may be put on a young master that lacks it. Old masters that lack it are believed.
+        // The field may be repaired on a young master that lacks it. Old masters that lack it are believed.
         Rule::Standing => match () {
             () if count(&|vote, _| matches!(vote, Done | Deferred)) >= 2 => Means::Yes,
             () if count(&|vote, young| matches!(vote, Busy | Foreign) || (vote == Gone && !young)) >= 2 => {
@@ -94,13 +94,15 @@ fn means(rule: Rule, all: [Given; 3]) -> Means {
             }
             () => Means::Undecided,
         },
-        // Like a standing hold, but a young master has no vote for it: it may have the field of a claim that was already used.
+        // Like a standing hold, but a young master has no vote for it, since it may have the field of a claim
+        // that was already used.
         Rule::Claim => match () {
             () if count(&|vote, young| vote == Done && !young) >= 2 => Means::Yes,
             () if count(&|vote, young| vote == Foreign || (vote == Gone && !young)) >= 2 => Means::Gone,
             () => Means::Undecided,
         },
-        // A repeated release may find what its first try left. A young master does not show that the hold was gone.
+        // A repeated release may find the effect of its first try. A young master does not show that the hold
+        // was gone.
         Rule::End { repeated } => {
             let ended = |vote, young| vote == Done || (vote == Gone && (young || repeated));
             let lacked = count(&|vote, young| vote == Gone && !young);
@@ -140,7 +142,7 @@ fn completed(rule: Rule, answered: [Option<Given>; 3]) -> Vec<[Given; 3]> {
     pairs.flat_map(|(one, two)| three.iter().map(move |three| [one, two, *three])).collect()
 }
 
-/// Whether a master that gave this vote may have the field.
+/// Returns whether a master that gave this vote may have the field.
 fn may_have(vote: Vote) -> bool {
     matches!(vote, Done | Unknown | Deferred)
 }
@@ -156,7 +158,7 @@ const RULES: [Rule; 8] = [
     Rule::Force,
 ];
 
-/// Runs `each` after each answer, in each order, with the answers so far and the verdict, if there is one.
+/// Calls `each` after each answer, in each order, with the answers so far and the verdict, if there is one.
 fn in_all_orders(mut each: impl FnMut(Rule, [Option<Given>; 3], [Given; 3], Option<Verdict>)) -> usize {
     let mut cases = 0;
     for rule in RULES {
@@ -195,10 +197,10 @@ fn set(is_in: impl Fn(usize) -> bool) -> MasterSet {
     (0..3).filter(|at| is_in(*at)).fold(MasterSet::NONE, |set, at| set.union(MasterSet::one(at)))
 }
 
-/// The verdict is given exactly when no further answer can change it, and later answers do change nothing.
+/// The verdict is given exactly when no further answer can change it, and later answers do not change it.
 #[test]
 fn the_verdict_is_what_all_answers_mean_and_comes_as_soon_as_it_is_certain() {
-    // The order of the same answers does not change what may come of them.
+    // The order of the same answers does not change what may become of them.
     type Case = (Rule, [Option<Given>; 3]);
     let mut known: Vec<(Case, Vec<Means>)> = Vec::new();
     let cases = in_all_orders(|rule, answered, _, verdict| {
@@ -220,13 +222,14 @@ fn the_verdict_is_what_all_answers_mean_and_comes_as_soon_as_it_is_certain() {
         let meant = verdict.as_ref().map(|verdict| meaning(rule, verdict));
         let young_lacks = answered.contains(&Some(Some((Gone, true))));
         let expected = match (rule, &possible[..]) {
-            // It is put on the young master unless an old one lacks it too.
+            // The field is repaired on the young master unless an old one lacks it too.
             (Rule::Standing | Rule::Claim, [Means::Undecided])
                 if young_lacks && !pending(answered).is_empty() =>
             {
                 None
             }
-            // For what is left on a minority, each master is asked for itself. A forced release frees every master that it can.
+            // What is left on a minority is asked of each master on its own. A forced release frees every
+            // master that it can.
             (Rule::Remains, _) | (Rule::Force, [Means::Undecided]) if !pending(answered).is_empty() => None,
             (_, [one]) => Some(*one),
             _ => None,
@@ -236,7 +239,7 @@ fn the_verdict_is_what_all_answers_mean_and_comes_as_soon_as_it_is_certain() {
     assert!(cases > 20_000, "{cases}");
 }
 
-/// If a master may have a field that nobody holds, the verdict names it, or it is still to answer.
+/// If a master may have a field that nobody holds, the verdict names that master, or it is still to answer.
 #[test]
 fn no_master_that_may_have_the_field_is_left_out() {
     in_all_orders(|rule, answered, _, verdict| {
@@ -254,7 +257,8 @@ fn no_master_that_may_have_the_field_is_left_out() {
             (Rule::End { .. }, Means::Gone) | (Rule::Remains, _) => {
                 of(&|vote, _| matches!(vote, NotRun | Unknown))
             }
-            // Nobody is asked again, so all masters that may have it are named, also those that are still to answer.
+            // No master is asked again, so all that may have the field are named, also those that are still
+            // to answer.
             (Rule::Standing | Rule::Claim, Means::Gone) => has
                 .union(of(&|vote, young| vote == NotRun || (vote == Gone && young)))
                 .union(pending(answered)),
@@ -264,13 +268,14 @@ fn no_master_that_may_have_the_field_is_left_out() {
         if !(matches!(rule, Rule::Standing | Rule::Claim) && meant == Means::Gone) {
             assert_eq!(spread.unanswered, pending(answered), "{case}");
         }
-        // A master that is called lacking is given the field, and one that is called absent gets no end: neither may have it.
+        // A master that is called lacking is given the field, and one that is called missing gets no end:
+        // neither may have the field.
         assert!(spread.missing.within(has.union(pending(answered))).is_empty(), "{case}");
         assert!(spread.lacking.within(has.union(pending(answered))).is_empty(), "{case}");
         let missing = of(&|vote, _| vote == Gone);
         if let (Rule::End { repeated }, Means::Gone) = (rule, meant) {
             assert_eq!(spread.missing, missing, "{case}");
-            // A guard reports a loss if a majority lacked the field, or nobody is known to have had it.
+            // A guard reports a loss if a majority lacked the field, or no master is known to have had it.
             let lacked = of(&|vote, young| vote == Gone && !young && !repeated).len() >= 2;
             let had = !of(&|vote, _| vote == Done).is_empty();
             assert_eq!(
@@ -282,14 +287,14 @@ fn no_master_that_may_have_the_field_is_left_out() {
         if matches!(rule, Rule::Standing | Rule::Claim) && meant == Means::Yes {
             assert_eq!(spread.lacking, missing, "{case}");
         }
-        // A key that is no lock fails a request for good, so one master alone is not believed.
+        // A key that is no lock fails a request for good, so a single master is not believed.
         let foreign = of(&|vote, _| vote == Foreign).len();
         assert_eq!(
             matches!(verdict.result, Ok(Reply::NotALock(_))),
             meant == Means::Refused && foreign >= 2,
             "{case}"
         );
-        // "Not run" lets a request forget its field: no master that answered may have it.
+        // After "not run", a request forgets its field: no master that answered may have it.
         if let (Rule::Fresh, Err(Failure { outcome: Outcome::NotRun, .. })) = (rule, &verdict.result) {
             assert!(has.is_empty(), "{case}");
         }

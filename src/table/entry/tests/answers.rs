@@ -19,7 +19,7 @@ impl World {
     }
 }
 
-/// The master can't write the counter of the tokens. The next renewal is soon enough for that.
+/// The master can't write the counter of the tokens, and may write it with the next renewal.
 #[test]
 fn a_renewal_whose_counter_was_put_off_keeps_nobody_from_re_entering() {
     let mut world = World::new(1);
@@ -31,7 +31,7 @@ fn a_renewal_whose_counter_was_put_off_keeps_nobody_from_re_entering() {
     assert!(world.askers[world.asker(inner)].asking.is_some());
 }
 
-/// It is not repeated: a settle follows, which renews as well.
+/// The renewal is not repeated: a settle follows, which renews as well.
 #[test]
 fn a_settle_after_a_renewal_without_an_answer_is_a_late_renewal() {
     let mut world = World::new(1);
@@ -47,7 +47,7 @@ fn a_settle_after_a_renewal_without_an_answer_is_a_late_renewal() {
     assert!(matches!(settle.call.action, Action::Settle { .. }));
     world.concludes(&settle, Ok(&Reply::Done));
     assert_eq!(late(&mut world), 1);
-    // Nothing has failed before this one.
+    // Nothing failed before this settle.
     world.entry.doubt_all(world.now);
     let settle = world.sends().pop().expect("it is asked for");
     assert!(matches!(settle.call.action, Action::Settle { .. }));
@@ -90,7 +90,8 @@ fn a_renewal_that_succeeds_after_failures_is_logged() {
     assert_eq!(late(&mut world), [], "a release");
 }
 
-/// What stands in the place of a first release without an answer is what that may have done, as long as the lease can't be over.
+/// A first release without an answer may have run, so a repeated one that finds nothing succeeds. Once the
+/// lease may be over, it reports a loss.
 #[test]
 fn a_repeated_release_that_finds_nothing_succeeds_within_the_lease() {
     let (millis, expired) = (Duration::from_millis, Err(Loss::Expired));
@@ -111,7 +112,8 @@ fn a_repeated_release_that_finds_nothing_succeeds_within_the_lease() {
     }
 }
 
-/// The first try may have been in vain: nothing shows that the master is away.
+/// The first try may have failed for another reason, so the second one has no pause: nothing shows that the
+/// master is away.
 #[test]
 fn what_is_left_on_a_master_is_ended_at_once_and_then_less_and_less_often() {
     let third = Spread { remains: MasterSet::one(2), ..Spread::default() };
@@ -136,8 +138,8 @@ fn what_is_left_on_a_master_is_ended_at_once_and_then_less_and_less_often() {
     }
 }
 
-/// In this order: 1. An acquire waits to be sent, and its hold is given up. 2. The acquire is refused by most masters. One granted it, or
-/// has not answered.
+/// In this order: 1. An acquire waits to be sent, and its hold is given up. 2. Most masters refuse the
+/// acquire. One has granted it, or has not answered.
 #[test]
 fn what_a_refused_acquire_may_have_left_is_ended_though_its_hold_was_given_up() {
     let third = MasterSet::one(2);
@@ -154,7 +156,7 @@ fn what_a_refused_acquire_may_have_left_is_ended_though_its_hold_was_given_up() 
     }
 }
 
-/// A nested acquire that was refused ends nothing: the level outside of it stands.
+/// A nested acquire that was refused ends nothing: the outer level stands.
 #[test]
 fn a_nested_acquire_that_did_not_run_leaves_the_hold_as_it_was() {
     for remains in [MasterSet::NONE, MasterSet::one(2)] {

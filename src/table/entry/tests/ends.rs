@@ -4,7 +4,7 @@ use super::*;
 use crate::table::expiry::retry_pause;
 
 impl World {
-    /// A request of this owner is granted. Its place among the guards is the last.
+    /// A request of this owner is granted. Its guard is the last one.
     pub(super) fn holds(&mut self, owner: &Owner) -> u64 {
         let id = self.asks(owner, false);
         self.answers(id);
@@ -38,7 +38,7 @@ fn a_loss_is_logged_once_and_wakes_all_who_would_have_entered() {
     assert!(waiting.iter().all(|id| world.is_woken(*id)));
 }
 
-/// The client ends the key of a hold that is over, and the server answers that it was gone before.
+/// The client ends the key of a hold whose time is over, and the server answers that the key was gone before.
 #[test]
 fn what_the_server_answers_of_a_lost_hold_is_no_second_loss() {
     let mut world = World::new(1);
@@ -50,7 +50,7 @@ fn what_the_server_answers_of_a_lost_hold_is_no_second_loss() {
     assert_eq!((losses(world.entry.out.made()), world.guards[0].signal.loss()), (1, Some(Loss::Expired)));
 }
 
-/// A minority of masters may have it yet: kept, it would be in the others' way there.
+/// A minority of masters may still have the hold. A key that is kept there would be in the way of others.
 #[test]
 fn a_hold_that_was_lost_is_ended_and_its_lock_is_not_kept() {
     for lost in [false, true] {
@@ -67,7 +67,7 @@ fn a_hold_that_was_lost_is_ended_and_its_lock_is_not_kept() {
     }
 }
 
-/// Its guard gets the loss as the result of its release.
+/// The guard gets the loss as the result of its release.
 #[test]
 fn a_release_that_finds_nothing_logs_no_loss() {
     let mut world = World::new(1);
@@ -93,7 +93,7 @@ fn a_guard_that_goes_before_a_nested_one_is_logged() {
     }
 }
 
-/// The runtime of the background has ended, so what they wait for would never come.
+/// The runtime of the background has ended, so what these wait for would never come.
 #[test]
 fn whoever_waits_for_the_background_is_woken_when_it_ends() {
     let mut world = World::new(1);
@@ -115,7 +115,7 @@ fn whoever_waits_for_the_background_is_woken_when_it_ends() {
     assert!(waiting.iter().all(|id| world.is_woken(*id)) && idler.0.load(SeqCst));
 }
 
-/// Another background task takes over: nobody reads the answers to what the former one has sent.
+/// Another background task takes over: nobody reads the answers to the former one's commands.
 #[test]
 fn what_a_former_background_has_sent_is_settled_at_once() {
     let mut world = World::new(1);
@@ -131,8 +131,8 @@ fn what_a_former_background_has_sent_is_settled_at_once() {
     assert_eq!(meaning, Meaning::Void, "it was given up");
 }
 
-/// In this order: 1. The end of a hold is sent, and never arrives. 2. It is sent again by another background task; its message comes.
-/// 3. The lock is taken, and forced away.
+/// In this order: 1. The end of a hold is sent, and never arrives. 2. Another background task sends it again;
+/// its message comes. 3. The lock is taken, and released by force.
 #[test]
 fn no_message_is_expected_of_an_end_that_a_former_background_has_sent() {
     let mut world = World::new(1);
@@ -154,7 +154,7 @@ fn no_message_is_expected_of_an_end_that_a_former_background_has_sent() {
     );
 }
 
-/// The others have confirmed the end of the hold.
+/// The other masters have confirmed the end of the hold.
 #[test]
 fn an_end_is_not_sent_to_a_master_that_is_away() {
     let third = MasterSet::one(2);
@@ -173,7 +173,8 @@ fn an_end_is_not_sent_to_a_master_that_is_away() {
     }
 }
 
-/// A master has a connection again: what failed over the former one does not wait for its pause.
+/// A master has a connection again: what failed over the former connection is sent without waiting for its
+/// pause.
 #[test]
 fn an_end_that_failed_is_sent_at_once_when_all_is_asked_for() {
     let mut world = World::new(1);
@@ -206,7 +207,7 @@ fn a_level_whose_owner_ended_is_its_parents() {
     assert!(world.askers[world.asker(waiting)].asking.is_some());
 }
 
-/// What the guard waits for is not reported before it is known.
+/// The guard waits for the result, which is not reported before it is known.
 #[test]
 fn a_release_without_an_answer_ends_with_its_lease_unless_it_is_under_way() {
     for under_way in [false, true] {
@@ -258,7 +259,7 @@ fn a_guard_whose_renewal_failed_is_lost_with_its_lease() {
     assert_eq!(world.guards[0].signal.loss(), Some(Loss::Expired));
 }
 
-/// The background would look at it again and again.
+/// A due time in the past would make the background look again and again.
 #[test]
 fn nothing_is_due_of_a_lost_hold_whose_guard_is_kept() {
     let mut world = World::new(1);
@@ -275,7 +276,7 @@ fn a_failed_command_is_tried_again_often_within_its_lease() {
     assert_eq!([100, 600, 4_000, 30_000].map(pause), [10, 30, 200, 500]);
 }
 
-/// A sleep before the last answer has taken nothing off the lease.
+/// If the machine slept before the last answer, that has cost the lease nothing.
 #[test]
 fn a_loss_is_a_suspension_where_the_machine_has_slept_since_the_last_answer() {
     let seconds = Duration::from_secs;
@@ -323,7 +324,8 @@ fn a_hold_names_nobody_from_its_end_on() {
     }
 }
 
-/// A late renewal is reported once the hold is renewed: a release that succeeds after a failed command says nothing about it.
+/// A late renewal is reported once the hold is renewed: a release that succeeds after a failed command says
+/// nothing about the renewal.
 #[test]
 fn a_release_is_not_reported_as_a_late_renewal() {
     let mut world = World::new(1);
@@ -387,7 +389,8 @@ fn nothing_that_a_user_asks_for_puts_off_a_renewal_that_is_due() {
     assert!(world.is_woken(inner));
 }
 
-/// 1. A renewal finds a TTL of an hour. 2. What brings it back gets no answer. 3. It is settled, and the next renewal finds the same.
+/// In this order: 1. A renewal finds a TTL of an hour. 2. The command that shortens it gets no answer. 3. The
+/// hold is settled, and the next renewal finds such a TTL again.
 #[test]
 fn a_ttl_that_is_too_long_is_brought_back_after_the_renewal_that_finds_it() {
     let mut world = World::new(1);
@@ -417,10 +420,10 @@ fn a_ttl_that_is_too_long_is_brought_back_after_the_renewal_that_finds_it() {
     let end = world.entry.holds[0].end();
     world.entry.conclude(&second, Ok(&Reply::Done), Spread::default(), world.at());
     assert!(world.sends().is_empty());
-    assert_eq!(world.entry.holds[0].end(), end, "which shows nothing of the TTL");
+    assert_eq!(world.entry.holds[0].end(), end, "its answer says nothing about the TTL");
 }
 
-/// A release goes after a renewal that is under way. The server refuses the one, and not the other.
+/// A release goes after a renewal that is under way. The server refuses the renewal, but not the release.
 #[test]
 fn a_renewal_that_is_refused_and_a_release_that_waits_for_it_take_turns() {
     let mut world = World::new(1);
@@ -440,11 +443,12 @@ fn a_renewal_that_is_refused_and_a_release_that_waits_for_it_take_turns() {
     let sent = world.sends();
     let [release] = &sent[..] else { panic!("{sent:?}") };
     world.entry.conclude(release, Ok(&Reply::Done), Spread::default(), world.at());
-    // Due since the release had its turn.
+    // The renewal is due again, since the release had its turn.
     assert!(matches!(world.sends()[..], [Pending { call: Call { action: Action::Renew { .. }, .. }, .. }]));
 }
 
-/// A renewal that fails has its pause, like any other. The last release waits for none, and neither does what is renewed no more.
+/// A renewal that fails pauses, like any command. The last release does not wait for a renewal, nor does any
+/// release once nothing is renewed any more.
 #[test]
 fn a_renewal_that_is_due_holds_back_no_release_for_long() {
     for (fails, levels, closes) in [(true, 2, false), (false, 1, false), (false, 2, true)] {

@@ -1,9 +1,10 @@
-//! Heads that ask, sleep, or do not come, and what others may do in that time.
+//! Heads that ask, sleep, or are not polled, and what others may do meanwhile.
 
 use super::*;
 
 impl World {
-    /// What a request of this owner is to do that does not wait. It leaves at once, unless it is to ask.
+    /// Returns what a request of this owner that does not wait has to do. The request leaves at once, unless
+    /// it has to ask.
     fn tries(&mut self, owner: &Owner) -> Admission {
         let (id, command_id) = (self.number(), self.number());
         self.entry.enter_alone(Waiter::new(id, owner.clone(), true, self.now)).unwrap();
@@ -28,7 +29,8 @@ impl World {
     }
 }
 
-/// Another process holds the lock. A head that asks, or is about to, finds out for both; one that sleeps may do so for long.
+/// Another process holds the lock. A head that asks, or is about to, finds out for both; one that sleeps may
+/// sleep for long.
 #[test]
 fn a_request_that_does_not_wait_asks_beside_a_head_that_sleeps() {
     let mut world = World::new(1);
@@ -41,7 +43,7 @@ fn a_request_that_does_not_wait_asks_beside_a_head_that_sleeps() {
     assert!(world.is_refused(), "the head is woken");
 }
 
-/// In this order: 1. A head is woken, and its future is not polled. 2. The background has not looked since.
+/// A head was woken, its future is not polled, and the background has not looked since.
 #[test]
 fn a_request_that_does_not_wait_passes_over_a_head_that_does_not_come() {
     let mut world = World::new(1);
@@ -50,12 +52,12 @@ fn a_request_that_does_not_wait_passes_over_a_head_that_does_not_come() {
     world.answers(head);
     world.entry.head_asks_once_more(world.now);
     world.now += Duration::from_millis(49);
-    assert!(world.is_refused(), "it may come yet");
+    assert!(world.is_refused(), "it may still be polled");
     world.now += Duration::from_millis(1);
     assert!(!world.is_refused());
 }
 
-/// The end of that hold wakes the head; the server has nothing new to report.
+/// The head is woken by the end of that hold; until then the server has nothing new to report.
 #[test]
 fn a_head_behind_a_hold_of_its_own_process_asks_nobody() {
     let mut world = World::new(1);
@@ -73,8 +75,8 @@ fn a_head_behind_a_hold_of_its_own_process_asks_nobody() {
     assert!(world.askers[world.asker(head)].asking.is_some());
 }
 
-/// Only the head is woken by the answer to that end. The others would find their time over during some later end, and report that the server
-/// does not answer; and a request for several names would keep the others.
+/// Only the head is woken by the answer to that end. Other requests would run out of time during a later end,
+/// and report that the server does not answer. A request for several names would keep the others.
 #[test]
 fn only_the_head_waits_for_the_end_of_a_hold_of_its_process() {
     let mut world = World::new(1);
@@ -92,8 +94,9 @@ fn only_the_head_waits_for_the_end_of_a_hold_of_its_process() {
     assert!(matches!(turn(head), Admission::Wait(_)));
 }
 
-/// First, another process holds the lock. 1. A head does not come, and the next one asks instead. The masters' votes are split, so it pauses.
-/// 2. The first one comes, and is the front again. 3. The pause of the second one is over, for nothing. 4. The first one goes.
+/// First, another process holds the lock. 1. A head is not polled, and the next request asks instead. The
+/// masters' votes are split, so that one pauses. 2. The first one is polled, and is the front again. 3. The
+/// pause of the second one ends without effect. 4. The first one goes.
 #[test]
 fn a_new_head_asks_though_its_pause_was_over_when_another_was_before_it() {
     let mut world = World::new(1);
@@ -107,7 +110,7 @@ fn a_new_head_asks_though_its_pause_was_over_when_another_was_before_it() {
     }
     world.poll(world.asker(second));
     let (at, pause) = (world.asker(second), world.now + 5 * STEP);
-    let pending = world.askers[at].asking.take().expect("it is its turn");
+    let pending = world.askers[at].asking.take().expect("the request may ask");
     world.entry.conclude(&pending, Ok(&Reply::busy(LEASE)), Spread::default(), world.at());
     world.entry.refused(second, Refusal { split: true, ..Refusal::until(pause) });
     world.poll(at);
@@ -124,8 +127,8 @@ fn a_new_head_asks_though_its_pause_was_over_when_another_was_before_it() {
     assert!(world.is_woken(second), "nobody of this process asks for the lock");
 }
 
-/// In this order: 1. A re-entry is refused by a full server, and pauses. 2. Its pause is over while the hold is settled. 3. The settle is
-/// answered.
+/// In this order: 1. A full server refuses a re-entry, which pauses. 2. The pause ends while the hold is
+/// settled. 3. The settle is answered.
 #[test]
 fn a_re_entry_whose_pause_was_over_during_a_settle_is_woken_after_it() {
     let mut world = World::new(1);
@@ -160,7 +163,7 @@ fn a_re_entry_asks_for_the_count_that_must_stand() {
     }
 }
 
-/// It can hardly end: who holds the lock waits for it.
+/// Such a wait can hardly end: the holder waits for the request.
 #[test]
 fn a_wait_for_an_owner_in_whose_scope_the_request_runs_is_reported_once() {
     let mut world = World::new(1);
@@ -187,7 +190,7 @@ fn a_wait_for_an_owner_in_whose_scope_the_request_runs_is_reported_once() {
     assert_eq!(reports(&holder.child(), &inner), 1, "its sibling waits for it");
 }
 
-/// Its guard is kept. A minority of the masters may have the hold yet, or none.
+/// The guard of the lost hold is kept. A minority of the masters may still have the hold, or none.
 #[test]
 fn a_lost_hold_fails_requests_below_it_and_no_others() {
     for remains in [MasterSet::NONE, MasterSet::one(2)] {
@@ -205,8 +208,8 @@ fn a_lost_hold_fails_requests_below_it_and_no_others() {
     }
 }
 
-/// In this order: 1. The lock is forced away from a hold of this process, which does not notice. 2. A request that does not wait is
-/// granted it.
+/// In this order: 1. The lock of a hold of this process is released by force, and the process does not
+/// notice. 2. A request that does not wait is granted the lock.
 #[test]
 fn a_hold_is_lost_where_another_is_granted_its_lock() {
     let mut world = World::new(1);

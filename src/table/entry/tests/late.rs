@@ -1,11 +1,11 @@
-//! Answers, requests and ends that are looked at late: changes that happened in between count.
+//! Answers, requests and ends that are looked at late, after something has changed.
 
 use super::*;
 
 pub(super) const MOMENT: Duration = Duration::from_millis(1);
 
 impl World {
-    /// A request of this owner, begun and polled once. Its place among the askers is found by its number.
+    /// A request of this owner that has begun and was polled once. Returns its number.
     pub(super) fn asks(&mut self, owner: &Owner, bare: bool) -> u64 {
         let here = if !bare && self.nests.is_some() { self.nests_here(owner) } else { None };
         let (id, lease, flag) = (self.number(), self.timing.lease, Arc::<Flag>::default());
@@ -27,7 +27,7 @@ impl World {
             known: false,
         });
         self.poll(self.asker(id));
-        assert!(here.is_none() || self.guards.len() > guards, "granted in silence, and not by its line");
+        assert!(here.is_none() || self.guards.len() > guards, "granted by `nest`, but not by its queue");
         id
     }
 
@@ -35,7 +35,7 @@ impl World {
         self.askers.iter().position(|asker| asker.id == id).unwrap()
     }
 
-    /// Its command is answered as it should be.
+    /// The command of this request is answered without a fault.
     pub(super) fn answers(&mut self, id: u64) {
         self.faults = false;
         self.answer(self.asker(id));
@@ -50,16 +50,17 @@ impl World {
         self.check();
     }
 
-    /// Another process takes the free lock, for long.
+    /// Another process takes the free lock for a long time.
     pub(super) fn is_taken(&mut self) {
         assert!(self.master.key.is_none());
         self.master.key = Some(("another".into(), 1, self.now + 100 * LEASE));
     }
 }
 
-/// First, another process holds the lock, and two of this one wait. 2. It is released; the first one is woken, is not polled, and is
-/// passed over. 3. The second one is granted it, is not polled either, and its grant is undone. 4. Another process takes it.
-/// 5. The first one is polled, asks, and sleeps. 6. The second one finds that its grant was in vain. 7. The first one goes.
+/// In this order: 1. Another process holds the lock, and two requests of this one wait. 2. The lock is
+/// released. The first request is woken, is not polled, and is passed over. 3. The second one is granted the
+/// lock, is not polled either, and its grant is undone. 4. Another process takes the lock. 5. The first one
+/// is polled, asks, and sleeps. 6. The second one finds that its grant was in vain. 7. The first one goes.
 #[test]
 fn who_was_granted_in_vain_is_woken_when_it_is_the_front() {
     let mut world = World::new(1);
@@ -69,12 +70,12 @@ fn who_was_granted_in_vain_is_woken_when_it_is_the_front() {
     world.answers(first);
     (world.master.key, world.master.messages) = (None, 1);
     world.confirm();
-    // The subscription is confirmed: it asks once more, for nothing.
+    // The first one is woken, but not polled, until it is passed over.
     while !world.is_woken(second) {
         world.pass(STEP);
     }
     world.poll(world.asker(second));
-    let pending = world.askers[world.asker(second)].asking.clone().expect("it is its turn");
+    let pending = world.askers[world.asker(second)].asking.clone().expect("the request may ask");
     assert_eq!(world.master.run(&pending, world.now), Reply::Done);
     world.pass(world.timing.patience + MOMENT);
     while world.master.key.is_some() {
@@ -89,10 +90,11 @@ fn who_was_granted_in_vain_is_woken_when_it_is_the_front() {
     world.grant(at, &pending);
     let at = world.asker(first);
     world.go(at);
-    assert!(world.is_woken(second), "it sleeps beside a lock that nobody of this process asks for");
+    assert!(world.is_woken(second), "it still sleeps, though nobody of this process asks");
 }
 
-/// In this order: 1. A child asks to re-enter. 2. Its last scope ends, so that the request is its parent's. 3. Another branch of the parent holds.
+/// In this order: 1. A child asks to re-enter. 2. Its last scope ends, so the request passes to its parent.
+/// 3. Another branch of the parent holds the lock.
 #[test]
 fn a_re_entry_is_undone_where_the_hold_does_not_admit_it_any_more() {
     let mut world = World::new(1);
@@ -118,7 +120,7 @@ fn a_re_entry_is_undone_where_the_hold_does_not_admit_it_any_more() {
 }
 
 impl World {
-    /// A hold whose outer level ends after a second, by `max_hold`.
+    /// Makes a hold whose outer level ends after a second, by `max_hold`.
     fn is_held_for_a_second(&mut self) -> Owner {
         let owner = Owner::new();
         let id = self.asks(&owner, false);
@@ -144,7 +146,8 @@ fn nothing_is_nested_in_a_level_whose_max_hold_is_over() {
     assert_eq!(world.guards[0].signal.loss(), Some(Loss::MaxHold));
 }
 
-/// 1. A re-entry is requested. 2. The outer level's `max_hold` is over. 3. The re-entry is granted.
+/// In this order: 1. A re-entry is requested. 2. The `max_hold` of the outer level is over. 3. The re-entry
+/// is granted.
 #[test]
 fn a_re_entry_is_undone_where_the_level_that_it_is_nested_in_is_over() {
     let mut world = World::new(1);
@@ -157,7 +160,8 @@ fn a_re_entry_is_undone_where_the_level_that_it_is_nested_in_is_over() {
     assert_eq!((world.guards.len(), world.granted), (1, 1));
 }
 
-/// In this order: 1. A renewal, or a settle, is sent. 2. The process stops until its hold is over. 3. It goes on with the answer.
+/// In this order: 1. A renewal, or a settle, is sent. 2. The process stops until the hold is over. 3. It
+/// continues, and reads the answer.
 #[test]
 fn an_answer_past_the_end_of_a_hold_does_not_make_it_good_again() {
     for settles in [false, true] {
@@ -178,11 +182,12 @@ fn an_answer_past_the_end_of_a_hold_does_not_make_it_good_again() {
     }
 }
 
-/// A hold of three masters, whose third has not answered what makes the field there: the acquire, or a repair.
+/// The third master has not answered the command that makes the field there: the acquire, or a repair.
 #[test]
 fn what_ran_on_a_master_after_the_end_of_its_hold_is_ended_there() {
     let third = MasterSet::one(2);
-    // Whether its answer is looked at before the end's verdict, and what the end found there; `None`: it is awaited yet.
+    // Whether its answer is read before the end's verdict, and whether the end found the field there; `None`
+    // if the end has no answer there yet.
     for repair in [false, true] {
         for (before, found, ends) in [
             (true, Some(false), 1),
@@ -229,8 +234,8 @@ fn what_ran_on_a_master_after_the_end_of_its_hold_is_ended_there() {
     }
 }
 
-/// In this order: 1. An acquire waits to be sent. 2. Its hold is given up, and its end runs. 3. The acquire runs. 4. Its future looks
-/// at the answer, or is dropped, or is answered that others refuse.
+/// In this order: 1. An acquire waits to be sent. 2. Its hold is given up, and its end runs. 3. The acquire
+/// runs. 4. Its future reads the answer, or is dropped, or is answered that others refuse.
 #[test]
 fn what_an_acquire_makes_after_the_end_of_its_hold_is_ended() {
     for confirmed in [false, true] {
@@ -274,7 +279,7 @@ fn what_an_acquire_makes_after_the_end_of_its_hold_is_ended() {
 }
 
 impl World {
-    /// An acquire that waits to be sent, and the end of its hold, which was given up.
+    /// Returns an acquire that waits to be sent, and the end of its hold, which was given up.
     fn is_given_up(&mut self) -> (Pending, Pending) {
         let [first, _] = [Owner::new(), Owner::new()].map(|owner| self.asks(&owner, true));
         self.now += self.timing.patience;
@@ -299,7 +304,8 @@ fn what_an_acquire_makes_on_all_masters_is_ended_on_all_though_the_third_alone_w
     assert_eq!((again.call.action, again.masters), (Action::END, MasterSet::first(MasterSet::MOST)));
 }
 
-/// In this order: 1. An acquire runs, and its hold is given up. 2. The end runs. 3. Both answers are looked at, that to the acquire first.
+/// In this order: 1. An acquire runs, and its hold is given up. 2. The end runs. 3. Both answers are read,
+/// the one to the acquire first.
 #[test]
 fn nothing_is_ended_again_where_the_end_has_found_what_the_acquire_made() {
     let mut world = World::new(1);
@@ -311,8 +317,9 @@ fn nothing_is_ended_again_where_the_end_has_found_what_the_acquire_made() {
     assert!(sent.is_empty(), "{sent:?}");
 }
 
-/// In this order: 1. The acquire of the third master is late, so that a renewal finds nothing there. 2. It runs, and a repair is sent.
-/// 3. The end of the hold finds what the acquire has made. 4. The repair runs.
+/// In this order: 1. The acquire is late on the third master, so a renewal finds nothing there. 2. The
+/// acquire runs there, and a repair is sent. 3. The end of the hold finds what the acquire has made. 4. The
+/// repair runs.
 #[test]
 fn what_a_repair_makes_after_the_end_is_ended_though_the_end_found_a_field() {
     let third = MasterSet::one(2);
@@ -344,8 +351,8 @@ fn what_a_repair_makes_after_the_end_is_ended_though_the_end_found_a_field() {
     assert!(world.entry.is_empty(), "and no more");
 }
 
-/// In this order: 1. A renewal finds nothing on the third master, where the acquire is late. 2. The acquire runs there. 3. The renewal
-/// finds nothing on the others: their keys are over.
+/// In this order: 1. The acquire is late on the third master, and a renewal finds nothing there. 2. The
+/// acquire runs there. 3. The renewal finds nothing on the others: their keys have expired.
 #[test]
 fn what_an_acquire_makes_after_the_renewal_that_finds_its_hold_gone_is_ended() {
     let third = MasterSet::one(2);
@@ -364,8 +371,8 @@ fn what_an_acquire_makes_after_the_renewal_that_finds_its_hold_gone_is_ended() {
     assert_eq!((again.call.action, again.masters), (Action::END, third));
 }
 
-/// In this order: 1. A repair has no answer in time, and waits in a connection that is replaced. 2. The end of the hold finds nothing.
-/// 3. The repair runs.
+/// In this order: 1. A repair gets no answer in time, and waits in a connection that is replaced. 2. The end
+/// of the hold finds nothing. 3. The repair runs.
 #[test]
 fn what_had_no_answer_on_a_master_is_ended_there_twice() {
     let third = MasterSet::one(2);
@@ -395,8 +402,9 @@ fn what_had_no_answer_on_a_master_is_ended_there_twice() {
     }
 }
 
-/// In this order: 1. An acquire is given up on the third master, where it waits in a connection that is replaced. 2. Two others grant
-/// it, or one does, or none. 3. Its end finds nothing on the third. 4. The acquire runs there.
+/// In this order: 1. An acquire is given up on the third master, where it waits in a connection that is
+/// replaced. 2. Both other masters grant it, or one does, or none. 3. Its end finds nothing on the third.
+/// 4. The acquire runs there.
 #[test]
 fn what_was_given_up_on_a_master_before_the_verdict_is_ended_there_twice() {
     let third = MasterSet::one(2);
@@ -469,7 +477,7 @@ fn what_was_given_up_on_a_master_and_repaired_there_is_ended_there_twice() {
 }
 
 impl World {
-    /// Checks that the end is sent to the third master alone, not before the pause of a retry.
+    /// Checks that the end is sent to the third master alone, and only after the pause of a retry.
     fn ends_at_third(&mut self) -> Pending {
         assert!(self.sends().is_empty(), "not at once");
         self.now += 4 * self.timing.retry;
@@ -479,7 +487,7 @@ impl World {
         sent.remove(0)
     }
 
-    /// The third master has answered that end: the field is not there.
+    /// The third master answers that end: the field is not there.
     fn misses_at_third(&mut self, end: &Pending) {
         let missing = Spread { missing: MasterSet::one(2), ..Spread::default() };
         self.entry.conclude(end, Ok(&Reply::Done), missing, self.at());
@@ -603,9 +611,9 @@ fn a_renewal_that_finds_nothing_is_not_one_of_the_two() {
     assert!(world.entry.is_empty(), "and no more");
 }
 
-/// In this order: 1. The acquire waits for the third master; it was given up on the second. 2. The end of the hold finds nothing on both.
-/// 3. The acquire runs on the third, and is answered before the end there. 4. The end is sent to the second again. 5. The third's answer
-/// to the first end is looked at.
+/// In this order: 1. The acquire waits for the third master; it was given up on the second. 2. The end of the
+/// hold finds nothing on either. 3. The acquire runs on the third, and its answer arrives before that of the
+/// end. 4. The end is sent to the second again. 5. The third's answer to the first end is read.
 #[test]
 fn an_end_that_is_sent_to_another_master_again_hides_nothing_of_one_that_is_late() {
     let [second, third] = [1, 2].map(MasterSet::one);
@@ -641,7 +649,7 @@ fn an_end_that_is_sent_to_another_master_again_hides_nothing_of_one_that_is_late
 #[test]
 fn what_had_no_answer_on_a_master_when_its_hold_was_over_is_ended_there_twice() {
     let third = MasterSet::one(2);
-    // The entry still has the hold, or nothing of it.
+    // Whether the entry still has the hold, or nothing of it.
     for unanswered in [third, MasterSet::NONE] {
         let mut world = World::new(1);
         let id = world.asks(&Owner::new(), true);
@@ -663,8 +671,9 @@ fn what_had_no_answer_on_a_master_when_its_hold_was_over_is_ended_there_twice() 
     }
 }
 
-/// In this order: 1. A request is refused, though one master granted it. 2. What it left there is ended. 3. It sleeps on: else it would
-/// ask at once, leave the next one, and so on without a pause.
+/// In this order: 1. A request is refused, though one master granted it. 2. What it left there is ended.
+/// 3. The request sleeps on. Otherwise it would ask at once, leave the next field there, and so on without a
+/// pause.
 #[test]
 fn the_end_of_what_a_refused_request_has_left_wakes_nobody() {
     let mut world = World::new(1);
@@ -682,8 +691,9 @@ fn the_end_of_what_a_refused_request_has_left_wakes_nobody() {
     assert!(world.entry.queue.get(id).is_some_and(Waiter::is_asleep));
 }
 
-/// In this order: 1. An acquire waits to be sent. 2. The machine sleeps for longer than its lease. The hold is given up, and its end runs.
-/// 3. The acquire runs: its lease counts from then, and not from when it was to be sent.
+/// In this order: 1. An acquire waits to be sent. 2. The machine sleeps for longer than its lease. Its hold
+/// is given up, and the end runs. 3. The acquire runs: its lease counts from that moment, not from when it
+/// was to be sent.
 #[test]
 fn what_runs_later_than_its_lease_is_ended_all_the_same() {
     let mut world = World::new(1);

@@ -1,4 +1,4 @@
-//! The line that the server keeps: who stands in it, what a hint does, and how it is left.
+//! The line that the server keeps: which requests stand in it, what a hint does, and how a request leaves it.
 
 use super::*;
 use crate::holder::Holder;
@@ -7,7 +7,7 @@ use crate::wire::{Hint, Line};
 const TERM: Duration = Duration::from_secs(1);
 
 impl World {
-    /// One whose locks have a line.
+    /// A world whose locks have a line.
     fn fair() -> World {
         let mut world = World::new(1);
         let term = Lease::new("term", TERM, DRIFT).unwrap();
@@ -21,12 +21,12 @@ impl World {
         self.askers[self.asker(id)].asking.as_ref().expect("it asks")
     }
 
-    /// Whether it asks by the field of this number.
+    /// Whether the request asks by the field of this number.
     fn is_of(&self, id: u64, number: u64) -> bool {
         *self.sent(id).call.field == *format!("me:{number}")
     }
 
-    /// It is answered that it stands in the line. Returns the number of its field.
+    /// The request is answered that it is in the line. Returns the number of its field.
     fn waits_in_line(&mut self, id: u64) -> u64 {
         let at = self.asker(id);
         let pending = self.askers[at].asking.take().expect("it asks");
@@ -38,7 +38,8 @@ impl World {
         pending.call.field.rsplit_once(':').and_then(|(_, number)| number.parse().ok()).expect("a number")
     }
 
-    /// The request is answered that another has the lock, and nothing about a line. Returns the number of its field.
+    /// The request is answered that another hold has the lock, without a mention of the line. Returns the
+    /// number of its field.
     fn is_told_busy(&mut self, id: u64) -> u64 {
         let at = self.asker(id);
         let pending = self.askers[at].asking.take().expect("it asks");
@@ -49,12 +50,13 @@ impl World {
         pending.hold
     }
 
-    /// No hints reach this process from now on.
+    /// From now on, no hints reach this process.
     fn refuses_hints(&mut self) {
         self.timing.line = self.timing.line.map(|line| Line { polls: true, ..line });
     }
 
-    /// The request is answered that it stands in the line, and that this one has the lock. Returns when it asks again by itself.
+    /// The request is answered that it is in the line, and that `holder` has the lock. Returns how long it
+    /// pauses before it asks again by itself.
     fn polls_after(&mut self, id: u64, holder: &str) -> Option<Duration> {
         let at = self.asker(id);
         let pending = self.askers[at].asking.take().expect("it asks");
@@ -72,14 +74,14 @@ impl World {
         self.wake();
     }
 
-    /// What the background sends now.
+    /// Returns what the background sends now.
     fn background(&mut self) -> Vec<Pending> {
         self.check();
         std::mem::take(&mut self.flight)
     }
 }
 
-/// The lock would be handed to a field that nobody here knows any more, and be idle for a term.
+/// Otherwise the lock would be handed to a field that no process knows any more, and be idle for a term.
 #[test]
 fn what_may_have_entered_the_line_is_ended_for_as_long_as_it_may_stand_there() {
     let mut world = World::fair();
@@ -116,8 +118,9 @@ fn what_stands_in_the_line_is_asked_for_again_by_its_field() {
     assert_eq!((world.granted, world.entry.is_in_line()), (1, false));
 }
 
-/// Nobody may send it a hint, so its field says that it polls: the lock is handed to it all the same. The lock is idle meanwhile, for an eighth of
-/// the time for which the present holder has had it.
+/// No process can send it a hint, so its field says that it polls, and the lock is handed to it all the same.
+/// It asks again after an eighth of the time for which the present holder has had the lock, and the lock may
+/// be idle until then.
 #[test]
 fn a_process_that_gets_no_hints_polls_in_the_line() {
     let mut world = World::fair();
@@ -136,7 +139,7 @@ fn a_process_that_gets_no_hints_polls_in_the_line() {
     assert_eq!(world.polls_after(id, "another:2"), Some(Duration::from_millis(2)), "it changed hands");
 }
 
-/// Whoever has the lock may not publish, as it may not subscribe: nobody would send a hint at the end of that hold.
+/// The holder may not publish, just as it may not subscribe: no hint would be sent at the end of that hold.
 #[test]
 fn who_is_refused_by_one_that_polls_polls_too() {
     let mut world = World::fair();
@@ -148,7 +151,7 @@ fn who_is_refused_by_one_that_polls_polls_too() {
     }
 }
 
-/// As one that gets hints it would be passed over.
+/// If it stood in the line as a process that gets hints, it would be passed over.
 #[test]
 fn who_gets_no_hints_any_more_enters_the_line_as_one_that_polls() {
     let mut world = World::fair();
@@ -162,7 +165,7 @@ fn who_gets_no_hints_any_more_enters_the_line_as_one_that_polls() {
     assert_eq!((end.hold, end.call.action), (number, Action::END));
 }
 
-/// Those who never wait pay nothing for the line.
+/// Requests that never wait pay nothing for the line.
 #[test]
 fn who_was_not_refused_says_nothing_of_the_line() {
     let mut world = World::fair();
@@ -177,10 +180,12 @@ fn who_was_not_refused_says_nothing_of_the_line() {
         world.answers(id);
         ends(world);
     };
-    // It was refused before, and is granted what it asks for first.
+    // A request of this process was refused before; the next one enters the line at once, and is granted the
+    // lock.
     lock(&mut world, Some(false));
     lock(&mut world, None);
-    // Refused without a line, it enters with its next attempt; so does the next request, even if nothing is left of the entry.
+    // Refused without a line, a request enters with its next attempt. So does the next request, even if
+    // nothing is left of the entry.
     world.is_taken();
     let id = world.asks(&Owner::new(), true);
     assert_eq!(says(&world, id), None);
@@ -199,8 +204,9 @@ fn who_was_not_refused_says_nothing_of_the_line() {
     lock(&mut world, Some(false));
 }
 
-/// 1. Two requests wait for another process. 2. The first one takes the lock, which is free. 3. It is released, and another process gets it.
-/// 4. The second one, which no confirmation of a subscription wakes, would wait outside of the line.
+/// Two requests of this process wait for another process. In this order: 1. The first one takes the lock,
+/// which is free. 2. It is released, and another process gets it. 3. The second one, which no confirmation of
+/// a subscription wakes, would wait outside the line.
 #[test]
 fn who_waits_behind_one_that_took_a_free_lock_enters_the_line() {
     let mut world = World::fair();
@@ -219,7 +225,7 @@ fn who_waits_behind_one_that_took_a_free_lock_enters_the_line() {
     assert_eq!(world.sent(second).call.line.map(|line| line.again), Some(false));
 }
 
-/// On another connection a hint may overtake the answer.
+/// A hint on another connection may overtake the answer.
 #[test]
 fn a_hint_that_comes_while_its_request_asks_is_one_more_ask() {
     let mut world = World::fair();
@@ -245,7 +251,7 @@ fn who_is_the_first_of_the_line_asks_when_the_lock_may_be_free() {
     assert!(world.is_of(id, number));
 }
 
-/// What it is answered may be older.
+/// The answer that it gets may be older than the hint.
 #[test]
 fn who_is_told_when_to_ask_while_it_asks_asks_once_more() {
     let mut world = World::fair();
@@ -270,7 +276,7 @@ fn a_request_that_goes_leaves_the_line_by_the_end_of_its_field() {
     assert!(world.entry.is_empty());
 }
 
-/// A process has one place, no matter which of its requests is the head.
+/// A process has one place in the line, no matter which of its requests is the head.
 #[test]
 fn the_next_request_of_a_process_has_the_place_of_the_one_before() {
     let mut world = World::fair();
@@ -280,7 +286,7 @@ fn the_next_request_of_a_process_has_the_place_of_the_one_before() {
     assert!(world.background().is_empty());
     world.poll(world.asker(second));
     assert!(world.is_of(second, number));
-    // A third one, which does not wait, has a field of its own, and enters no line.
+    // A third request, which does not wait, has a field of its own, and does not enter the line.
     world.waits_in_line(second);
     let owner = Owner::new();
     let lease = world.timing.lease.duration();
@@ -289,8 +295,8 @@ fn the_next_request_of_a_process_has_the_place_of_the_one_before() {
     assert!(*tries.call.field != *format!("me:{number}") && tries.call.line.is_none());
 }
 
-/// In this order: 1. A request waits in the line. 2. Another one of this process gets the lock by a single attempt. 3. Its key is deleted.
-/// 4. The lock is handed to the first in the line.
+/// In this order: 1. A request waits in the line. 2. Another request of this process gets the lock by a
+/// single attempt. 3. That hold's key is deleted. 4. The lock is handed to the first in the line.
 #[test]
 fn a_hint_that_shows_that_a_hold_is_gone_makes_its_process_ask_for_it() {
     let mut world = World::fair();
@@ -305,7 +311,7 @@ fn a_hint_that_shows_that_a_hold_is_gone_makes_its_process_ask_for_it() {
     assert!(matches!(asks.call.action, Action::Settle { count: 1, .. }), "{asks:?}");
 }
 
-/// It may be another process's by now, as a claim.
+/// Another process may have the field by now, as a claim.
 #[test]
 fn a_hint_for_what_nobody_here_knows_ends_nothing() {
     let mut world = World::fair();
@@ -315,14 +321,15 @@ fn a_hint_for_what_nobody_here_knows_ends_nothing() {
     }
 }
 
-/// A field that nobody waits for any more may be the holder for a time, and nobody else would be notified of that.
+/// A field that nobody waits for any more may be the holder for a time, and nobody else would be notified of
+/// that.
 #[test]
 fn whoever_waits_asks_after_a_hint_for_what_nobody_here_knows() {
     let mut world = World::fair();
     let id = world.asks(&Owner::new(), true);
     let number = world.waits_in_line(id);
     world.hint(number + 1, Some(TERM));
-    assert!(world.askers[world.asker(id)].asking.is_none(), "not before that time");
+    assert!(world.askers[world.asker(id)].asking.is_none(), "it does not ask before that time");
     world.now += TERM + Duration::from_millis(20);
     world.poll(world.asker(id));
     assert!(world.is_of(id, number));
@@ -332,8 +339,8 @@ fn whoever_waits_asks_after_a_hint_for_what_nobody_here_knows() {
     assert!(world.is_of(id, number));
 }
 
-/// In this order: 1. The request asks, and is dropped. 2. Its end runs, and then its acquire, which enters the line. 3. The lock is handed to
-/// it, and the hint overtakes the answer to the end.
+/// In this order: 1. A request asks, and is dropped. 2. Its end runs, and then its acquire, which enters the
+/// line. 3. The lock is handed to that field, and the hint overtakes the answer to the end.
 #[test]
 fn what_is_handed_over_after_its_end_is_ended_once_more() {
     let mut world = World::fair();
@@ -350,7 +357,7 @@ fn what_is_handed_over_after_its_end_is_ended_once_more() {
     assert!(world.entry.is_empty());
 }
 
-/// It may have run, or may run yet: its field is never asked for again.
+/// The command may have run, or may still run, so its field is never asked for again.
 #[test]
 fn an_ask_in_the_line_without_an_answer_leaves_it() {
     let mut world = World::fair();
@@ -392,7 +399,7 @@ fn a_close_leaves_the_line() {
     assert_eq!((end.hold, end.call.action), (number, Action::END));
 }
 
-/// The answer is that of an attempt which knew no line.
+/// The answer is to an attempt without a line.
 #[test]
 fn who_asks_while_hints_begin_asks_once_more_before_it_sleeps() {
     let mut world = World::fair();
@@ -402,7 +409,8 @@ fn who_asks_while_hints_begin_asks_once_more_before_it_sleeps() {
     assert!(world.askers[world.asker(id)].asking.is_some());
 }
 
-/// A release leaves the lock to clients that know no line. The next request of this process would always be there before them.
+/// A release leaves the lock to clients that do not know the line. Otherwise the next request of this process
+/// would always be there before them.
 #[test]
 fn a_process_that_left_the_lock_to_others_asks_for_it_after_them() {
     const TIME: Duration = Duration::from_millis(1);
@@ -417,7 +425,7 @@ fn a_process_that_left_the_lock_to_others_asks_for_it_after_them() {
     let id = world.asks(&Owner::new(), true);
     assert!(world.askers[world.asker(id)].asking.is_none());
     assert_eq!(world.askers[world.asker(id)].nap, Some(until));
-    // Messages wake nobody in that time.
+    // During that time, messages wake no request.
     world.entry.message(0, world.now);
     world.poll(world.asker(id));
     assert!(world.askers[world.asker(id)].asking.is_none());
@@ -426,7 +434,7 @@ fn a_process_that_left_the_lock_to_others_asks_for_it_after_them() {
     assert!(world.askers[world.asker(id)].asking.is_some());
 }
 
-/// The first of the line is notified when to ask.
+/// A hint tells the first in the line when to ask.
 #[test]
 fn who_stands_in_the_line_sleeps_on_where_the_lock_is_left_to_others() {
     const TIME: Duration = Duration::from_millis(1);

@@ -2,21 +2,21 @@
 
 use super::*;
 
-/// One key: who has it, how often, until when.
+/// The key of the lock: the field that has it, its count, and when it expires.
 #[derive(Default)]
 pub(super) struct Master {
     pub(super) key: Option<(Arc<str>, u32, Instant)>,
     pub(super) listener: Listener,
-    /// On their way to this process.
+    /// Messages on their way to this process.
     pub(super) messages: u32,
 }
 
-/// How far the subscription of this process is.
+/// The state of this process's subscription.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum Listener {
     #[default]
     None,
-    /// The server has not read it: what is published reaches nobody.
+    /// The server has not read the subscription: what is published reaches nobody.
     Asks,
     /// The confirmation is on its way, and messages come after it.
     Unconfirmed,

@@ -5,8 +5,9 @@ use crate::holder::Holder;
 use crate::table::entry::Subscription;
 use crate::table::queue::{Waiter, WaiterState};
 
-/// A master that does not run a release publishes nothing, nor does one that has nothing to release. Otherwise the next message
-/// from there, of a lock that was forced away, would be taken for that of the release.
+/// A master that does not run a release publishes nothing, nor does one that has nothing to release.
+/// Otherwise the next message from that master, published because the lock was released by force, would be
+/// taken for the message of the release.
 #[test]
 fn no_message_of_a_release_is_expected_from_a_master_that_did_not_run_it() {
     let third = MasterSet::one(2);
@@ -51,13 +52,13 @@ fn one_release_that_each_master_reports_wakes_once() {
         entry.message(master, now);
         entry.queue.get_mut(1).is_some_and(|request| request.phase == WaiterState::Waiting)
     };
-    assert!(is_woken(0), "the first that reports it");
-    assert!(!is_woken(1) && !is_woken(2), "the others report the same");
-    assert!(is_woken(1), "one that reports again reports another");
+    assert!(is_woken(0), "it is the first to report the release");
+    assert!(!is_woken(1) && !is_woken(2), "the others report the same release");
+    assert!(is_woken(1), "a second report from one master is of another release");
     assert!(!is_woken(0) && !is_woken(2));
 }
 
-/// Subscribed, with a release that is under way.
+/// A world that is subscribed, and whose release is under way.
 fn releasing() -> (World, Pending) {
     let mut world = World::new(1);
     world.entry.subscription = Subscription::by(MasterSet::one(0));
@@ -68,7 +69,7 @@ fn releasing() -> (World, Pending) {
     (world, release)
 }
 
-/// It was forced away before: the release publishes nothing.
+/// The lock was released by force before: the release publishes nothing.
 #[test]
 fn no_message_of_a_release_is_expected_where_the_hold_was_gone() {
     let (mut world, release) = releasing();
@@ -81,8 +82,8 @@ fn no_message_of_a_release_is_expected_where_the_hold_was_gone() {
     assert!(matches!(commands[..], [Pending { call: Call { action: Action::Settle { .. }, .. }, .. }]));
 }
 
-/// In this order: 1. A release is sent. 2. The subscription is lost, and with it the message of that release. 3. There is another one.
-/// 4. The lock is forced away.
+/// In this order: 1. A release is sent. 2. The subscription and the message of that release are lost. 3. The
+/// entry is subscribed again. 4. The lock is released by force.
 #[test]
 fn no_message_of_a_release_is_expected_after_a_lost_subscription() {
     let (mut world, release) = releasing();
@@ -96,8 +97,8 @@ fn no_message_of_a_release_is_expected_after_a_lost_subscription() {
     assert!(matches!(commands[..], [Pending { call: Call { action: Action::Settle { .. }, .. }, .. }]));
 }
 
-/// In this order: 1. The end of a hold is sent. 2. A master answers a renewal of it late: it finds nothing. 3. The lock is taken. 4. The
-/// message of the end comes.
+/// In this order: 1. The end of a hold is sent. 2. A master's late answer to a renewal of it says that it
+/// found nothing. 3. The lock is taken. 4. The message of the end arrives.
 #[test]
 fn the_message_of_a_release_is_no_news_though_a_renewal_was_answered_late() {
     let mut world = World::new(1);
@@ -118,8 +119,8 @@ fn the_message_of_a_release_is_no_news_though_a_renewal_was_answered_late() {
     assert!(sent.is_empty(), "{sent:?}");
 }
 
-/// 1. A head asks. 2. The others report another release than the one after which it asks, and one of three masters is late with it.
-/// 3. It is refused. The late one may be what a majority waits for.
+/// Three masters, one of which is late with a message. In this order: 1. A head asks. 2. The others report a
+/// release after the one that made it ask. 3. It is refused. A majority may depend on the late master.
 #[test]
 fn a_head_that_was_notified_of_a_release_while_it_asked_sleeps_for_a_short_time() {
     for notified in [false, true] {
@@ -139,7 +140,7 @@ fn a_head_that_was_notified_of_a_release_while_it_asked_sleeps_for_a_short_time(
     }
 }
 
-/// Who times out must not get the name of one that has released the lock.
+/// A request that times out must not name a holder that has released the lock.
 #[test]
 fn what_was_seen_of_a_holder_ends_with_its_hold() {
     let holder = || Holder::new("other:7", 2, LEASE);
@@ -178,10 +179,11 @@ fn what_was_seen_of_a_holder_ends_with_its_hold() {
     assert_eq!((held.hold_id(), held.count(), here), (&*pending.call.field, 1, true));
     let at = world.at();
     let _ = world.entry.leave(pending.hold, level, Some(99), at);
-    assert_eq!(seen(&world), None, "this process had it since");
+    assert_eq!(seen(&world), None, "this process has held it since");
 }
 
-/// In this order: 1. A request asks. 2. The lock is released. 3. The answer comes, which names who had it.
+/// In this order: 1. A request asks. 2. The lock is released. 3. The answer arrives, and names the former
+/// holder.
 #[test]
 fn an_answer_that_was_sent_before_a_release_names_nobody() {
     let seen = |asks_after: bool| {
@@ -205,7 +207,8 @@ fn an_answer_that_was_sent_before_a_release_names_nobody() {
     assert_eq!(seen(true).as_deref(), Some("other:7"));
 }
 
-/// In this order: 1. An owner holds the lock, and another one asks at once. 2. The first one has released it. 3. The answer comes.
+/// In this order: 1. An owner holds the lock, and another one asks at once. 2. The first one releases it.
+/// 3. The answer arrives.
 #[test]
 fn a_hold_of_this_process_is_not_seen_as_another_s() {
     let seen = |field: &str| {

@@ -1,4 +1,4 @@
-//! Levels that are granted without a command: while the hold around them is certain, and no longer.
+//! Levels that are granted without a command, which happens only while the hold around them is certain.
 
 use super::late::MOMENT;
 use super::*;
@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind};
 use crate::table::queue::HEAD_PATIENCE;
 
 impl World {
-    /// One holds, and what nests in it may go without a command. Whose the hold is.
+    /// One owner holds the lock, and a `run` that nests in it may need no command. Returns the owner.
     fn one_nests() -> (World, Owner) {
         let mut world = World::new(1);
         (world.faults, world.nests) = (false, Some(true));
@@ -16,7 +16,8 @@ impl World {
         (world, owner)
     }
 
-    /// A `run` nests in the hold of this owner, and is dropped if it is not granted at once. Whether it is.
+    /// A `run` nests in the hold of this owner, and is dropped if it is not granted at once. Returns whether
+    /// it is granted.
     fn enters(&mut self, owner: &Owner) -> bool {
         let before = self.guards.len();
         let id = self.asks(&owner.child(), false);
@@ -41,7 +42,7 @@ impl World {
         self.guards.len() > before
     }
 
-    /// All that is under way is answered.
+    /// Answers all that is under way.
     fn all_arrive(&mut self) {
         while !self.flight.is_empty() {
             self.arrives();
@@ -52,7 +53,7 @@ impl World {
         self.entry.live().expect("it is held")
     }
 
-    /// A guard asks whether its hold stands.
+    /// A guard checks that its hold stands.
     fn begins_check(&mut self) -> Pending {
         let (id, command_id) = (self.hold_now().id, self.number());
         self.entry.begin_renewal(id, None, command_id, Waker::noop(), self.now).expect("nothing is under way")
@@ -77,7 +78,7 @@ fn a_level_in_a_certain_hold_takes_no_command_and_neither_does_its_release() {
         assert_eq!((hold.count(), hold.stands, world.guards.len()), (depth, 1, depth as usize));
         world.rest();
     }
-    // In any order.
+    // The guards are released in any order.
     world.release_by(0, true);
     while world.guards.len() > 1 {
         world.release_by(1, true);
@@ -90,7 +91,8 @@ fn a_level_in_a_certain_hold_takes_no_command_and_neither_does_its_release() {
     assert_eq!(world.samples.iter().filter(|sample| **sample == Sample::Nested).count(), 3);
 }
 
-/// The masters are given the count that stands after it, so they have counted all levels then.
+/// A re-entry by a command tells the masters the count that stands after it, so that they have then counted
+/// all levels.
 #[test]
 fn a_level_that_is_asked_for_brings_the_count_up_to_date() {
     let (mut world, owner) = World::one_nests();
@@ -102,7 +104,7 @@ fn a_level_that_is_asked_for_brings_the_count_up_to_date() {
     assert_eq!((world.hold_now().stands, world.hold_now().count()), (3, 3));
     world.nests = Some(true);
     world.rest();
-    // Now a release has to be sent, as nothing is below the count that stands.
+    // Now a release has to be sent: it lowers the count below the one that the masters have.
     world.release_by(2, true);
     assert_eq!(world.flight.len(), 1);
     assert!(!world.enters(&owner), "a release is under way");
@@ -110,8 +112,9 @@ fn a_level_that_is_asked_for_brings_the_count_up_to_date() {
     world.rest();
 }
 
-/// Two levels nest without a command, so the masters count one. A master lacks the hold. Then a level is released by a command, since
-/// the hold is not in sync. The masters count one still, and the master that lacks the hold is given no higher count.
+/// Two levels nest without a command, so the masters count one. A master lacks the hold, and then a level is
+/// released by a command, since the hold is not in sync. The masters still count one, and the master that
+/// lacks the hold is given no higher count.
 #[test]
 fn a_release_of_a_level_that_the_masters_do_not_count_raises_no_count() {
     let (mut world, mut owner) = World::one_nests();
@@ -129,7 +132,8 @@ fn a_release_of_a_level_that_the_masters_do_not_count_raises_no_count() {
     assert_eq!((world.hold_now().count(), world.hold_now().stands), (2, 1));
 }
 
-/// 1. A bare request yields, and is not polled again. 2. A sibling asks after it. Woken by its waker alone it would never be late.
+/// In this order: 1. A bare request yields, and is not polled again. 2. A sibling asks after it. If only its
+/// own waker woke the bare request, it would never count as late.
 #[test]
 fn a_nested_request_that_yields_and_is_not_polled_is_passed_over() {
     let (mut world, owner) = World::one_nests();
@@ -141,7 +145,8 @@ fn a_nested_request_that_yields_and_is_not_polled_is_passed_over() {
     assert_eq!(world.guards.len(), 2);
 }
 
-/// 1. It yields. 2. The key is deleted, which a check finds out. 3. Who awaits the loss drops the guard. 4. It is polled again.
+/// In this order: 1. The request yields. 2. The key is deleted, and a check finds that. 3. The task that
+/// awaits the loss drops the guard. 4. The request is polled again.
 #[test]
 fn a_nested_request_whose_hold_is_lost_fails_though_the_guard_is_gone() {
     for limited in [false, true] {
@@ -177,7 +182,8 @@ fn a_nested_request_whose_hold_is_lost_fails_though_the_guard_is_gone() {
     }
 }
 
-/// 1. A hold is extended by far. 2. Nothing is confirmed for long. 3. The key is deleted.
+/// In this order: 1. A hold is extended by a long time. 2. Nothing is confirmed for long. 3. The key is
+/// deleted.
 #[test]
 fn a_hold_is_certain_for_half_a_lease_after_its_last_confirmation() {
     let (mut world, owner) = World::one_nests();
@@ -187,14 +193,14 @@ fn a_hold_is_certain_for_half_a_lease_after_its_last_confirmation() {
     world.now += LEASE / 2 - MOMENT;
     assert!(world.enters(&owner));
     world.now += 2 * MOMENT;
-    assert!(!world.enters(&owner), "it is good for long, and was confirmed long ago");
-    // Each answer makes it certain again.
+    assert!(!world.enters(&owner), "it is good for long, but was confirmed long ago");
+    // Each answer makes the hold certain again.
     world.check();
     world.all_arrive();
     assert!(world.enters(&owner));
 }
 
-/// Nobody renews it, so nothing confirms it either.
+/// Nobody renews such a hold, so nothing confirms it either.
 #[test]
 fn a_hold_of_fixed_lease_is_certain_for_half_a_lease_too() {
     let mut world = World::new(1);
@@ -212,7 +218,8 @@ fn a_hold_of_fixed_lease_is_certain_for_half_a_lease_too() {
     assert!(!world.enters_for(&owner, Duration::from_secs(1)));
 }
 
-/// The masters count the level that leaves by what is under way: its release is sent after that.
+/// The acquire under way states a count that includes the level that leaves, so the release of that level is
+/// sent after it.
 #[test]
 fn a_nested_release_beside_a_nested_acquire_waits_for_it() {
     let (mut world, owner) = World::one_nests();
@@ -234,7 +241,7 @@ fn nothing_nests_without_a_command_in_a_hold_that_masters_lack() {
     assert!(!world.enters(&owner));
 }
 
-/// Others of this process are refused. The hold itself was confirmed just now.
+/// Other requests of this process are refused. The hold itself was confirmed just now.
 #[test]
 fn nothing_nests_without_a_command_while_those_of_the_lock_fail() {
     let (mut world, owner) = World::one_nests();
@@ -250,7 +257,7 @@ fn a_fenced_level_in_a_hold_without_a_token_is_not_granted_in_silence() {
     assert!(world.entry.nest(&child, true, &world.numbers, || Some(at)).is_none());
 }
 
-/// Else it would be reported as done, while the hold may be gone.
+/// Otherwise the release would be reported as done, while the hold may be gone.
 #[test]
 fn a_nested_release_after_an_unknown_outcome_waits_for_the_settle() {
     let (mut world, owner) = World::one_nests();
@@ -262,7 +269,7 @@ fn a_nested_release_after_an_unknown_outcome_waits_for_the_settle() {
     assert!(matches!(world.entry.leave(grant.hold, grant.level, None, at), Break(Meaning::Void)));
 }
 
-/// The end has come, and the background has not looked yet.
+/// The hold is over, and the background has not looked yet.
 #[test]
 fn a_nested_release_past_the_end_of_its_hold_reports_the_loss() {
     let (mut world, owner) = World::one_nests();
@@ -273,8 +280,8 @@ fn a_nested_release_past_the_end_of_its_hold_reports_the_loss() {
     assert!(matches!(world.entry.leave(grant.hold, grant.level, None, at), Break(Meaning::Lost(_))));
 }
 
-/// In this order: 1. A child's hold is lost, and its guard stands. 2. The parent is granted the lock again. 3. A call below the child would nest
-/// in the parent's hold, and would not learn of the loss.
+/// In this order: 1. The hold of a child is lost, and its guard is kept. 2. The parent is granted the lock
+/// again. 3. A call below the child would nest in the hold of the parent, and would not learn of the loss.
 #[test]
 fn nothing_nests_without_a_command_beside_a_lost_hold_whose_guard_stands() {
     let mut world = World::new(1);
@@ -290,7 +297,7 @@ fn nothing_nests_without_a_command_beside_a_lost_hold_whose_guard_stands() {
     assert!(world.guards[0].signal.loss().is_some());
     let anew = world.asks(&parent, true);
     world.answers(anew);
-    assert!(world.enters(&parent), "its line grants it");
+    assert!(world.enters(&parent), "its queue grants it");
     world.asks(&child.child(), false);
     assert_eq!((world.guards.len(), world.askers.len()), (2, 0), "it fails with the loss");
 }
@@ -323,7 +330,7 @@ fn a_failed_command_ends_certainty_until_the_next_answer() {
     }
 }
 
-/// A nested release has nothing to send beside it.
+/// A nested release needs no command while the renewal is under way.
 #[test]
 fn a_renewal_under_way_keeps_no_level_waiting_unless_it_is_doubted() {
     let (mut world, owner) = World::one_nests();
@@ -331,10 +338,10 @@ fn a_renewal_under_way_keeps_no_level_waiting_unless_it_is_doubted() {
     assert_eq!(world.flight.len(), 1, "a renewal");
     assert!(world.enters(&owner));
     world.entry.doubt_all(world.now);
-    assert!(!world.enters(&owner), "something may have happened since it was sent");
+    assert!(!world.enters(&owner), "something may have happened since the renewal was sent");
 }
 
-/// The hold around it is good for longer.
+/// The hold around the level is good for longer.
 #[test]
 fn a_nested_level_of_fixed_lease_ends_with_its_own_lease() {
     let (mut world, owner) = World::one_nests();
@@ -356,7 +363,8 @@ fn a_nested_level_that_the_hold_does_not_outlast_is_asked_for() {
     assert!(world.askers[0].asking.is_some());
 }
 
-/// The command shows branches, as they are under way at once then.
+/// The first poll returns pending, so that two bare requests that are under way at once are found to be
+/// branches.
 #[test]
 fn a_bare_request_is_granted_in_its_second_poll_where_it_nests_without_a_command() {
     let (mut world, owner) = World::one_nests();
@@ -372,7 +380,7 @@ fn a_bare_request_is_granted_in_its_second_poll_where_it_nests_without_a_command
 fn a_bare_request_is_refused_beside_a_bare_level_of_its_own_owner_alone() {
     let (mut world, owner) = World::one_nests();
     world.refuses = true;
-    // A `run`, a bare guard in it, and one below that.
+    // Besides the refused ones: a `run`, a bare guard in it, and a level below that.
     let run = owner.child();
     for (asks, bare, enters) in [
         (&owner, true, false),
@@ -390,7 +398,7 @@ fn a_bare_request_is_refused_beside_a_bare_level_of_its_own_owner_alone() {
     }
 }
 
-/// What is granted then is renewed by nobody.
+/// Nobody would renew what is granted then.
 #[test]
 fn nothing_nests_without_a_command_once_the_session_is_closed() {
     let (mut world, owner) = World::one_nests();
@@ -398,7 +406,7 @@ fn nothing_nests_without_a_command_once_the_session_is_closed() {
     assert!(!world.enters(&owner));
 }
 
-/// The masters have counted no level of those that came and went in it, so nothing is owed.
+/// The masters have not counted the levels that came and went in the hold, so nothing is owed.
 #[test]
 fn a_hold_is_handed_over_after_its_check_alone_whatever_came_and_went_in_it() {
     let (mut world, owner) = World::one_nests();
@@ -414,8 +422,8 @@ fn a_hold_is_handed_over_after_its_check_alone_whatever_came_and_went_in_it() {
     assert!(world.flight.is_empty() && world.entry.holds.is_empty());
 }
 
-/// In this order: 1. The outer level is fixed, and one that is renewed nests in it. 2. From now on the hold has to be renewed. 3. So it
-/// has to be looked at sooner.
+/// In this order: 1. The outer level has a fixed lease, and a watched level nests in it. 2. From now on the
+/// hold has to be renewed. 3. So the background has to look at it sooner.
 #[test]
 fn a_renewed_level_in_a_hold_of_fixed_lease_has_it_renewed() {
     let mut world = World::new(1);
@@ -434,7 +442,7 @@ fn a_renewed_level_in_a_hold_of_fixed_lease_has_it_renewed() {
     assert!(matches!(sent[..], [Action::Renew { .. }]), "{sent:?}");
 }
 
-/// A child that left may have kept a sibling waiting, which is woken.
+/// A child that leaves may have kept a sibling waiting, which is woken.
 #[test]
 fn a_nested_release_lets_a_sibling_in_that_waits() {
     let (mut world, owner) = World::one_nests();
@@ -445,7 +453,7 @@ fn a_nested_release_lets_a_sibling_in_that_waits() {
     let beside = one.child();
     let before = world.guards.len();
     world.asks(&beside, false);
-    assert_eq!(world.guards.len(), before + 1, "who nests deeper waits for nobody");
+    assert_eq!(world.guards.len(), before + 1, "a request that nests deeper waits for nobody");
     world.release_by(2, true);
     world.release_by(1, true);
     assert!(world.is_woken(waits));
@@ -453,7 +461,8 @@ fn a_nested_release_lets_a_sibling_in_that_waits() {
     assert_eq!(world.guards.len(), 2);
 }
 
-/// 1. Two branches of an owner ask at once, which proves them. 2. Both come, and go. 3. It takes the lock and nests in that, as anybody may.
+/// In this order: 1. Two branches of an owner ask at once, which proves that they are branches. 2. Both come
+/// and go. 3. The owner takes the lock and nests in it, as anybody may.
 #[test]
 fn branches_are_forgotten_with_the_last_level_of_their_owner_that_takes_no_command() {
     let (mut world, owner) = World::one_nests();

@@ -1,4 +1,5 @@
-//! A released hold that passes to the next owner of its process: what is passed on, to whom, and for how long it waits.
+//! A released hold that passes to the next owner of its process: when it is passed on, to which request, and
+//! for how long it is offered.
 
 use super::late::MOMENT;
 use super::*;
@@ -9,7 +10,7 @@ use crate::wire::Line;
 
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// One holds, and these wait. Their numbers.
+/// One owner holds the lock, and this many requests wait. Returns their numbers.
 fn one_holds(waiting: usize) -> (World, Vec<u64>) {
     one_holds_in(World::new(1), waiting)
 }
@@ -29,7 +30,7 @@ impl World {
         self.entry.live().map(|hold| hold.field.clone())
     }
 
-    /// The only guard is released, or dropped. Whether the hold is offered.
+    /// The only guard is released, or dropped. Returns whether the hold is offered.
     fn offers(&mut self, sends: bool) -> bool {
         let before = self.flight.len();
         self.release_by(0, sends);
@@ -38,13 +39,13 @@ impl World {
         offered
     }
 
-    /// What the background sends now.
+    /// Returns what the background sends now.
     fn is_sent(&mut self) -> Vec<Action> {
         self.check();
         self.flight.iter().map(|pending| pending.call.action).collect()
     }
 
-    /// The hold ends by a command, and nobody takes it.
+    /// The hold ends by a command; no request takes it.
     fn ends_it(&mut self) {
         assert_eq!(self.is_sent(), [Action::END]);
         self.arrives();
@@ -59,7 +60,7 @@ fn a_released_hold_passes_to_the_next_in_line_without_a_command() {
         let field = world.field();
         for id in waiting {
             assert!(world.offers(sends));
-            assert!(world.is_woken(id), "it is the next one");
+            assert!(world.is_woken(id), "it is next in the queue");
             world.poll(world.asker(id));
             assert_eq!((world.guards.len(), world.field()), (1, field.clone()));
             world.rest();
@@ -70,13 +71,13 @@ fn a_released_hold_passes_to_the_next_in_line_without_a_command() {
     }
 }
 
-/// In this order: 1. Two branches ask in one poll of their task. 2. Granted in it, the first would hold before the second one asks, which
-/// would be taken for nested.
+/// In this order: 1. Two branches ask in one poll of their task. 2. If the first were granted in that poll,
+/// it would hold before the second one asks, which would be taken for nested.
 #[test]
 fn what_is_offered_is_not_taken_in_the_first_poll() {
     let (mut world, waiting) = one_holds(1);
     assert!(world.offers(true));
-    // Passed over, so that the one that comes is the first in line.
+    // The waiting request is passed over, so that the new one is the first in the queue.
     world.entry.queue.pass_over(waiting[0], world.now + LEASE, LEASE);
     let late = world.asks(&Owner::new(), true);
     assert!(world.guards.is_empty() && world.askers[world.asker(late)].asking.is_none());
@@ -91,14 +92,14 @@ fn a_hold_that_nobody_takes_in_time_ends() {
     world.now += HEAD_PATIENCE;
     assert_eq!(world.is_sent(), [Action::END]);
     world.poll(world.asker(waiting[0]));
-    assert!(world.guards.is_empty(), "it is over");
+    assert!(world.guards.is_empty(), "the time of the offer is over");
     world.arrives();
     world.answers_all();
     assert_eq!(world.guards.len(), 1);
 }
 
 impl World {
-    /// All that are woken are polled, and their commands answered.
+    /// Polls all that are woken, and answers their commands.
     fn answers_all(&mut self) {
         for id in self.askers.iter().map(|asker| asker.id).collect::<Vec<_>>() {
             if self.is_ready(self.asker(id)) {
@@ -141,7 +142,7 @@ fn a_hold_passes_on_for_as_long_as_it_may_after_its_grant_and_then_lets_others_g
     assert!(!world.offers(true));
     world.now += STEP;
     world.arrives();
-    // Two round trips.
+    // The pause lasts two round trips.
     let next = world.asker(waiting[1]);
     assert!(world.is_woken(waiting[1]), "to set its timer");
     world.poll(next);
@@ -149,7 +150,7 @@ fn a_hold_passes_on_for_as_long_as_it_may_after_its_grant_and_then_lets_others_g
         (world.askers[next].nap, world.askers[next].asking.is_some()),
         (Some(world.now + 2 * STEP), false)
     );
-    // Its own message and those of others change nothing.
+    // Neither this process's own message nor that of another changes this.
     world.confirm();
     world.entry.message(0, world.now);
     world.poll(next);
@@ -159,7 +160,8 @@ fn a_hold_passes_on_for_as_long_as_it_may_after_its_grant_and_then_lets_others_g
     assert!(world.askers[next].asking.is_some());
 }
 
-/// One holds what has passed on for as long as it may, and its end is sent; another one waits. Its number.
+/// A hold has passed on for as long as it may, and its end is sent; another request waits. Returns the number
+/// of that request.
 fn ends_a_turn() -> (World, u64) {
     ends_a_turn_in(World::new(1))
 }
@@ -173,14 +175,14 @@ fn ends_a_turn_in(world: World) -> (World, u64) {
     (world, waiting[1])
 }
 
-/// Others go first unless the lock is handed on, or left to those who know no line. Where nobody else was notified they do after one
-/// turn in four: there may be one that polls.
+/// Others go first unless the lock is handed on, or left to clients that know no line. If no other process
+/// was notified, they still go first after one turn in four: a process that polls may be waiting.
 #[test]
 fn nobody_goes_first_where_nobody_else_was_notified() {
     let (left, term) =
         (Reply::LeftToOthers(Duration::from_millis(1)), Lease::new("lease", STEP, DRIFT).unwrap());
     for (reply, line, subscribed, asks) in [
-        // It may not subscribe, and others neither.
+        // This process may not subscribe, so neither may the others.
         (Reply::Ended(0), false, false, 0..=0),
         (Reply::Ended(1), false, false, 0..=0),
         (Reply::Ended(1), false, true, 43..=53),
@@ -191,7 +193,7 @@ fn nobody_goes_first_where_nobody_else_was_notified() {
         (Reply::Ended(2), true, true, 0..=0),
         (left, true, true, 64..=64),
     ] {
-        // Whatever is between the numbers of two turns.
+        // Whatever the distance between the numbers of two turns.
         for stride in 1..10 {
             let asked = (0..64).filter(|turn| {
                 let world = World::new(1);
@@ -214,7 +216,7 @@ fn nobody_goes_first_where_nobody_else_was_notified() {
     }
 }
 
-/// In this order: 1. The end is sent. 2. The machine sleeps, or the answer is looked at late.
+/// In this order: 1. The end is sent. 2. The machine sleeps, or the answer is read late.
 #[test]
 fn others_go_first_for_a_moment_however_late_the_answer_is() {
     let (mut world, waits) = ends_a_turn();
@@ -249,7 +251,7 @@ fn others_go_first_where_the_time_ends_while_a_hold_is_offered() {
     assert_eq!((asker.nap, asker.asking.is_some()), (Some(world.now + 2 * STEP), false));
 }
 
-/// A hold that has not passed on is given back as ever.
+/// A hold that has not passed on ends like any other.
 #[test]
 fn who_has_not_been_passed_a_hold_does_not_let_others_go_first() {
     let (mut world, waiting) = one_holds(1);
@@ -261,7 +263,8 @@ fn who_has_not_been_passed_a_hold_does_not_let_others_go_first() {
     assert!(world.askers[world.asker(waiting[0])].asking.is_some());
 }
 
-/// Each of these, and the hold ends in place of passing on: at the offer, and at the taking.
+/// In each of these states the hold ends instead of passing on: when it would be offered, and when it would
+/// be taken.
 #[test]
 fn what_may_not_be_as_it_was_granted_does_not_pass_on() {
     type Doubt = fn(&mut Hold, Instant);
@@ -302,7 +305,8 @@ fn what_may_not_be_as_it_was_granted_does_not_pass_on() {
     assert!(!world.offers(true), "no grant");
 }
 
-/// It would pass on for as long again each time that one nests as its guard is dropped, and other processes would wait without end.
+/// Otherwise it could pass on for as long again whenever an owner nests as its guard is dropped, and other
+/// processes would wait for ever.
 #[test]
 fn a_nested_grant_that_finds_no_other_level_left_begins_no_new_time() {
     let (mut world, owner) = (World::new(1), Owner::new());
@@ -318,7 +322,8 @@ fn a_nested_grant_that_finds_no_other_level_left_begins_no_new_time() {
     assert!(!world.entry.holds[0].offer.is_in_time(LONGEST, world.now + MOMENT));
 }
 
-/// A fixed lease is not renewed, and is ended by its client: neither is passed on, nor may it be given to one.
+/// A fixed lease is not renewed, and its client ends it: such a hold does not pass on, nor is a hold given to
+/// a request for a fixed lease.
 #[test]
 fn a_hold_with_a_fixed_lease_or_for_one_does_not_pass_on() {
     let (mut world, _) = one_holds(1);
@@ -334,7 +339,7 @@ fn a_hold_with_a_fixed_lease_or_for_one_does_not_pass_on() {
     assert!(!world.offers(true));
 }
 
-/// Its level alone is over: it may have been taken for as long.
+/// Only the level's time is over. The next level might be taken for as long.
 #[test]
 fn a_release_after_its_max_hold_does_not_pass_on() {
     let moment = Duration::from_millis(1);
@@ -368,7 +373,7 @@ fn what_asks_or_lets_others_go_first_is_offered_nothing() {
     assert!(!world.offers(true));
 }
 
-/// A sign that the hold may be gone, or that nobody is to take it.
+/// Signs that the hold may be gone, or that nobody may take it.
 #[test]
 fn what_is_offered_ends_where_it_may_be_gone() {
     type Sign = fn(&mut World);
@@ -390,7 +395,8 @@ fn what_is_offered_ends_where_it_may_be_gone() {
     }
 }
 
-/// In this order: 1. `try_lock` asks while the lock is held. 2. The hold is offered, and is forced away. 3. The `try_lock` is granted.
+/// In this order: 1. `try_lock` asks while the lock is held. 2. The hold is offered, and is released by
+/// force. 3. The `try_lock` is granted.
 #[test]
 fn what_is_offered_is_gone_where_another_field_is_granted() {
     let (mut world, waiting) = one_holds(1);
@@ -409,8 +415,8 @@ fn what_is_offered_is_gone_where_another_field_is_granted() {
     world.look();
 }
 
-/// In this order: 1. A request is granted, and is not polled. 2. Its field is forced away. 3. Another one is granted, and its hold is
-/// offered. 4. The first one is polled.
+/// In this order: 1. A request is granted, and is not polled. 2. Its field is released by force. 3. Another
+/// request is granted, and its hold is offered. 4. The first one is polled.
 #[test]
 fn a_grant_that_was_taken_away_is_no_hold_beside_an_offer() {
     let (mut world, _) = one_holds(1);
@@ -429,10 +435,10 @@ fn a_grant_that_was_taken_away_is_no_hold_beside_an_offer() {
     let (new, now) = (NewLevel::watched(5_000, world.timing.lease), world.at());
     let granted = world.entry.granted(&Grantee::Waiter(id), &older, &new, Spread::default(), now);
     assert_eq!(granted.err(), Some(NotHeld::Taken));
-    assert!(world.entry.holds.iter().all(|hold| !hold.is_offered()), "which of them stands is not known");
+    assert!(world.entry.holds.iter().all(|hold| !hold.is_offered()), "it is unknown which hold stands");
 }
 
-/// A master that answers after the verdict lacks it.
+/// A master's answer after the verdict shows that it lacks the hold.
 #[test]
 fn what_a_master_turns_out_to_lack_does_not_pass_on() {
     let (mut world, waiting) = one_holds(1);
@@ -444,7 +450,7 @@ fn what_a_master_turns_out_to_lack_does_not_pass_on() {
     assert!(world.guards.is_empty());
 }
 
-/// Nobody would renew it, nor end it.
+/// Nobody would renew or end such a hold.
 #[test]
 fn nothing_passes_on_after_a_close() {
     let (mut world, _) = one_holds(1);
@@ -458,7 +464,8 @@ fn nothing_passes_on_after_a_close() {
     assert!(world.guards.is_empty());
 }
 
-/// In this order: 1. It is offered. 2. Whether it stands is not known any more. 3. The background looks, before anybody asks.
+/// In this order: 1. A hold is offered. 2. It becomes uncertain whether the hold stands. 3. The background
+/// looks before anybody asks.
 #[test]
 fn what_is_offered_ends_at_once_where_its_state_is_in_doubt() {
     let (mut world, _) = one_holds(1);
@@ -468,7 +475,7 @@ fn what_is_offered_ends_at_once_where_its_state_is_in_doubt() {
     world.ends_it();
 }
 
-/// Three others were notified of the end of a whole turn. Each release by one of them makes one fewer go first.
+/// The end of a whole turn notified three others. After each release by one of them, one fewer goes first.
 #[test]
 fn others_go_first_until_each_of_them_had_a_turn() {
     let (mut world, next) = ends_a_turn();
@@ -488,8 +495,8 @@ fn others_go_first_until_each_of_them_had_a_turn() {
     }
 }
 
-/// No other request of this process waited for long: its hold did not pass on, or not for as long as it may. What was never granted was
-/// no turn, and changes nothing.
+/// A turn is whole if the hold passed on for as long as it may; this one did not pass on at all. A hold that
+/// was never granted was no turn, and changes nothing.
 #[test]
 fn who_has_not_had_a_whole_turn_lets_nobody_go_first() {
     for (granted, due) in [(true, 0), (false, 3)] {
@@ -508,8 +515,9 @@ fn who_has_not_had_a_whole_turn_lets_nobody_go_first() {
     }
 }
 
-/// In this order: 1. This process is granted the lock. 2. The message of the release before it arrives, while it holds the lock, offers it,
-/// or ends it. 3. Who pauses then is not offered the lock, and not woken by its end.
+/// In this order: 1. This process is granted the lock. 2. The message of the release before it arrives, while
+/// this process holds the lock, offers it, or ends it. 3. A request that paused now would not be offered the
+/// lock, and its end would not wake it.
 #[test]
 fn a_message_after_a_grant_makes_nobody_pause() {
     for when in ["held", "offered", "ending"] {
@@ -527,7 +535,8 @@ fn a_message_after_a_grant_makes_nobody_pause() {
     }
 }
 
-/// In this order: 1. The head pauses. 2. A hold of this process ends. 3. The pause is over, before the end is answered, or after.
+/// In this order: 1. The head pauses. 2. A hold of this process ends. 3. The pause ends, before the end is
+/// answered or after.
 #[test]
 fn who_pauses_while_a_hold_ends_asks_when_both_are_over() {
     for is_answered_first in [true, false] {

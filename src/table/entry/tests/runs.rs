@@ -1,4 +1,4 @@
-//! What the model is put through, and what is looked at.
+//! The events that the model goes through, and what is checked after each.
 
 use super::*;
 use crate::table::hold::Sender;
@@ -43,7 +43,7 @@ impl World {
 
     fn trouble(&mut self) {
         match self.dice(8) {
-            // A command that nobody waits for any more runs after all.
+            // A command that nobody waits for any more runs late.
             0 | 1 if !self.late.is_empty() => {
                 let at = self.dice(self.late.len());
                 self.runs_late(at);
@@ -66,7 +66,7 @@ impl World {
         self.check();
     }
 
-    /// A command runs that nobody waits for any more.
+    /// A command that nobody waits for any more runs.
     pub(super) fn runs_late(&mut self, at: usize) {
         let pending = self.late.remove(at);
         self.run(&pending);
@@ -82,26 +82,28 @@ impl World {
     pub(super) fn look(&self) {
         let live: Vec<_> =
             self.entry.holds.iter().filter(|hold| hold.lives() && self.now < hold.end()).collect();
-        assert!(live.len() <= 1, "two holds live: {live:#?}");
+        assert!(live.len() <= 1, "two holds are alive: {live:#?}");
         let offered = self.entry.holds.iter().filter(|hold| hold.is_offered()).count();
-        assert!(live.len() + offered <= 1, "one is offered beside: {:#?}", self.entry.holds);
+        assert!(live.len() + offered <= 1, "a hold is offered beside another: {:#?}", self.entry.holds);
         for hold in &live {
             assert!(hold.end() <= hold.valid_until, "good for longer than the server keeps it: {hold:#?}");
             let in_order = hold.levels.is_sorted_by(|one, next| next.owner.is_within(&one.owner));
-            assert!(in_order, "two that are strangers to each other hold it: {hold:#?}");
+            assert!(in_order, "two owners that are strangers to each other hold the lock: {hold:#?}");
             if let Some(command) = hold.command.as_ref().filter(|_| hold.is_watched() && !hold.is_unsettled())
             {
                 let renews =
                     matches!((&command.action, &command.sender), (Action::Renew { .. }, Sender::Background));
-                // After a failure they take turns: the server may refuse the renewal and not the release.
+                // After a failure, renewal and release take turns: the server may refuse the renewal and not
+                // the release.
                 let turn =
                     matches!(command.action, Action::Release { .. }) && !hold.failures.is_multiple_of(2);
                 assert!(
                     renews || turn || command.sent < hold.renew_at,
-                    "it puts off a renewal that was due: {hold:#?}"
+                    "it delays a renewal that was due: {hold:#?}"
                 );
             }
-            // By whose they were at their grants: what a child's branch leaves to its parent is nested in the parent's branch.
+            // Compared by the owners at their grants: what a child's branch leaves to its parent is nested in
+            // the parent's branch.
             let guards = self.guards.iter().filter(|guard| guard.hold == hold.id);
             let branches: Vec<_> = guards.filter_map(|guard| guard.branch_of.as_ref()).collect();
             for (at, owner) in branches.iter().enumerate() {
@@ -111,13 +113,14 @@ impl World {
         for guard in &self.guards {
             let hold = self.entry.holds.iter().find(|hold| hold.id == guard.hold);
             let known = hold.is_some_and(|hold| hold.levels.iter().any(|level| level.id() == guard.level));
-            assert!(known, "a guard whose level is forgotten");
+            assert!(known, "the level of a guard is forgotten");
             let lives = hold.is_some_and(Hold::lives);
-            assert!(lives || guard.signal.loss().is_some(), "a guard that is good, of a hold that is not");
+            assert!(lives || guard.signal.loss().is_some(), "a guard without a loss, of a dead hold");
         }
     }
 
-    /// From now on the network is good, and all futures are polled: everybody comes to an end.
+    /// From now on the network is good and all futures are polled, so that every request and every hold comes
+    /// to its end.
     fn settle(&mut self) {
         (self.faults, self.nests) = (false, self.nests.map(|_| true));
         for _ in 0..20_000 {
@@ -145,7 +148,7 @@ impl World {
         panic!("somebody is forgotten: {:#?}", self.entry);
     }
 
-    /// Where nothing is under way, the server has what is held here.
+    /// If no command is under way or due, the server has what is held here.
     pub(super) fn rest(&self) {
         let busy = |hold: &Hold| hold.command.is_some() || hold.next_action().is_some();
         let Some(hold) = self.entry.live().filter(|hold| !busy(hold) && self.now < hold.end()) else {
@@ -169,14 +172,15 @@ fn random_events(seed: u64) -> (usize, usize) {
     for _ in 0..300 {
         world.event();
     }
-    // What may run late has had its time, and strangers' keys and losses that nobody reported have come to light.
+    // By now, no late command can run any more, and strangers' keys and losses that nobody reported have been
+    // found.
     world.late.clear();
     world.entry.doubt_all(world.now);
     world.settle();
     (world.granted, world.taken)
 }
 
-/// `ROOM_FIRST` and `ROOM_SEEDS` name other seeds: one that was red, or more of them.
+/// `ROOM_FIRST` and `ROOM_SEEDS` choose other seeds: one that failed, or more of them.
 #[test]
 fn random_events_keep_to_the_rules_and_forget_nobody() {
     let number = |name| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
@@ -187,24 +191,24 @@ fn random_events_keep_to_the_rules_and_forget_nobody() {
         let (all, without_command) = world.unwrap_or_else(|_| panic!("seed {seed}"));
         (granted, taken) = (granted + all, taken + without_command);
     }
-    // A few seeds are those of a run that was red.
+    // A few seeds are the repetition of a failed run.
     let shows = |count: usize, least: u64| seeds < 100 || count as u64 > least;
     assert!(shows(granted, 5 * seeds), "{granted} grants are too few to show anything");
     assert!(shows(taken, seeds / 4), "{taken} holds that passed on are too few to show anything");
 }
 
 impl World {
-    /// Nobody else is there. Its acquire, and its level.
+    /// Takes the lock while nobody else is there. Returns the acquire and the level.
     pub(super) fn take(&mut self) -> (Pending, u64) {
         self.take_with(Spread::default(), |_| ())
     }
 
-    /// Takes the lock while this happens.
+    /// Takes the lock, and calls `happens` while the acquire is under way.
     pub(super) fn take_while(&mut self, happens: impl FnOnce(&mut LockEntry)) -> (Pending, u64) {
         self.take_with(Spread::default(), happens)
     }
 
-    /// Takes the lock while the masters differ in this way.
+    /// Takes the lock while the masters differ by `spread`.
     pub(super) fn take_with(
         &mut self,
         spread: Spread,
@@ -215,7 +219,7 @@ impl World {
         self.entry.enter_alone(Waiter::new(id, owner, true, now)).unwrap();
         let ask = AcquireParams::plain(command_id, lease);
         let Admission::Ask(pending) = self.entry.admit(id, ask, self.at()) else {
-            panic!("nobody is before it")
+            panic!("no other request is before it")
         };
         happens(&mut self.entry);
         let level = self.number();
@@ -225,7 +229,8 @@ impl World {
     }
 }
 
-/// 1. A settle runs. 2. The lock is forced away, or its server comes back empty. 3. The settle's answer comes.
+/// In this order: 1. A settle runs. 2. The lock is released by force, or its server comes back empty. 3. The
+/// answer to the settle arrives.
 #[test]
 fn what_happens_while_a_hold_is_settled_is_asked_for_again() {
     let mut world = World::new(1);
@@ -256,7 +261,8 @@ fn what_happens_while_a_lock_is_granted_is_asked_for() {
     assert!(matches!(commands[..], [Pending { call: Call { action: Action::Settle { .. }, .. }, .. }]));
 }
 
-/// A lock that is taken and released by one alone wakes the watchdog for nothing: not before its first renewal.
+/// A lock that one process alone takes and releases does not wake the watchdog before the first renewal is
+/// due.
 #[test]
 fn who_is_alone_makes_nothing_due_before_a_renewal() {
     let mut world = World::new(1);
@@ -274,7 +280,7 @@ fn who_is_alone_makes_nothing_due_before_a_renewal() {
     assert!(world.entry.is_empty() && world.entry.due().is_none());
 }
 
-/// What the background has sent in vain is sent again after a pause; what a guard has sent, by the background at once.
+/// The background repeats its own failed commands after a pause, and those of a guard at once.
 #[test]
 fn who_has_sent_a_command_in_vain_decides_when_it_is_sent_again() {
     for outcome in [Outcome::NotRun, Outcome::Unknown] {
@@ -293,7 +299,7 @@ fn who_has_sent_a_command_in_vain_decides_when_it_is_sent_again() {
             panic!("it is held")
         };
         world.entry.conclude(&end, Err(outcome), Spread::default(), world.at());
-        let [end] = &check(&mut world)[..] else { panic!("not at once") };
+        let [end] = &check(&mut world)[..] else { panic!("it is sent at once") };
         assert!(end.is_end());
         world.entry.conclude(end, Ok(&Reply::Done), Spread::default(), world.at());
         assert_eq!(grant.signal.released(), Some(Ok(())), "the guard may wait for it");
@@ -314,7 +320,7 @@ fn a_longer_lease_counts_for_the_level_that_it_was_asked_for() {
     assert_eq!(world.entry.live().unwrap().levels[0].until, Some((at.now + 2 * LEASE).into()));
 }
 
-/// Two commands could pass each other.
+/// Otherwise, two commands could overtake each other.
 #[test]
 fn a_release_does_not_go_before_a_settle() {
     let mut world = World::new(1);
@@ -326,7 +332,7 @@ fn a_release_does_not_go_before_a_settle() {
     assert!(matches!(&commands[..], [end] if end.is_end()), "{commands:?}");
 }
 
-/// Its guard is kept, and its master is away. Without drift the key is gone when the hold ends.
+/// The guard is kept, and the master is away. Without drift the key is gone when the hold ends.
 #[test]
 fn the_end_of_a_fixed_lease_is_sent_no_more_once_the_key_is_gone() {
     let mut world = World::new(1);

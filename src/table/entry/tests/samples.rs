@@ -1,9 +1,9 @@
-//! What is counted: each hold once, from its grant until its release or its loss.
+//! Samples: each hold is counted once, from its grant until its release or its loss.
 
 use super::*;
 
 impl World {
-    /// What was counted since the last call.
+    /// The samples since the last call.
     fn counted(&mut self) -> Vec<Sample> {
         let log = std::mem::take(&mut self.entry.out.made().log).into_iter();
         let kept = std::mem::take(&mut self.samples).into_iter();
@@ -73,7 +73,7 @@ fn a_loss_ends_a_hold_and_is_counted_once() {
     assert_eq!(world.counted(), []);
 }
 
-/// The guard has left by then, and its hold has ended.
+/// The guard is gone by then, and its hold has ended.
 #[test]
 fn a_loss_that_a_release_finds_is_counted_and_that_of_a_request_is_not() {
     let mut world = World::new(1);
@@ -97,7 +97,7 @@ fn a_loss_that_a_release_finds_is_counted_and_that_of_a_request_is_not() {
     assert_eq!(world.counted(), []);
 }
 
-/// The hold stands in the others' way until its guard goes, or its lease is over.
+/// The hold keeps others out until its guard goes, or its lease is over.
 #[test]
 fn a_level_whose_time_is_over_is_lost_and_the_hold_goes_on_until_its_end() {
     let mut world = World::new(1);
@@ -114,7 +114,7 @@ fn a_level_whose_time_is_over_is_lost_and_the_hold_goes_on_until_its_end() {
     assert_eq!(world.counted(), [Sample::Ended(STEP + LEASE)]);
 }
 
-/// As many have begun and not ended as are held, after each of many random steps.
+/// After each of many random steps, the holds that have begun and not ended are as many as are held.
 #[test]
 fn what_is_counted_is_what_is_held() {
     let mut begun = 0;

@@ -1,5 +1,5 @@
-//! Runs the same model through all orders of few events. Breadth first, so that the first path to a fault is a shortest one. A path
-//! is data: the printed text can be put into a test, and run again.
+//! Runs the model through all orders of a few events, breadth first, so that the first path to a fault is a
+//! shortest one. A path is data: its printed text can be pasted into a test and run again.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write;
@@ -8,18 +8,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;
 
-/// One event. Requests, guards and commands are named by their place among those that there are, the oldest first.
+/// One event. Requests, guards and commands are named by their place among the existing ones, the oldest
+/// first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Step {
     /// A request of this kind begins, and is polled.
     Begins(u8),
     /// A request that was woken, or whose timer has come, is polled.
     Polled(u8),
-    /// Its command runs. Nobody reads the answer yet.
+    /// The command of a request runs. Nobody reads the answer yet.
     Runs(u8),
-    /// Its command is over for it, in this way.
+    /// The command of a request is over for that request, in this way.
     Ends(u8, Net),
-    /// It is dropped.
+    /// A request is dropped.
     Dropped(u8),
     /// A guard sends its release.
     Released(u8),
@@ -27,23 +28,23 @@ enum Step {
     Left(u8),
     /// A command of a guard or of the background runs. Nobody reads the answer yet.
     CommandRuns(u8),
-    /// It is over for its sender, in this way.
+    /// A command of a guard or of the background is over for its sender, in this way.
     CommandEnds(u8, Net),
     /// A command that its sender has given up runs.
     RunsLate(u8),
     /// The server reads the subscription.
     Subscribes,
-    /// Its confirmation arrives.
+    /// The confirmation of the subscription arrives.
     Confirmed,
     /// A message arrives.
     Message,
     /// The background looks at what is due.
     Looks,
-    /// Time passes until something may happen by itself.
+    /// Time passes until the next moment at which something may happen by itself.
     Passes,
-    /// Another process has the free lock, for a while.
+    /// Another process takes the free lock, for a while.
     Taken,
-    /// It releases it.
+    /// That process releases it.
     Freed,
     /// Somebody deletes the key.
     Deleted,
@@ -55,8 +56,8 @@ enum Step {
     OwnerEnds(u8),
 }
 
-/// What a request asks for: its owner by its place in [`World::owners`], and whether it is a `lock`, or a `run`, whose
-/// owner is a child of that.
+/// What a request asks for. The owner is given by its place in [`World::owners`]; `bare` is a `lock`,
+/// otherwise it is a `run`, whose owner is a child of that one.
 #[derive(Clone, Copy)]
 struct Kind {
     owner: usize,
@@ -76,17 +77,17 @@ const fn run(owner: usize) -> Kind {
     Kind { bare: false, ..lock(owner) }
 }
 
-/// What may happen.
+/// What may happen on a path.
 #[derive(Clone, Copy)]
 struct Scope {
-    /// What has happened before: its orders are another scope's.
+    /// The steps that have happened before; another scope explores their orders.
     from: &'static [Step],
     kinds: &'static [Kind],
-    /// How many requests there are, of any of the kinds.
+    /// How many requests there are in all, of any kind.
     requests: usize,
-    /// How many of them are dropped.
+    /// How many requests are dropped.
     drops: usize,
-    /// How many faults of the network there are, and which other trouble counts as one.
+    /// How many faults of the network may happen; a step of `trouble` counts as one.
     faults: usize,
     trouble: &'static [Step],
     /// How long after its grant a hold passes on.
@@ -101,7 +102,7 @@ pub(super) struct Spent {
     faults: usize,
     /// Somebody has deleted the key.
     tampered: bool,
-    /// What makes a field has run when its sender had given it up: the field may stand for a lease.
+    /// A command that makes a field has run after its sender gave it up: the field may stand for a lease.
     late: bool,
 }
 
@@ -110,7 +111,7 @@ struct Walk {
     world: World,
     scope: Scope,
     spent: Spent,
-    /// All owners by how they print, with names that are the same on each path.
+    /// All owners by how they print, with names that are the same on every path.
     names: HashMap<String, String>,
 }
 
@@ -239,7 +240,7 @@ impl Walk {
             Step::Confirmed => world.confirmed(),
             Step::Message => world.message(),
             Step::Looks => world.check(),
-            Step::Passes => world.now = world.next_moment().expect("something is to come"),
+            Step::Passes => world.now = world.next_moment().expect("something will happen by itself"),
             Step::Taken => world.master.key = Some(("another".into(), 1, world.now + LEASE / 3)),
             Step::Freed => world.master.free(),
             Step::Deleted => {
@@ -268,15 +269,15 @@ impl Walk {
         if let (Some(hold), false) = (live, self.spent.tampered) {
             let key = world.master.key.as_ref();
             let stands = key.is_some_and(|(field, _, until)| *field == hold.field && *until >= hold.end());
-            assert!(stands, "good here, and not on the server, which has {key:?}: {hold:#?}");
+            assert!(stands, "good here but not on the server, which has {key:?}: {hold:#?}");
         }
         if !self.spent.tampered {
             world.wakes();
         }
     }
 
-    /// What a later step may depend on, as text that is the same wherever it is the same. The entry as it prints, so
-    /// that no field is left out that is added later.
+    /// A hash of all that a later step may depend on, equal for equal states. The entry is hashed as it
+    /// prints, so that a field that is added later is not left out.
     fn print(&self) -> u64 {
         let (world, mut text) = (&self.world, String::with_capacity(8192));
         let since = (world.now - world.timing.epoch).as_nanos() % (LEASE / 30).as_nanos();
@@ -327,7 +328,8 @@ impl World {
         self.master.key.as_ref().is_some_and(|(field, _, until)| **field == *"another" && self.now < *until)
     }
 
-    /// When something happens next that is not due yet: the background looks, a timer ends, a key expires, a hold ends.
+    /// The next moment at which something happens by itself: the background looks, a timer ends, a key
+    /// expires, or a hold ends.
     fn next_moment(&self) -> Option<Instant> {
         let naps = self.askers.iter().filter_map(|asker| asker.nap);
         let key = self.master.key.as_ref().map(|(_, _, until)| *until);
@@ -336,7 +338,7 @@ impl World {
         naps.chain(key).chain(due).chain(ends).filter(|moment| *moment > self.now).min()
     }
 
-    /// Nobody sleeps for long beside a lock that is free, once there is nothing that would wake him.
+    /// No request sleeps for long beside a free lock if nothing is under way that would wake it.
     fn wakes(&self) {
         let free = self.master.key.as_ref().is_none_or(|(_, _, until)| *until <= self.now);
         let still = self.flight.is_empty()
@@ -346,20 +348,20 @@ impl World {
             && !matches!(self.master.listener, Listener::Asks | Listener::Unconfirmed);
         if free && still && !self.askers.is_empty() {
             let naps = self.askers.iter().filter_map(|asker| asker.nap);
-            // The pause after a failure, and between two tries of the background.
+            // At most the pause after a failure, or between two tries of the background.
             let soon = naps.chain(self.entry.due()).min();
             let soon = soon.is_some_and(|soon| soon <= self.now + self.timing.retry);
             assert!(soon, "it sleeps beside a free lock: {:#?}", self.entry);
         }
     }
 
-    /// From now on the network is good, all that are woken are polled, and guards go: everybody comes to an end, in
-    /// time.
+    /// From now on the network is good, every woken request is polled, and guards go, so that all comes to
+    /// its end in bounded time.
     fn comes_to_rest(&mut self, leaves_nothing: bool) {
         let begun = self.now;
         self.late.clear();
         for round in 0.. {
-            assert!(round < 2_000, "without an end: {:#?}", self.entry);
+            assert!(round < 2_000, "it does not come to an end: {:#?}", self.entry);
             let before = self.numbers.next();
             let mut moved = false;
             while !self.flight.is_empty() {
@@ -400,13 +402,14 @@ impl World {
         }
         let left =
             self.master.key.as_ref().filter(|(field, _, until)| **field != *"another" && self.now < *until);
-        assert!(left.is_none() || !leaves_nothing, "nobody holds it, and it stands: {left:?}");
+        assert!(left.is_none() || !leaves_nothing, "nobody holds it, but the key stands: {left:?}");
         let took = self.now - begun;
         assert!(took <= LEASE + 2 * self.timing.patience, "it took {took:?}");
     }
 }
 
-/// Names, numbers and times as they are to each other: a number by its rank, an instant by its distance from now.
+/// Replaces names, numbers and times by how they compare with each other: a number by its rank, an instant by
+/// its distance from now.
 fn canonical(
     text: &str,
     now: Instant,
@@ -428,7 +431,7 @@ fn canonical(
             Mark::INSTANT => {
                 let (seconds, nanos) = seconds(piece).expect("an instant prints its seconds");
                 let away = (seconds - now.0) * 1_000_000_000 + (nanos - now.1);
-                // Nothing is reckoned from further back than a lease.
+                // Nothing depends on a time longer ago than a lease.
                 write!(out, "{}", away.max(-(LEASE.as_nanos() as i64)))
             }
             Mark::OWNER => write!(out, "{}", owners.get(piece).expect("an owner that has no name")),
@@ -443,7 +446,7 @@ fn canonical(
     out
 }
 
-/// A piece of text that is not the same in two worlds that are.
+/// A piece of text that differs between two equal worlds.
 struct Mark {
     kind: &'static str,
     begin: usize,
@@ -462,7 +465,7 @@ impl Mark {
     }
 }
 
-/// The marks of a text, in their order.
+/// The marks of a text, in order.
 fn marks(text: &str) -> Vec<Mark> {
     const NUMBERED: [&str; 4] = ["id", "command_id", "hold", "level"];
     let number = |begin: usize| {
@@ -497,10 +500,10 @@ fn seconds(text: &str) -> Option<(i64, i64)> {
     Some((numbers.next()?, numbers.next()?))
 }
 
-/// All states that so many steps lead to, each by a shortest path.
+/// Explores all states that this many steps lead to, each by a shortest path.
 fn explore(name: &str, scope: Scope, deepest: usize) -> usize {
     let begun = std::time::Instant::now();
-    // Who came before, by which step. The path to a state is found from its end.
+    // Each state's predecessor and the step from it. A path is found from its end.
     let mut states: Vec<(u32, Step)> = vec![(0, Step::Looks)];
     let path = |states: &[(u32, Step)], mut state: u32| {
         let mut path = Vec::new();
@@ -552,7 +555,7 @@ fn explore(name: &str, scope: Scope, deepest: usize) -> usize {
     states.len()
 }
 
-/// `SCOPE_STEPS` makes all paths longer by so many steps, and `SCOPE_FAULTS` gives them so many more faults:
+/// `SCOPE_STEPS` makes all paths longer by that many steps, and `SCOPE_FAULTS` allows that many more faults:
 /// `scripts/lab/scopes` does both.
 fn explored(name: &str, scope: Scope, deepest: usize) {
     let number = |name| std::env::var(name).ok().and_then(|number| number.parse::<usize>().ok());
@@ -561,7 +564,7 @@ fn explored(name: &str, scope: Scope, deepest: usize) {
     assert!(explore(name, Scope { faults, ..scope }, deepest) > 100, "too few states to show anything");
 }
 
-/// The owners 0 to 3 are a root, two children of it, and a child of a third child; 4 to 7 are such a tree too.
+/// Owners 0 to 3 are a root, two children of it, and a child of a third child; 4 to 7 are another such tree.
 const ANY_TWO: Scope = Scope {
     from: &[],
     kinds: &[
@@ -583,7 +586,7 @@ const STRANGERS: Scope = Scope { kinds: &[lock(0), lock(4)], ..ANY_TWO };
 const PARENT_AND_CHILD: Scope = Scope { kinds: &[lock(0), lock(1)], ..ANY_TWO };
 const THREE_OF_A_TREE: Scope = Scope { kinds: &[lock(0), run(0), lock(4)], requests: 3, ..ANY_TWO };
 
-/// The first one holds, the second one sleeps after it, and messages reach this process.
+/// The first request holds the lock, the second one sleeps, and messages reach this process.
 const ONE_WAITS: &[Step] =
     &[Step::Begins(0), Step::Ends(0, Net::Answers), Step::Begins(1), Step::Subscribes, Step::Confirmed];
 

@@ -1,11 +1,11 @@
-//! What a master's answer means that comes after the verdict. The third one of several is late.
+//! What a master's answer after the verdict means. The third of three masters is late.
 
 use super::*;
 
 const LATE: usize = 2;
 
 impl World {
-    /// Its only guard is released. The third master's answer to that is still to come.
+    /// The only guard is released. The third master's answer to that is still to come.
     fn ends_without_third(&mut self, acquire: &Pending, level: u64) -> Pending {
         let Continue(end) = self.entry.leave(acquire.hold, level, Some(900), self.at()) else {
             panic!("it is held")
@@ -15,7 +15,8 @@ impl World {
         end
     }
 
-    /// How often the end is sent to the third master again, until nothing is left of it. It finds nothing there.
+    /// Returns how often the end is sent to the third master again, until nothing is left of the hold. It
+    /// finds nothing there.
     fn ends_again(&mut self) -> usize {
         let mut ends = 0;
         while !self.entry.is_empty() && ends < 4 {
@@ -30,7 +31,7 @@ impl World {
         ends
     }
 
-    /// A renewal that the others have answered.
+    /// A renewal that the other masters have answered.
     fn renewal_of(&self, acquire: &Pending) -> Pending {
         let action = Action::Renew { lease: self.timing.lease };
         let call = Call { action, ..acquire.call.clone() };
@@ -46,14 +47,14 @@ fn an_end_is_sent_again_to_a_master_that_did_not_run_it() {
         let mut world = World::new(1);
         let (acquire, level) = world.take();
         let end = world.ends_without_third(&acquire, level);
-        assert!(!world.entry.is_empty(), "it is awaited");
+        assert!(!world.entry.is_empty(), "its answer is awaited");
         world.entry.straggled(&end, LATE, answer, world.now);
         assert_eq!(world.entry.is_empty(), ends == 0, "{answer:?}");
         assert_eq!(world.ends_again(), ends, "{answer:?}");
     }
 }
 
-/// The second master is awaited yet, so that the hold is known when the third one's answer comes.
+/// The second master has not answered yet, so the hold is still known when the third one's answer comes.
 #[test]
 fn no_end_is_sent_again_to_a_master_that_refused_the_acquire() {
     let mut world = World::new(1);
@@ -71,7 +72,7 @@ fn no_end_is_sent_again_to_a_master_that_refused_the_acquire() {
     assert!(world.entry.is_empty());
 }
 
-/// What it makes is a field, and a renewal makes none.
+/// An acquire makes a field; a renewal makes none.
 #[test]
 fn a_late_answer_to_a_renewal_shows_nothing_of_a_hold_that_is_gone() {
     for answer in [LateAnswer::There, LateAnswer::Missing, LateAnswer::Unsent, LateAnswer::Unknown] {
@@ -80,14 +81,14 @@ fn a_late_answer_to_a_renewal_shows_nothing_of_a_hold_that_is_gone() {
         let renewal = world.renewal_of(&acquire);
         let end = world.ends_without_third(&acquire, level);
         world.entry.straggled(&renewal, LATE, answer, world.now);
-        assert!(!world.entry.is_empty(), "{answer:?}: the end is awaited yet");
+        assert!(!world.entry.is_empty(), "{answer:?}: the answer to the end is still awaited");
         assert!(world.sends().is_empty(), "{answer:?}");
         world.entry.straggled(&end, LATE, LateAnswer::Missing, world.now);
         assert!(world.entry.is_empty(), "{answer:?}");
     }
 }
 
-/// The answer to the renewal comes before the hold is gone: while it stands, or while its end is under way.
+/// The late answer to the renewal comes while the hold stands, or while its end is under way.
 #[test]
 fn a_late_answer_to_a_renewal_has_no_end_sent_twice() {
     let missing = Spread { missing: MasterSet::one(LATE), ..Spread::default() };
@@ -149,8 +150,9 @@ fn what_a_repair_makes_when_its_hold_is_gone_is_ended() {
     }
 }
 
-/// In this order: 1. The first end has no answer from a majority. 2. The second one is under way. 3. The third master answers that the first
-/// one did not run. What the acquire made there before, or may make, the second end finds.
+/// In this order: 1. The first end gets no answer from a majority. 2. The second one is under way. 3. The
+/// third master answers that the first one did not run. The second end finds what the acquire has made there,
+/// or may still make.
 #[test]
 fn a_late_answer_to_an_end_that_is_sent_again_changes_nothing() {
     let answers = [LateAnswer::There, LateAnswer::Missing, LateAnswer::Unsent, LateAnswer::Unknown];
@@ -174,7 +176,7 @@ fn a_late_answer_to_an_end_that_is_sent_again_changes_nothing() {
     }
 }
 
-/// It makes no field where there is none.
+/// A re-entry makes no field if there is none.
 #[test]
 fn a_re_entry_that_was_dropped_has_no_end_sent_twice() {
     let mut world = World::new(1);
@@ -197,7 +199,7 @@ fn a_re_entry_that_was_dropped_has_no_end_sent_twice() {
     assert!(world.entry.is_empty());
 }
 
-/// Where a repair finds nothing, another has the key, and would have it again.
+/// If a repair finds nothing, another hold has the key, and a second repair would find the same.
 #[test]
 fn what_a_renewal_misses_on_a_master_is_put_there_and_what_a_repair_misses_is_not() {
     for (repairs, answer, is_sent) in [
@@ -220,7 +222,8 @@ fn what_a_renewal_misses_on_a_master_is_put_there_and_what_a_repair_misses_is_no
     }
 }
 
-/// A majority has to confirm it first: it may have been forced away, and another master may still have it.
+/// A majority has to confirm the hold first: it may have been released by force, while another master still
+/// has it.
 #[test]
 fn what_a_renewal_misses_on_a_master_is_not_put_there_while_the_hold_is_in_doubt() {
     let mut world = World::new(1);
@@ -234,7 +237,8 @@ fn what_a_renewal_misses_on_a_master_is_not_put_there_while_the_hold_is_in_doubt
     assert!(world.sends().is_empty());
 }
 
-/// A hold that an old master had, and lacks now, may have been forced away. If that master never had it, its lack shows nothing.
+/// A hold that an old master had and now lacks may have been released by force. If that master never had the
+/// hold, its lack shows nothing.
 #[test]
 fn what_a_young_master_lacks_is_not_put_there_if_an_old_one_lacks_it_that_had_it() {
     let [young, old] = [1, LATE].map(MasterSet::one);
@@ -262,7 +266,8 @@ fn what_a_young_master_lacks_is_not_put_there_if_an_old_one_lacks_it_that_had_it
     }
 }
 
-/// A renewal finds nothing on a master to which a repair is under way, and then the repair runs there.
+/// In this order: 1. A renewal finds nothing on a master while a repair is under way to it. 2. The repair
+/// runs there.
 #[test]
 fn a_master_that_a_repair_has_reached_late_had_the_hold() {
     let [young, old] = [1, LATE].map(MasterSet::one);

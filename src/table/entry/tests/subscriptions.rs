@@ -4,7 +4,7 @@ use super::*;
 use crate::table::entry::Subscription;
 use crate::table::queue::{Waiter, WaiterState};
 
-/// What a majority of three masters publishes is reported by one of two.
+/// A message that a majority of three masters publishes comes from at least one of any two.
 #[test]
 fn a_head_asks_again_once_each_majority_has_a_master_that_confirmed() {
     let nobody: Weak<dyn OwnerEnds> = Weak::<Nobody>::new();
@@ -28,7 +28,7 @@ fn a_head_asks_again_once_each_majority_has_a_master_that_confirmed() {
     assert!(!asks_after(2), "one that a majority has reports");
 }
 
-/// A message that was published before did not arrive.
+/// A message that was published before that did not arrive.
 #[test]
 fn a_head_asks_again_when_a_subscription_is_lost() {
     let mut world = World::new(1);
@@ -38,7 +38,7 @@ fn a_head_asks_again_when_a_subscription_is_lost() {
     world.entry.subscription_change(world.now);
     world.entry.unsubscribed(0, world.at());
     world.wake();
-    assert!(!world.is_woken(head), "there was none");
+    assert!(!world.is_woken(head), "there was no subscription to lose");
     world.entry.subscribed(0, world.at());
     world.wake();
     world.poll(world.asker(head));
@@ -50,7 +50,7 @@ fn a_head_asks_again_when_a_subscription_is_lost() {
     assert!(world.is_woken(head));
 }
 
-/// A request that waits for a hold of this process waits for its end, and a request that asks does not wait yet.
+/// A request behind a hold of its own process counts as waiting; one that asks does not.
 #[test]
 fn a_subscription_is_wanted_while_a_stranger_waits_and_no_longer() {
     let mut world = World::new(1);
@@ -73,7 +73,7 @@ fn a_subscription_is_wanted_while_a_stranger_waits_and_no_longer() {
     assert!(world.entry.subscription.is_none());
 }
 
-/// A request that is gone as soon as it waits; hints about the lock have a channel of their own.
+/// A request leaves as soon as it waits. Hints about the lock have a channel of their own.
 fn waits_for_a_moment(world: &mut World) {
     let id = world.asks(&Owner::new(), true);
     world.answers(id);
@@ -91,14 +91,14 @@ fn a_subscription_with_hints_of_its_own_ends_a_while_after_the_last_wait() {
     waits_for_a_moment(&mut world);
     let ends = world.now + Duration::from_secs(1);
     assert_eq!(world.entry.due(), Some(ends), "the background ends it");
-    assert!(!world.entry.is_empty(), "what is reported of it reaches the entry");
+    assert!(!world.entry.is_empty(), "reports of the subscription need the entry");
     world.now += Duration::from_millis(600);
-    // It counts from the last wait.
+    // The time counts from the last wait.
     waits_for_a_moment(&mut world);
     world.now = ends;
     world.wake();
     assert!(world.entry.subscription.is_some());
-    // One that asks does not wait.
+    // A request that asks does not wait.
     let id = world.asks(&Owner::new(), true);
     assert_eq!(world.entry.due().filter(|due| *due <= world.now), None);
     let at = world.asker(id);

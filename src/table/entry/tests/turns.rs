@@ -1,16 +1,16 @@
-//! Whose turn it is: what is sent, and what waits.
+//! Which command goes first: what is sent, and what waits.
 
 use super::*;
 
 impl World {
-    /// What the background sends now.
+    /// Returns what the background sends now.
     pub(super) fn sends(&mut self) -> Vec<Pending> {
         self.entry.check(self.at(), MasterSet::NONE, &self.numbers)
     }
 }
 
-/// Another process holds the lock. A head was passed over, which let the next one ask, and was polled then: both have asked and sleep, and the
-/// first one is the front again.
+/// Another process holds the lock. A head was passed over, so that the next request asked, and was polled
+/// afterwards. Both have asked and sleep, and the first one is the front again.
 fn two_that_sleep() -> (World, [u64; 2]) {
     let mut world = World::new(1);
     world.faults = false;
@@ -29,7 +29,7 @@ fn two_that_sleep() -> (World, [u64; 2]) {
     (world, [first, second])
 }
 
-/// First, two sleep. 1. A message wakes the first one. 2. It goes without having asked.
+/// First, two requests sleep. 1. A message wakes the first one. 2. It goes without having asked.
 #[test]
 fn a_new_head_asks_though_it_has_asked_and_gone_to_sleep_before() {
     let (mut world, [first, second]) = two_that_sleep();
@@ -38,7 +38,7 @@ fn a_new_head_asks_though_it_has_asked_and_gone_to_sleep_before() {
     assert!(world.is_woken(first) && !world.is_woken(second));
     let at = world.asker(first);
     world.go(at);
-    assert!(world.is_woken(second), "it sleeps on beside a lock that may be free");
+    assert!(world.is_woken(second), "it still sleeps, though the lock may be free");
 }
 
 /// First, two requests sleep. 1. The lock is released, and the message wakes the first one. 2. It is not polled, and is passed
@@ -49,22 +49,22 @@ fn whoever_follows_one_that_is_passed_over_asks_though_it_has_asked_and_gone_to_
     (world.master.key, world.master.messages) = (None, 1);
     world.confirm();
     assert!(world.is_woken(first) && !world.is_woken(second));
-    // Less than until the second one would ask again by itself.
+    // For less time than until the second one would ask again by itself.
     for _ in 0..20 {
         world.pass(STEP);
         if world.is_woken(second) {
             world.poll(world.asker(second));
             assert!(
                 world.askers[world.asker(second)].asking.is_some(),
-                "it sleeps on beside a lock that is free"
+                "it still sleeps, though the lock is free"
             );
             return;
         }
     }
-    panic!("nobody wakes it");
+    panic!("nothing wakes the second request");
 }
 
-/// Two commands of a hold could pass each other.
+/// Two commands of a hold could overtake each other.
 #[test]
 fn nothing_of_a_hold_is_sent_while_a_command_of_it_is_under_way() {
     let all = ["a renewal", "a settle", "an extension", "a re-entry", "a nested release"];
@@ -124,7 +124,7 @@ fn nothing_of_a_hold_is_sent_while_a_command_of_it_is_under_way() {
 }
 
 impl World {
-    /// A level of this owner, with a fixed lease.
+    /// Takes a level of this owner, with a fixed lease.
     pub(super) fn takes_for(&mut self, owner: &Owner, lease: Duration) -> u64 {
         let id = self.asks(owner, false);
         let at = self.asker(id);
@@ -136,7 +136,7 @@ impl World {
     }
 }
 
-/// The key would stand for as long as the longer level was asked for.
+/// Otherwise the key would stand for the lease of the longer level.
 #[test]
 fn a_hold_whose_longer_level_went_is_ended_though_a_guard_is_left() {
     let mut world = World::new(1);
@@ -171,8 +171,8 @@ fn a_grant_whose_lease_is_over_is_undone() {
     }
 }
 
-/// In this order: 1. A request is granted, and is not polled. 2. The lock is forced away. 3. The next one in line asks, and is granted.
-/// 4. The first one is polled.
+/// In this order: 1. A request is granted, and is not polled. 2. The lock is released by force. 3. The next
+/// request in the queue asks, and is granted. 4. The first one is polled.
 #[test]
 fn a_grant_is_undone_where_a_hold_that_was_asked_for_later_lives() {
     let mut world = World::new(1);
@@ -234,7 +234,7 @@ fn what_this_process_releases_goes_before_what_it_asks() {
     assert!(asks(&world));
 }
 
-/// Whom another process keeps waiting. What happens while it asks makes it ask once more.
+/// Another process keeps the head waiting. A message that arrives while it asks makes it ask once more.
 #[test]
 fn a_head_that_was_notified_while_it_asked_does_not_sleep() {
     for notified in [false, true] {
@@ -266,7 +266,7 @@ fn who_is_not_subscribed_yet_does_not_rely_on_messages() {
     assert!(world.entry.is_subscribed());
 }
 
-/// A full server answers so. The count is written later.
+/// A full server defers the count, which is written later.
 #[test]
 fn a_count_that_was_put_off_is_settled() {
     let mut world = World::new(1);
@@ -289,7 +289,7 @@ fn a_count_that_was_put_off_is_settled() {
     );
 }
 
-/// Where it keeps somebody waiting, and no sooner.
+/// The command is given up if it keeps another request waiting, and only then.
 #[test]
 fn a_command_of_a_future_that_is_not_polled_is_given_up() {
     for waits in [false, true] {
@@ -330,7 +330,7 @@ fn a_release_that_is_not_polled_is_given_up_for_one_that_waits() {
     assert!(matches!(&sent[..], [end] if end.is_end() && end.repeated), "{sent:?}");
 }
 
-/// However many wait after it.
+/// Passing over does not depend on how many wait after the head.
 #[test]
 fn a_head_that_does_not_come_is_passed_over_before_few_and_before_many() {
     for waiting in [2, 3, 9] {
@@ -346,7 +346,8 @@ fn a_head_that_does_not_come_is_passed_over_before_few_and_before_many() {
     }
 }
 
-/// A request for several names gives one of them up, and asks for it again after its owner has got it.
+/// A request for several names gives one of them up, and asks for it again after its owner has got that name
+/// by another request.
 #[test]
 fn a_level_that_was_granted_since_a_bare_request_began_is_one_of_a_branch() {
     for (is_older, bare) in [(false, true), (true, true), (false, false)] {
@@ -364,7 +365,7 @@ fn a_level_that_was_granted_since_a_bare_request_began_is_one_of_a_branch() {
     }
 }
 
-/// Nested in the first of them, or a branch beside it: the two look the same.
+/// The request may be nested in the first of them, or be a branch beside it: the two look the same.
 #[test]
 fn a_request_that_asks_again_beside_a_branch_and_a_level_from_before_is_ambiguous() {
     let mut world = World::new(1);
@@ -376,7 +377,7 @@ fn a_request_that_asks_again_beside_a_branch_and_a_level_from_before_is_ambiguou
     assert!(world.entry.enter(request, began).is_err());
 }
 
-/// It costs the server more, and is useless if nobody waits for an answer.
+/// It costs the server more to report the holder, which is useless if nobody waits.
 #[test]
 fn whoever_may_sleep_on_the_answer_asks_for_the_holder_as_well() {
     let mut world = World::new(1);
@@ -384,7 +385,7 @@ fn whoever_may_sleep_on_the_answer_asks_for_the_holder_as_well() {
     world.is_taken();
     let names = |world: &World| world.askers[0].asking.as_ref().map(|pending| pending.call.report_holder);
     let first = world.asks(&Owner::new(), true);
-    assert_eq!(names(&world), Some(false), "it asks again, once it is subscribed");
+    assert_eq!(names(&world), Some(false), "the first attempt does not ask for it");
     world.answers(first);
     world.confirm();
     world.poll(0);

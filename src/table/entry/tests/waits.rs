@@ -6,7 +6,8 @@ use super::*;
 use crate::holder::Holder;
 
 impl World {
-    /// What the log reports of waits since the last call: how long each has waited, and by whose fault.
+    /// What the log has reported of waits since the last call: how long each request has waited, and for
+    /// which hold.
     fn reported(&mut self) -> Vec<(Duration, Option<String>)> {
         self.entry.check(Moment { now: self.now, slept: Duration::ZERO }, MasterSet::NONE, &self.numbers);
         let log = std::mem::take(&mut self.entry.out.made().log).into_iter();
@@ -32,7 +33,7 @@ fn a_request_that_waits_is_reported_once_for_each_pause_and_not_before() {
         world.asks(&owner, true)
     });
     assert_eq!(world.entry.queue.report_at(), Some(begun + 2 * STEP + LEASE));
-    // The hold is renewed all the time.
+    // The hold is renewed meanwhile.
     world.entry.hold(hold).unwrap().valid_until = begun + 9 * LEASE;
     world.now = begun + 2 * STEP + LEASE - Duration::from_millis(1);
     assert_eq!(world.reported(), []);
@@ -53,7 +54,8 @@ fn a_request_that_waits_is_reported_once_for_each_pause_and_not_before() {
     assert_eq!(world.reported(), []);
 }
 
-/// It is due again once it waits again, and one that goes between the others leaves them as they are.
+/// A request that waits again is due again. One that leaves from between others does not change their
+/// reports.
 #[test]
 fn who_is_granted_or_goes_is_reported_no_more() {
     let mut world = World::new(1);
@@ -91,13 +93,13 @@ fn who_asks_for_a_free_lock_makes_no_report_due() {
     let (granted, level) = world.take();
     assert!(world.entry.queue.report_at().is_none());
     let _ = world.entry.leave(granted.hold, level, None, world.at());
-    // Nor does one whose answer is on its way.
+    // Nor does a request that waits for its own process's command.
     let asks = world.asks(&Owner::new(), true);
     assert_eq!(world.entry.queue.get(asks).map(|request| request.phase), Some(WaiterState::Waiting));
     assert!(world.entry.queue.report_at().is_none(), "it waits for a command of this process alone");
 }
 
-/// 1. The first attempt has no answer for longer than the pause. 2. The request waits.
+/// In this order: 1. The first attempt has no answer for longer than `warn_after`. 2. The request waits.
 #[test]
 fn who_waits_late_is_reported_at_once() {
     let mut world = World::new(1);

@@ -1,9 +1,10 @@
-//! Who is woken, and who sleeps on.
+//! Which requests are woken, and which sleep on.
 
 use super::*;
 
 impl World {
-    /// Another process holds the lock, and this request, the head, sleeps. Then another one of this process is granted it.
+    /// Another process holds the lock, and the head, of this owner, sleeps. Then another request of this
+    /// process is granted the lock.
     fn is_granted_beside_a_head(&mut self, head: &Owner, holder: &Owner) -> u64 {
         self.faults = false;
         self.is_taken();
@@ -30,7 +31,7 @@ fn a_head_that_sleeps_may_enter_a_hold_of_its_parent_that_was_granted_since() {
     let mut world = World::new(1);
     let parent = Owner::new();
     let head = world.is_granted_beside_a_head(&parent.child(), &parent);
-    assert!(world.is_woken(head), "its parent may wait for it");
+    assert!(world.is_woken(head), "its parent, the holder, may wait for it");
 }
 
 #[test]
@@ -46,7 +47,7 @@ fn a_head_that_sleeps_is_not_woken_while_a_hold_of_its_process_lives() {
     assert!(world.is_asleep(head), "a renewal is no news");
 }
 
-/// No answer to the release has come until then.
+/// The release gets no answer until then.
 #[test]
 fn a_head_that_sleeps_is_woken_when_the_lease_of_a_released_hold_is_over() {
     let mut world = World::new(1);
@@ -85,7 +86,7 @@ fn a_re_entry_is_woken_when_the_command_before_it_is_over_and_no_sooner() {
     assert!(world.is_woken(inner));
 }
 
-/// They are below a holder, so that they enter its hold, one after the other.
+/// Such branches are below a holder, so they enter its hold, one after the other.
 #[test]
 fn branches_below_a_holder_enter_its_hold_one_at_a_time() {
     let mut world = World::new(1);
@@ -105,7 +106,7 @@ fn branches_below_a_holder_enter_its_hold_one_at_a_time() {
     world.poll(world.asker(second));
     assert!(asks(&world, second));
     assert_eq!(world.entry.live().map(Hold::count), Some(1));
-    // And so do branches below one of them.
+    // So do branches below one of them.
     world.answers(second);
     let below = child.child();
     let [third, fourth] = [world.asks(&below, true), world.asks(&below, true)];
@@ -142,7 +143,7 @@ fn branches_of_an_owner_are_proven_while_it_holds_or_asks_and_no_longer() {
     }
 }
 
-/// Its next request begins afresh, and requests that are nested in that one re-enter.
+/// The next request of that owner starts without branches, and requests that are nested in that one re-enter.
 #[test]
 fn an_owner_that_has_handed_its_hold_over_has_no_proven_branches_any_more() {
     let mut world = World::new(1);

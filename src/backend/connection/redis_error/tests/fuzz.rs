@@ -44,7 +44,7 @@ const MESSAGES: [&str; 4] = [
     "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n",
 ];
 
-/// Only its channel decides whether a message counts.
+/// Only the channel of a message decides whether it counts.
 #[test]
 fn whatever_comes_as_a_message_is_one_of_a_wanted_channel_or_ignored() {
     let mut channels = Channels::default();

@@ -15,7 +15,7 @@ fn infos() -> impl Strategy<Value = String> {
     (vec(line, 0..8), select(&["\r\n", "\n", ""][..])).prop_map(|(lines, end)| lines.join(end))
 }
 
-/// Whatever a server reports, it does not become older than it was once it is known; another run is as old as it was seen.
+/// No report moves the known start of a server back. Another run counts as started when it was first seen.
 #[test]
 fn no_answer_to_info_makes_a_known_server_older() {
     let rounds = vec((infos(), 0..100_u64), 1..8);

@@ -14,7 +14,7 @@ enum Step {
     },
     Write(usize),
     Answer(usize),
-    /// Of those that are waited for.
+    /// A call among those that are waited for.
     Leave(usize),
     Take,
 }
@@ -29,20 +29,20 @@ fn step() -> impl Strategy<Value = Step> {
     })
 }
 
-/// A server that answers a command once it has all of its bytes. Each byte of a command is its number.
+/// A server that answers a command once it has received all of it. Each byte of a command is its number.
 #[derive(Default)]
 struct Server {
     received: Vec<u16>,
-    /// What is to be answered.
+    /// The answers that are due.
     due: VecDeque<i64>,
 }
 
-/// Each command is sent as a whole or not at all, in its order, and each call gets its own answers alone.
+/// Each command is sent as a whole or not at all, in order, and each call gets only its own answers.
 #[test]
 fn whatever_is_left_and_however_it_is_written_each_call_gets_its_own_answers() {
     fuzz(vec(step(), 1..120), |steps| {
         let (mut calls, mut server) = (Calls::default(), Server::default());
-        // By number: answers, length, and where it is.
+        // By number: the answers, the length, and the place of the call.
         let mut all: HashMap<u16, (usize, usize, usize)> = HashMap::new();
         let (mut waiting, mut next) = (Vec::new(), 0_u16);
         for step in steps {
@@ -54,7 +54,7 @@ fn whatever_is_left_and_however_it_is_written_each_call_gets_its_own_answers() {
                     all.insert(next, (answers, length, at));
                     waiting.push(next);
                 }
-                // Two bytes at a time.
+                // Each number takes two bytes.
                 Step::Write(most) => {
                     let bytes = write(&mut calls, 2 * most);
                     server
@@ -94,7 +94,7 @@ fn whatever_is_left_and_however_it_is_written_each_call_gets_its_own_answers() {
                 }),
             }
         }
-        // Nothing is kept of what nobody waits for.
+        // Nothing remains of calls that nobody waits for.
         while !(calls.waiting.is_empty() && calls.sent.is_empty()) {
             let bytes = write(&mut calls, usize::MAX);
             server.received.extend(bytes.chunks(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]])));

@@ -5,7 +5,7 @@ use proptest::sample::select;
 use super::*;
 use crate::base::testing::fuzz;
 
-/// Cut anywhere, and changed in one place.
+/// The answers are cut anywhere, and changed in one place.
 #[test]
 fn whatever_comes_from_a_server_is_decoded_or_refused() {
     let answers = vec(select(&ANSWERS[..]), 1..8);
@@ -21,6 +21,6 @@ fn whatever_comes_from_a_server_is_decoded_or_refused() {
             bytes[place] = byte;
         }
         let (whole, pieces) = (decoded(&bytes, []), decoded(&bytes, cuts));
-        assert_eq!(whole.ok(), pieces.ok(), "where it is cut changes nothing");
+        assert_eq!(whole.ok(), pieces.ok(), "the cuts change nothing");
     });
 }

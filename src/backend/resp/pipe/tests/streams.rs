@@ -1,4 +1,4 @@
-//! What a pipe promises, over each kind of stream by which a server is connected.
+//! What a pipe promises, over each kind of stream that connects to a server.
 
 use std::io::ErrorKind;
 
@@ -125,7 +125,7 @@ async fn calls_fail_when_the_server_hangs_up_over_each_kind_of_stream() {
     }
 }
 
-/// A server may send something of its own, as one over TLS does.
+/// A server may send data of its own, as one over TLS does.
 async fn until_read(pipe: &Commands) {
     let read = async {
         while pipe.is_unread() {
@@ -135,7 +135,7 @@ async fn until_read(pipe: &Commands) {
     timeout(LONG, read).await.unwrap();
 }
 
-/// The task is not polled while this one does not wait.
+/// The task of the connection is not polled while this one does not wait.
 #[tokio::test]
 async fn what_has_come_is_seen_before_the_task_reads_it_over_each_kind_of_stream() {
     for kind in KINDS {
@@ -163,18 +163,18 @@ async fn a_connection_ends_with_its_last_handle_over_each_kind_of_stream() {
         drop(pipe);
         match timeout(LONG, far.read(&mut [0])).await.unwrap() {
             Ok(count) => assert_eq!(count, 0, "{kind:?}"),
-            // Over TLS, whose end is not announced.
+            // An end over TLS that was not announced.
             Err(error) => assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "{kind:?}: {error}"),
         }
         assert_eq!(timeout(LONG, pushes.recv()).await.unwrap(), None, "{kind:?}");
     }
 }
 
-/// 1. The server reads nothing, and a call fills the stream. 2. Another one waits until its deadline, a third one is dropped. 3. The server
-/// reads again.
+/// In this order: 1. The server reads nothing, and a call fills the stream. 2. A second call waits until its
+/// deadline, and a third one is dropped. 3. The server reads again.
 #[tokio::test]
 async fn a_full_stream_of_each_kind_sends_nothing_that_was_given_up_or_is_too_late() {
-    // More than a system keeps for a socket and for a reader that does not read.
+    // More than a system buffers for a socket whose other side does not read.
     const LARGE: usize = 32 << 20;
     for kind in KINDS {
         let (pipe, mut far, _pushes) = kind.pipe().await;

@@ -14,7 +14,7 @@ use crate::config::Server;
 
 const CALLERS: u64 = 4;
 
-/// Which calls the server has received, in their order.
+/// The calls that the server has received, in order.
 type Received = Vec<(u64, u64)>;
 
 /// Pseudo-random numbers.
@@ -29,7 +29,8 @@ impl Dice {
     }
 }
 
-/// Reads lines `caller number answers padding`, and answers each so many times with its number, in pieces, with pushes between.
+/// Reads lines `caller number answers padding`, and answers each that many times with its number, in pieces,
+/// with pushes in between.
 fn serve(stream: TcpStream, mut dice: Dice, received: Sender<(u64, u64)>) {
     let mut input = BufReader::new(stream.try_clone().unwrap());
     let (mut output, mut line, mut answers) = (stream, String::new(), Vec::new());
@@ -65,8 +66,8 @@ fn serve(stream: TcpStream, mut dice: Dice, received: Sender<(u64, u64)>) {
     }
 }
 
-/// Each call gets its own answers, whatever is dropped; what is reported as unsent is not sent; the calls of one caller arrive in their
-/// order, and no call waits for ever.
+/// Checks that each call gets its own answers, whatever is dropped; that what is reported as unsent is not
+/// sent; that the calls of one caller arrive in order; and that no call waits for ever.
 fn stress(calls: u64, padding: u64, seed: u64) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let _ = SockRef::from(&listener).set_recv_buffer_size(4096);
@@ -91,7 +92,7 @@ fn stress(calls: u64, padding: u64, seed: u64) {
             })
         })
         .collect();
-    // By caller: those that are known to be sent, and those that are known not to be.
+    // By caller: the calls that are known to be sent, and those that are known not to be.
     let known: Vec<(Vec<u64>, Vec<u64>)> = callers.into_iter().map(|caller| caller.join().unwrap()).collect();
     assert!(lock(&pipe.0.0.calls).is_idle(), "something is left");
     drop(pipe);
@@ -105,7 +106,7 @@ fn stress(calls: u64, padding: u64, seed: u64) {
         assert!(sent.iter().all(|number| received.binary_search(number).is_ok()));
         assert!(
             unsent.iter().all(|number| received.binary_search(number).is_err()),
-            "sent, and reported unsent"
+            "sent, though reported as unsent"
         );
     }
 }
@@ -126,7 +127,7 @@ async fn call(pipe: Commands, caller: u64, calls: u64, padding: u64, mut dice: D
             let answer = pipe.run_all(deadline, answers as usize, |out| out.extend(text.bytes())).await;
             (number, answers, answer)
         });
-        // Sent in the first poll, as by its caller.
+        // The first poll sends the call, as it does for a real caller.
         let first = std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
         match first {
             Poll::Ready(done) => check(done, &mut sent, &mut unsent),
@@ -145,7 +146,7 @@ async fn call(pipe: Commands, caller: u64, calls: u64, padding: u64, mut dice: D
         }
     }
     drop(under_way);
-    // Behind all that was given up.
+    // The last call is queued after all that was given up.
     let text = format!("{caller} {} 1 \n", calls + 1);
     let last = timeout(Duration::from_secs(60), pipe.run(None, |out| out.extend(text.bytes()))).await;
     assert_eq!(last.expect("it waits for ever").unwrap(), Value::Int(calls as i64 * 10 + 10));
@@ -175,6 +176,6 @@ fn callers_on_several_threads_get_their_own_answers() {
     let number = |name, default| std::env::var(name).map_or(default, |number| number.parse().unwrap());
     let (calls, seed) = (number("NESTLOCK_PIPE_CALLS", 2_000), number("NESTLOCK_PIPE_SEED", 1));
     stress(calls, 30, seed);
-    // So long that the socket is full.
+    // Calls so long that the socket is full.
     stress(calls / 10, 3_000, seed);
 }

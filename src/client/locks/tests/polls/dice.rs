@@ -1,4 +1,4 @@
-//! All choices of one run, from its seed.
+//! All choices of one run, drawn from its seed.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -13,7 +13,7 @@ impl Dice {
         Dice(RefCell::new(StdRng::seed_from_u64(seed)))
     }
 
-    /// Returns dice for a part of the run: what the others draw does not depend on how often these draw.
+    /// Returns dice for a part of the run. What other parts draw does not depend on how often that one draws.
     pub(super) fn split(&self) -> Dice {
         Dice::new(self.0.borrow_mut().random())
     }

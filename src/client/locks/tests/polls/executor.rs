@@ -1,4 +1,5 @@
-//! An executor for one task: it polls a future only once that future was woken, at a moment that the test chooses.
+//! An executor for one task. It polls a future only after that future was woken, at a moment that the test
+//! chooses.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -25,7 +26,7 @@ impl Wake for Flag {
     }
 }
 
-/// How late a future is polled once it was woken.
+/// How late a woken future is polled.
 #[derive(Clone, Copy)]
 pub(super) enum Habit {
     AtOnce,
@@ -37,7 +38,7 @@ pub(super) struct Driven {
     habit: Habit,
     future: Pin<Box<dyn Future<Output = ()>>>,
     flag: Arc<Flag>,
-    /// Drawn when its wake is seen.
+    /// When the future is to be polled; drawn when its wake is seen.
     due: Option<Instant>,
 }
 
@@ -62,7 +63,7 @@ impl Executor {
         self.driven.len()
     }
 
-    /// Takes some futures out: they are not polled any more.
+    /// Takes some futures out: they are no longer polled.
     pub(super) fn take(&mut self, mut which: impl FnMut(u64) -> bool) -> Vec<Driven> {
         self.driven.extract_if(.., |driven| which(driven.id)).collect()
     }
@@ -71,7 +72,7 @@ impl Executor {
         self.driven.extend(driven);
     }
 
-    /// From now on each future is polled as soon as it was woken.
+    /// From now on each future is polled as soon as it is woken.
     pub(super) fn hurry(&mut self) {
         for driven in &mut self.driven {
             (driven.habit, driven.due) = (Habit::AtOnce, None);

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use tokio::time::Instant;
 
 thread_local! {
-    /// A run has a thread of its own.
+    /// When the run of this thread began: each run has a thread of its own.
     static BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 

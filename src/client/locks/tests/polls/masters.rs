@@ -17,7 +17,7 @@ pub(super) struct Masters {
     /// Which of several masters restarts.
     restarts: usize,
     commands: Arc<AtomicUsize>,
-    /// How many of the next commands never arrive, at whichever master.
+    /// How many of the next commands never arrive, at any master.
     lost: Arc<AtomicUsize>,
 }
 
@@ -72,7 +72,7 @@ impl Masters {
         }
     }
 
-    /// Restarts one of several masters: the same one each time, since a majority has to remember.
+    /// Restarts one of several masters. It is the same one each time, since a majority has to remember.
     pub(super) fn restart(&self) {
         self.stores[self.restarts].faults().restart_empty();
     }
@@ -83,7 +83,7 @@ impl Masters {
         }
     }
 
-    /// Returns whether a forced release has been sent and has not run yet.
+    /// Returns whether a forced release was sent and has not run yet.
     pub(super) fn are_to_force(&self) -> bool {
         let force = |store: &Memory| {
             store.visit(|store| store.backlog.iter().any(|(call, _)| call.action == Action::Force))

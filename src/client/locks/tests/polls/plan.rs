@@ -1,4 +1,5 @@
-//! What differs from run to run: some runs are calm and only polled late, others have all kinds of trouble at once.
+//! What differs from run to run: some runs are calm and only polled late, others have all kinds of trouble at
+//! once.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ pub(super) struct Plan {
     pub(super) stay: Duration,
     /// Whether masters stall, and commands and answers are lost.
     pub(super) faults: bool,
-    /// Whether locks are forced away, or deleted.
+    /// Whether locks are released by force, or deleted.
     pub(super) forces: bool,
     /// Whether a master comes back empty.
     pub(super) restarts: bool,
@@ -52,8 +53,8 @@ impl Plan {
         (3 * self.node_timeout).max(self.lease.min(30 * SECOND) * 3 / 2)
     }
 
-    /// Returns how long it takes at most, once all is well and everybody lets go, until the locks are free and nothing is left of
-    /// them.
+    /// Returns how long it takes at most until the locks are free and nothing is left of them, once all is
+    /// well and every caller lets go.
     pub(super) fn patience(&self) -> Duration {
         10 * SECOND + 10 * self.node_timeout
     }

@@ -1,4 +1,5 @@
-//! What callers do: they take locks in all ways, nested and side by side, in futures that are polled at any time.
+//! What callers do: they take locks in all ways, nested and side by side, in futures that are polled at any
+//! time.
 
 use std::cell::{Cell, RefCell};
 use std::pin::pin;
@@ -22,13 +23,13 @@ const DEEPEST: usize = 3;
 /// What all callers share.
 pub(super) struct World {
     pub(super) sections: Rc<Sections>,
-    /// Guards that outlive their calls, until somebody takes them.
+    /// Guards that outlive their calls, until another caller takes them.
     pub(super) shelf: RefCell<Vec<Held>>,
-    /// How long a caller stays where it is, at most.
+    /// The longest time for which a caller stays where it is.
     pub(super) longest: Duration,
     pub(super) lease: Duration,
     pub(super) forces: bool,
-    /// Whether a forced release has begun or ended, and may have run.
+    /// Whether a forced release has begun or ended since the last look, and may have run.
     pub(super) forced: Cell<bool>,
     over: Cell<bool>,
     ends: Notify,
@@ -106,7 +107,7 @@ impl Caller {
                 5 => {
                     if let Some(guard) = self.done(self.lock_or_not(depth).await).flatten() {
                         let guard = self.held(guard);
-                        // The guard may be a stranger's: the lock is open only below its owner.
+                        // The guard may be another owner's: the lock is open only below that owner.
                         guard.guard().scope(self.inside(depth)).await;
                         self.leave(guard).await;
                     }
@@ -151,7 +152,7 @@ impl Caller {
         self.inside_of(guard, depth).await;
     }
 
-    /// Makes a request that is dropped on its way.
+    /// Makes a request that is dropped before it is granted.
     async fn given_up(&self, depth: usize) {
         let guard = tokio::select! {
             biased;
@@ -163,7 +164,7 @@ impl Caller {
         }
     }
 
-    /// Makes futures that are polled once, and again only after something else.
+    /// Makes futures that are polled once, and again only after something else has happened.
     async fn polled_and_left(&self, depth: usize) {
         let mut request = pin!(self.take(self.lock()).fuse());
         let first = poll!(&mut request);
@@ -201,7 +202,7 @@ impl Caller {
         Owner::new().scope(branches).await;
     }
 
-    /// Takes a guard that somebody else left.
+    /// Takes a guard that another caller left.
     async fn with_a_guard_of_another(&self) {
         let guard = {
             let mut shelf = self.world.shelf.borrow_mut();
@@ -213,7 +214,8 @@ impl Caller {
         };
         let Some(mut guard) = guard else { return };
         guard.pass_to(self.place.caller);
-        // The guard may be of another process, whose locks are strangers to those of this one.
+        // The guard may be of another process, and the locks of that process are strangers to those of this
+        // one.
         let there = Caller { place: Place { branch: None, ..guard.place().clone() }, ..self.clone() };
         guard.guard().scope(there.inside(0)).await;
         self.leave(guard).await;
@@ -313,7 +315,7 @@ impl Caller {
         }
     }
 
-    /// Makes a request that may also be a stranger's if it is nested in nothing.
+    /// Makes a request that may also be a stranger's, unless it is nested.
     fn lock_or_not(&self, depth: usize) -> Request<Option<Guard>> {
         let request = self.place.mutex.try_lock();
         let request = match self.dice.roll(3) {
@@ -323,7 +325,7 @@ impl Caller {
         if depth == 0 && self.dice.one_in(3) { request.owner(&Owner::new()) } else { request }
     }
 
-    /// Returns the result. An error has to be one that callers have to expect.
+    /// Returns the result. An error has to be one that callers must expect.
     fn done<T>(&self, result: Result<T, Error>) -> Option<T> {
         let error = match result {
             Ok(done) => return Some(done),

@@ -43,7 +43,7 @@ struct Section {
     id: u64,
     place: Place,
     by: By,
-    /// Whether it was seen not to be good any more.
+    /// Whether the section was seen to be no longer good.
     is_over: Cell<bool>,
 }
 
@@ -62,10 +62,11 @@ impl Section {
         }
     }
 
-    /// Returns whether its holder may rely on it now. It changes nothing: a look that ends what is due would hide who forgot it.
+    /// Returns whether its holder may rely on it now. Changes nothing: a look that ends what is due would
+    /// hide that something else forgot it.
     fn is_good(&self) -> bool {
         match &self.by {
-            // In this order: for a guard that is still valid, `is_lost` only reads.
+            // This order matters: for a guard that is still valid, `is_lost` only reads.
             By::Guard(guard) => guard.valid_until() > Instant::now() && !guard.is_lost(),
             By::Run { owner, mutex, field } => {
                 let _inside = inside(owner);
@@ -74,15 +75,15 @@ impl Section {
         }
     }
 
-    /// Returns whether it is good, and checks that a loss is final.
+    /// Returns whether the section is good, and checks that a loss is final.
     fn check(&self) -> bool {
         let good = self.is_good();
-        assert!(!(good && self.is_over.get()), "good again after it was over: {self:#?}");
+        assert!(!(good && self.is_over.get()), "a section is good again after it was over: {self:#?}");
         self.is_over.set(!good);
         good
     }
 
-    /// The rule: the owner of the earlier section is that of the later one, or an ancestor of it.
+    /// The rule: the owner of the earlier section is the owner of the later one, or an ancestor of it.
     fn admits(&self, later: &Section) -> bool {
         let branches = match (self.place.branch, later.place.branch) {
             (Some((group, one)), Some((other, two))) => group == other && one != two,
@@ -111,7 +112,7 @@ impl fmt::Debug for Section {
 #[derive(Default)]
 pub(super) struct Sections {
     inside: RefCell<Vec<Section>>,
-    /// The holds that were forced away, or may have been: nobody can keep others out by them.
+    /// The holds that were released by force, or may have been: none of them can keep others out.
     forced: RefCell<HashSet<String>>,
     ids: Cell<u64>,
 }
@@ -136,14 +137,14 @@ impl Sections {
         self.ids.get()
     }
 
-    /// Enters a section, since a guard was handed out.
+    /// Enters a section because a guard was handed out.
     pub(super) fn hold(self: &Rc<Self>, place: Place, guard: Guard) -> Held {
         let guard = Rc::new(guard);
         let id = self.enter(place.clone(), By::Guard(guard.clone()));
         Held { guard: Some(guard), id, place, sections: self.clone() }
     }
 
-    /// Enters a section, since the work of a `run` has begun.
+    /// Enters a section because the work of a `run` has begun.
     pub(super) fn work(self: &Rc<Self>, place: Place, owner: Owner) -> Working {
         let (mutex, field) = (place.mutex.clone(), place.field());
         let id = self.enter(place, By::Run { owner, mutex, field });
@@ -155,11 +156,11 @@ impl Sections {
         if left.is_some() {
             note(|| format!("section {id} is left"));
         }
-        // Dropped here, where nothing is borrowed, whatever its drop does.
+        // Dropped only here, where nothing is borrowed, since its drop may do anything.
         drop(left);
     }
 
-    /// Notes that the holds of all sections, and these fields, do not count from now on.
+    /// Notes that the holds of all sections, and these fields, no longer count.
     pub(super) fn forced(&self, more: impl IntoIterator<Item = String>) {
         let inside = self.inside.borrow();
         self.forced.borrow_mut().extend(inside.iter().map(|section| section.field().to_owned()).chain(more));
@@ -200,7 +201,7 @@ impl Held {
         &self.place
     }
 
-    /// Passes it to that caller.
+    /// Passes the guard to that caller.
     pub(super) fn pass_to(&mut self, caller: u64) {
         self.place.caller = caller;
         let mut inside = self.sections.inside.borrow_mut();
@@ -210,10 +211,10 @@ impl Held {
             .for_each(|section| section.place.caller = caller);
     }
 
-    /// Releases it. It no longer counts from the moment its release begins.
+    /// Releases the guard, which no longer counts from the moment its release begins.
     pub(super) async fn release(mut self) -> Result<()> {
         self.sections.leave(self.id);
-        let guard = Rc::into_inner(self.guard.take().unwrap()).expect("nobody else has it");
+        let guard = Rc::into_inner(self.guard.take().unwrap()).expect("no other caller has the guard");
         guard.release().await
     }
 }
