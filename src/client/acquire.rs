@@ -349,8 +349,8 @@ impl Acquire {
         .await
     }
 
-    /// Returns the command to send, or a guard, once it is this request's turn. If it has to wait, sets `again` to when to look again at the latest. The first look enters
-    /// the queue. `polled_before`: whether this is a later poll than the first.
+    /// Returns the command to send, or a guard, once it is this request's turn. If it has to wait, sets `again` to when to look again at
+    /// the latest. The first look enters the queue. `polled_before`: whether this is a later poll than the first.
     fn look(
         &mut self,
         waker: &Waker,
@@ -364,7 +364,7 @@ impl Acquire {
         let at = session.moment();
         // Set by the visit and not returned by it: a large result would be copied in each function around it.
         let mut admission = Admission::Refused(None);
-        let (id, _spent) = session
+        let (id, _drop_unlocked) = session
             .visit_at(at, &self.options.keys, |entry, at| {
                 self.decide(entry, waker, polled_before, at, &mut admission)
             })
@@ -379,7 +379,9 @@ impl Acquire {
         self.command_wait_since = waits.then(|| self.command_wait_since.unwrap_or_else(|| at.by_tokio()));
         *again = match admission {
             Admission::Ask(pending) => return Poll::Ready(Ok(Continue(pending))),
-            Admission::Granted(granted, _spent) => return Poll::Ready(Ok(Break(self.guard(granted)))),
+            Admission::Granted(granted, _drop_unlocked) => {
+                return Poll::Ready(Ok(Break(self.guard(granted))));
+            }
             Admission::Lost(loss) => return Poll::Ready(Err(Error::lost(loss).into())),
             Admission::Unfenced => return Poll::Ready(Err(Error::new(ErrorKind::Misuse, UNFENCED).into())),
             Admission::Ambiguous => return Poll::Ready(Err(ambiguous().into())),
@@ -410,7 +412,7 @@ impl Acquire {
             return Err(error);
         }
         let id = self.id.map_or_else(|| self.enter(entry, waker, at), Ok)?;
-        let spent = entry.polled(id, waker, at.now);
+        let drop_unlocked = entry.polled(id, waker, at.now);
         *admission = self.admit(entry, id, polled_before, at);
         match *admission {
             // It need not be the head, and only the head is woken when the command that it waits for is answered.
@@ -423,7 +425,7 @@ impl Acquire {
             }
             _ => {}
         }
-        Ok((id, spent))
+        Ok((id, drop_unlocked))
     }
 
     /// Asks the entry whether it is this request's turn. `polled_before`: only then may it take over a hold that another owner of this
@@ -480,6 +482,7 @@ impl Acquire {
         self.mark_waiting();
         // It sleeps in slices, like every wait for the end of a lease, since the machine may sleep past it.
         let until = until.map(|until| at.nap(until));
+        // Ten times as rarely as in `wait_for_command`, since others usually end this wait, and not the background task.
         let again = self.options.handle.takeover_pause().map(|pause| after(now, 10 * pause));
         Ok(until.into_iter().chain(self.limit).chain(again).min())
     }
@@ -527,10 +530,9 @@ impl Acquire {
     /// future may leave the command running. Each poll is reported to the queue, which shows that this request responds when it is
     /// woken. So it is not passed over if its answer is late: a slow server would be just as slow for the next request.
     ///
-    /// An answer that arrives during the first poll is returned in the next one. 1. Two branches of a `join!` ask in one poll of
-    /// their task. 2. The first one is answered by another thread before its poll ends. 3. If the first one were granted in that
-    /// poll, it would hold the lock before the second one asks, which would be taken for a re-entry: nothing would prove that
-    /// they are branches.
+    /// An answer that arrives during the first poll is returned in the next one. Otherwise: 1. Two branches of a `join!` ask in one
+    /// poll of their task. 2. The first one is answered by another thread before its poll ends, and holds the lock. 3. The second one
+    /// asks, and is taken for a re-entry: nothing proves that they are branches.
     fn attempt(
         &mut self,
         pending: Pending,
@@ -648,11 +650,12 @@ impl Acquire {
             let new = self.new_level(self.options.handle.numbers.next(), token.map(|token| token.highest));
             granted = entry.granted(&Grantee::Waiter(self.id()), pending, &new, spread, at);
         });
-        let (granted, _spent) = granted?;
+        let (granted, _drop_unlocked) = granted?;
         let polls_at = self.backoff.as_ref().and_then(|backoff| backoff.polls_at);
         if polls_at.is_some_and(|at| at <= pending.sent) {
-            // Messages may no longer arrive: 1. This process is subscribed at a node, which leaves the cluster. 2. The lock is
-            // released, and no message arrives. 3. This poll finds it free.
+            // No message announced that the lock is free, so messages may no longer arrive. For example: 1. This process is
+            // subscribed at a node, which leaves the cluster. 2. The lock is released, and no message arrives. 3. This poll finds it
+            // free.
             self.options.handle.quorum.doubt_messages();
         }
         Ok(self.guard(granted))

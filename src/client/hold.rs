@@ -191,7 +191,8 @@ impl Held {
         let limit = self.limit();
         loop {
             self.confirm(None, limit).await?;
-            // 1. The check runs. 2. The lock is released by force, and this process is notified. 3. The answer to the check is read.
+            // The answer may be out of date: 1. The check runs. 2. The lock is released by force, and this process is notified. 3. The
+            // answer to the check is read.
             let in_doubt = self.handle.visit(&self.keys, |entry, _| entry.is_in_doubt(self.hold));
             if !in_doubt {
                 return Ok(());

@@ -115,15 +115,16 @@ impl Session {
         let Some(me) = me else { return StragglerTasks::default() };
         // If the task is dropped with its runtime, maybe before its first poll, its commands may have run.
         let commands = commands.to_vec();
-        let missing = scopeguard::guard((me, commands, stragglers.masters()), |(me, commands, masters)| {
-            for master in masters.iter() {
-                me.straggled(&commands, master, |_| LateAnswer::Unknown);
-            }
-        });
+        let unreported =
+            scopeguard::guard((me, commands, stragglers.masters()), |(me, commands, masters)| {
+                for master in masters.iter() {
+                    me.straggled(&commands, master, |_| LateAnswer::Unknown);
+                }
+            });
         StragglerTasks(vec![Box::pin(async move {
-            let mut missing = missing;
+            let mut unreported = unreported;
             let polled = stragglers.poll_all(|master, answered| {
-                let (me, commands, masters) = &mut *missing;
+                let (me, commands, masters) = &mut *unreported;
                 masters.remove(master);
                 let mut answered = answers(answered).into_iter();
                 me.straggled(commands, master, |_| {

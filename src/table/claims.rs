@@ -45,7 +45,8 @@ impl LockEntry {
             Some(loss) => Err(Obstacle::Lost(loss)),
             None if hold.count() > 1 => Err(Obstacle::Nested(hold.count())),
             None if hold.fence.is_some() => Err(Obstacle::Fenced),
-            // 1. A re-entry is under way. 2. The hold is continued elsewhere. 3. The re-entry is granted here, and two processes hold.
+            // Otherwise: 1. A re-entry is under way. 2. The hold is continued elsewhere. 3. The re-entry is granted here, and two
+            // processes hold.
             None if hold.command.is_some() || hold.next_action().is_some() => Err(Obstacle::Command),
             None => Ok(()),
         }

@@ -194,7 +194,7 @@ impl LockEntry {
         self.lose(id, loss, ends_key, at.now);
     }
 
-    /// Returns the heads of both queues.
+    /// Returns both heads: the first stranger, and the first request of the holding tree.
     fn heads(&self) -> impl Iterator<Item = u64> + use<> {
         [self.outer_front(), self.inner_front()].map(|head| head.map(|head| head.id)).into_iter().flatten()
     }
@@ -259,8 +259,8 @@ impl Hold {
     fn gives_up_at(&self, waiting: usize, open: bool) -> Option<Instant> {
         let overdue = self.overdue_at()?;
         let UnderWay { sent, sender, .. } = self.command.as_ref()?;
-        // 1. The work of a `run` begins to extend its hold, and stops polling that call. 2. The run ends. 3. The release would wait for
-        // an answer that nobody reads. So the extension is given up at once.
+        // The extension is given up at once. Otherwise: 1. The work of a `run` begins to extend its hold, and stops polling that call.
+        // 2. The run ends. 3. The release waits for an answer that nobody reads.
         if self.levels.is_empty() && matches!(sender, Sender::Renewal { .. }) {
             return Some(*sent);
         }

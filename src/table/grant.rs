@@ -108,8 +108,8 @@ impl LockEntry {
         let ends = new.lease.valid_until(pending.sent, hold.timing.drift);
         let over = if first { ends } else { hold.end() };
         let taken = hold.loss().is_some() || newer.is_some();
-        // 1. A child asks to re-enter. 2. Its last scope ends, so the request passes to its parent, and another branch
-        // of that parent holds the lock; or the level that it would be nested in ends.
+        // It may no longer enter: 1. A child asks to re-enter. 2. Its last scope ends, so the request passes to its parent, and another
+        // branch of that parent holds the lock; or the level that it would be nested in ends.
         let may_enter = |request: &Waiter| {
             first || hold.levels_of(&request.owner).next().is_some() && may_enter(request, hold)
         };
@@ -123,8 +123,8 @@ impl LockEntry {
             Grantee::Waiter(id) => self.queue.remove(id),
             Grantee::Claimant(owner) => {
                 let mut request = Waiter::new(0, owner.register_at(&self.position), true, at.now);
-                // 1. A branch of a task asks, and is refused. 2. Another branch of it resumes. 3. The first one would look nested in
-                // the second.
+                // Otherwise: 1. A branch of a task asks, and is refused. 2. Another branch of it resumes. 3. The first one looks
+                // nested in the second.
                 request.branch = self.queue.prove_beside(&request.owner);
                 Some(request)
             }
@@ -153,7 +153,8 @@ impl LockEntry {
         }
         let granted = hold.grant(new, new.level(hold, &request, ends, pending.sent), stands, at.now);
         if doubted {
-            // 1. The acquire was granted. 2. The lock was released by force, or the server restarted empty. 3. The grant is looked at.
+            // The hold may be gone again: 1. The acquire was granted. 2. The lock was released by force, or the server restarted
+            // empty. 3. The grant is looked at.
             hold.settle_at_once(at.now);
         }
         hold.lacked_by(spread.lacking, at.now);

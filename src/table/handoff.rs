@@ -95,8 +95,8 @@ impl LockEntry {
     fn front_pauses(&mut self, pause: Duration, now: Instant) -> bool {
         let front = self.outer_front().filter(|front| front.can_be_woken()).map(|front| front.id);
         let Some(front) = front else { return false };
-        // 1. The end is sent, and the machine sleeps for hours, or the answer is looked at late. 2. Nothing wakes a request that
-        // pauses.
+        // The pause is bounded. Otherwise: 1. The end is sent, and the machine sleeps for hours, or the answer is looked at late.
+        // 2. The request pauses for as long, and nothing wakes it.
         self.pause_request(front, after(now, pause.min(LONGEST_PAUSE)));
         // The request has to set its timer again.
         let woken = self.queue.get_mut(front).and_then(|request| request.wake(now));

@@ -96,8 +96,8 @@ pub(crate) struct Hold {
     pub(super) maybe_until: Option<Stamp>,
     /// By then the key has expired, whatever happened to the commands that were answered.
     pub(super) gone_by: Instant,
-    /// Until then, as far as time is concerned, a level may be granted without a command: half a lease after the server confirmed the hold, but no
-    /// later than half a lease before its end, and not after a command of the hold fails.
+    /// Until then, as far as time is concerned, a level may be granted without a command: half a lease after the server confirmed the
+    /// hold, but no later than half a lease before its end, and not after a command of the hold fails.
     pub(super) certain_until: Instant,
     pub(super) renew_at: Instant,
     pub(super) retry_at: Instant,
@@ -585,9 +585,9 @@ impl Hold {
     }
 
     /// Returns whether a renewal is due, so that no command of a request or a guard begins before it, and no release of the background,
-    /// unless the last command failed: then the two take turns (see `due_command`). `renews`: whether anything is renewed. Otherwise: 1. A hold has 150 levels, which are released one after the
-    /// other. 2. Each release begins in the poll that gets the answer to the one before. 3. A renewal, which has to wait for the
-    /// command under way, never gets its turn, and the lease ends.
+    /// unless the last command failed: then the two take turns (see `due_command`). Otherwise: 1. A hold has 150 levels, which are
+    /// released one after the other. 2. Each release begins in the poll that gets the answer to the one before. 3. A renewal, which has
+    /// to wait for the command under way, never gets its turn, and the lease ends. `renews`: whether anything is renewed.
     pub(super) fn renews_first(&self, renews: bool, now: Instant) -> bool {
         renews && self.is_renewable() && self.renew_at <= now
     }

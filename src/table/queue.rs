@@ -309,16 +309,16 @@ impl Queue {
         (!command_waiters.is_empty()).then(|| std::mem::take(command_waiters))
     }
 
-    /// Puts a request at the end. `holds`: whether the owner itself has a guard of the lock now, lost or not.
+    /// Puts a request at the end. `owner_has_guard`: whether the owner itself has a guard of the lock now, lost or not.
     ///
     /// A call chain never has two bare requests of one owner under way at once, so two of them prove branches, which queue. After
     /// that, a bare request of an owner that holds the lock may be nested in that hold, so that it must not wait, or it may be a branch,
     /// so that it must not enter. The two look the same.
-    pub(super) fn enter(&mut self, mut request: Waiter, holds: bool) -> Result<(), Ambiguous> {
+    pub(super) fn enter(&mut self, mut request: Waiter, owner_has_guard: bool) -> Result<(), Ambiguous> {
         let waiters = self.0.get_or_insert_default();
         if request.bare {
             if waiters.known_branches.contains(&request.owner) {
-                if holds {
+                if owner_has_guard {
                     return Err(Ambiguous);
                 }
                 request.branch = true;
