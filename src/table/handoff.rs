@@ -129,7 +129,7 @@ impl Hold {
             && self.fence.is_none()
             && self.kept_for(now).is_none()
             && self.copies.lacking.is_empty()
-            && self.stands <= 1
+            && self.server_count <= 1
             && self.offer.is_in_time(self.timing.handoff, now)
             && now < self.certain_until
             && self.may_stand_until() <= after(now, lease)

@@ -89,7 +89,7 @@ pub(crate) struct Hold {
     pub(super) state: State,
     pub(super) command: Option<UnderWay>,
     /// The count on the server, as far as known.
-    pub(super) stands: u32,
+    pub(super) server_count: u32,
     /// Until then the server certainly keeps the hold, counted from before the send, less drift.
     pub(super) valid_until: Instant,
     /// Until then the server may keep the hold, by a command that had no answer.
@@ -145,7 +145,7 @@ impl Hold {
             limited: false,
             state: State::Stands { unsettled: false },
             command: None,
-            stands: 0,
+            server_count: 0,
             valid_until: now,
             maybe_until: None,
             gone_by: after(now, lease.duration()),
@@ -425,14 +425,14 @@ impl Hold {
         })
     }
 
-    /// Adds a level that was granted, and returns what its guard needs. `stands`: the count that was requested. That may be more than
-    /// are held now: a guard can be dropped while a nested acquire is under way, and its release is sent after the acquire.
+    /// Adds a level that was granted, and returns what its guard needs. `server_count`: the count that was requested. That may be more
+    /// than are held now: a guard can be dropped while a nested acquire is under way, and its release is sent after the acquire.
     #[inline(always)]
-    pub(super) fn add_level(&mut self, level: Level, stands: u32) -> Arc<Grant> {
+    pub(super) fn add_level(&mut self, level: Level, server_count: u32) -> Arc<Grant> {
         self.limited |= level.max_hold.is_some();
         let grant = level.grant.clone();
         self.levels.push(level);
-        self.stands = stands;
+        self.server_count = server_count;
         grant
     }
 
@@ -453,7 +453,7 @@ impl Hold {
         self.state == State::Stands { unsettled: false }
             && self.command.as_ref().is_none_or(renews)
             && self.copies.lacking.is_empty()
-            && self.stands <= self.count()
+            && self.server_count <= self.count()
     }
 
     /// Returns whether the masters certainly have it, with the right count: it is in sync, and was confirmed recently.
@@ -514,7 +514,7 @@ impl Hold {
             // Sent before anything else, since a majority may depend on it.
             State::Stands { .. } if !self.copies.lacking.is_empty() => {
                 // The masters that lack the hold get the count that the others have.
-                let count = self.stands.clamp(1, self.count());
+                let count = self.server_count.clamp(1, self.count());
                 Some(Action::Repair { count, lease: self.timing.lease })
             }
             State::Stands { unsettled: true } => {
@@ -523,7 +523,7 @@ impl Hold {
                 Some(Action::Settle { count: self.count(), lease })
             }
             State::Stands { unsettled: false } => {
-                (self.stands > self.count()).then(|| Action::Release { count: self.count() })
+                (self.server_count > self.count()).then(|| Action::Release { count: self.count() })
             }
         }
     }
@@ -541,7 +541,7 @@ impl Hold {
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn at_rest(&self) -> Option<u32> {
         let rests = self.lives() && self.command.is_none() && self.next_action().is_none();
-        rests.then(|| self.stands.min(self.count()))
+        rests.then(|| self.server_count.min(self.count()))
     }
 
     /// Notes that these masters, by their last answers, lack the hold while a majority has it.

@@ -223,14 +223,14 @@ impl LockEntry {
                 // The hold may be gone again: 1. The command ran. 2. The lock was released by force, or the server restarted
                 // empty. 3. The command's answer arrives.
                 hold.settled(command.doubted);
-                hold.stands = count;
+                hold.server_count = count;
                 hold.confirmed(lease, pending.sent, at.slept);
             }
             action @ (Action::Release { .. } | Action::Keep { .. }) => {
                 let count = if let Action::Release { count } = action { count } else { 0 };
                 // The command only lowers the count: levels that were granted without a command may make the masters' count lower
                 // than `count`.
-                hold.stands = hold.stands.min(count);
+                hold.server_count = hold.server_count.min(count);
                 if !hold.is_gone() {
                     // The masters answered, so earlier failures no longer count.
                     hold.failures = 0;
@@ -244,7 +244,7 @@ impl LockEntry {
         let (field, settled) = (hold.field.clone(), matches!(pending.call.action, Action::Settle { .. }));
         // A renewal without an answer is followed by a settle, which renews as well.
         let renews = settled && hold.is_watched() || matches!(pending.call.action, Action::Renew { .. });
-        if hold.stands <= hold.count() {
+        if hold.server_count <= hold.count() {
             self.resolve_pending_releases_of(pending.hold, Ok(()));
         }
         if pending.is_end() {

@@ -382,7 +382,7 @@ fn an_end_or_a_lower_count_is_owed_until_it_is_confirmed() {
     hold.lacked_by(MasterSet::NONE, now);
     hold.remove_level(2).unwrap();
     assert!(hold.owes());
-    hold.stands = 1;
+    hold.server_count = 1;
     assert!(!hold.owes());
     hold.remove_level(1).unwrap();
     assert!(hold.owes());

@@ -277,7 +277,7 @@ fn what_may_not_be_as_it_was_granted_does_not_pass_on() {
             hold.pending_releases.get_or_insert_default().push(left)
         }),
         ("lacking on a master", |hold, _| hold.copies.set_lacking(MasterSet::one(1))),
-        ("more levels there", |hold, _| hold.stands = 2),
+        ("more levels there", |hold, _| hold.server_count = 2),
         ("nearly over", |hold, now| hold.certain_until = now),
         ("too long", |hold, now| hold.valid_until = now + LEASE + MOMENT),
         ("perhaps too long", |hold, now| hold.maybe_until = Some((now + LEASE + MOMENT).into())),

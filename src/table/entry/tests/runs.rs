@@ -154,7 +154,7 @@ impl World {
         let (field, count, until) = self.master.key.as_ref().expect("the key stands");
         assert_eq!(field, &hold.field);
         assert!(
-            *count == hold.stands && *count <= hold.count() || self.stale.contains(&hold.id),
+            *count == hold.server_count && *count <= hold.count() || self.stale.contains(&hold.id),
             "{count} stand there: {hold:#?}"
         );
         assert!(*until >= hold.end());
