@@ -163,7 +163,7 @@ impl Held {
     }
 
     pub(super) fn valid_until(&self) -> Instant {
-        self.look(|hold, _, at| at.local(hold.end_of(self.level))).unwrap_or_else(Instant::now)
+        self.look(|hold, _, at| at.local(hold.deadline_of(self.level))).unwrap_or_else(Instant::now)
     }
 
     /// Returns the owner that has the level now.
@@ -233,7 +233,7 @@ impl Held {
                 }
                 let end = held.handle.visit_known(&held.keys.name, |entry, at| {
                     entry.lose_late(held.hold, at);
-                    entry.hold(held.hold).map(|hold| hold.end_of(held.level))
+                    entry.hold(held.hold).map(|hold| hold.deadline_of(held.level))
                 });
                 match end.flatten() {
                     // The loss is known, and its finder is about to count it.

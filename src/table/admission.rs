@@ -304,7 +304,7 @@ impl LockEntry {
         }
         // A release of this process goes first, or a request would find its own process's old hold. It goes first only once: a
         // release that the server does not answer must not keep requests from asking.
-        if self.holds.iter().any(|hold| hold.ends() && hold.failures == 0) {
+        if self.holds.iter().any(Hold::end_goes_first) {
             let until = self.holds.iter().filter_map(Hold::overdue_at).min();
             if request.sleeps_until(now).is_none() {
                 // The answer wakes it.

@@ -204,7 +204,7 @@ impl LockEntry {
         let next = match self.live() {
             Some(live) if live.is_idle(self.is_open, now) => self.inner_front(),
             Some(_) => None,
-            None if self.holds.iter().any(|hold| hold.ends() && hold.failures == 0) => None,
+            None if self.holds.iter().any(Hold::end_goes_first) => None,
             None => self.outer_front(),
         };
         let next = next.filter(|request| request.phase == WaiterState::Waiting).map(|request| request.id);

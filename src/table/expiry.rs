@@ -65,7 +65,7 @@ impl LockEntry {
             let Some(hold) = self.hold(id) else { continue };
             let of_background = hold.command.as_ref().filter(|command| command.sender.is_background());
             if let Some(command_id) = of_background.map(|command| command.command_id) {
-                ended |= hold.is_ending();
+                ended |= hold.end_is_under_way();
                 hold.unknown(command_id, now);
                 hold.retry_at = now;
             }
@@ -86,7 +86,7 @@ impl LockEntry {
                 hold.settle_at_once(now);
             }
         }
-        for hold in self.holds.iter_mut().filter(|hold| hold.ends() || hold.is_gone()) {
+        for hold in self.holds.iter_mut().filter(|hold| hold.owes_end() || hold.is_gone()) {
             hold.retry_at = now;
         }
     }
@@ -149,7 +149,7 @@ impl LockEntry {
                 hold.withdraw(at.now);
             }
             ids.push(hold.id);
-            let is_ended = hold.levels.is_empty() || hold.ends();
+            let is_ended = hold.levels.is_empty() || hold.owes_end();
             let tried = is_ended && hold.command.is_none() && hold.failures > 0;
             if tried && at.now >= hold.gone_by {
                 // The key has expired by now, even if its end was never confirmed.
@@ -182,7 +182,7 @@ impl LockEntry {
                 self.out.wake(request.wake(at.now));
             }
         }
-        if !hold.lives() || at.now < hold.end() {
+        if !hold.lives() || at.now < hold.deadline() {
             return;
         }
         // The key of a renewed hold is about to expire by itself. The key of a hold that nobody renews is ended by this client: otherwise it
@@ -246,7 +246,7 @@ impl Hold {
     pub(super) fn why_late(&self, at: Moment) -> Loss {
         let slept = at.slept.saturating_sub(self.slept);
         let awake = at.now.checked_sub(slept).unwrap_or(at.now);
-        if awake < self.end() { Loss::Suspended } else { Loss::Expired }
+        if awake < self.deadline() { Loss::Suspended } else { Loss::Expired }
     }
 
     /// Returns when a command that the background did not send counts as unanswered for too long.
@@ -315,7 +315,7 @@ impl Hold {
         if self.lives() {
             at(renews && self.is_renewable(), self.renew_at);
             at(self.may_shorten(renews), self.retry_at);
-            at(true, self.end());
+            at(true, self.deadline());
         }
         for level in self.limited().iter().filter(|level| level.loss().is_none()) {
             level.max_hold.into_iter().for_each(|limit| at(true, limit.at()));

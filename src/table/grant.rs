@@ -106,7 +106,7 @@ impl LockEntry {
         hold.in_line = false;
         let first = hold.levels.is_empty();
         let ends = new.lease.valid_until(pending.sent, hold.timing.drift);
-        let over = if first { ends } else { hold.end() };
+        let over = if first { ends } else { hold.deadline() };
         let taken = hold.loss().is_some() || newer.is_some();
         // It may no longer enter: 1. A child asks to re-enter. 2. Its last scope ends, so the request passes to its parent, and another
         // branch of that parent holds the lock; or the level that it would be nested in ends.

@@ -84,7 +84,7 @@ impl LockEntry {
     /// ends a hold: then the message was late, and nothing is offered to a request that pauses.
     pub(super) fn lets_those_due_go_first(&mut self, now: Instant) -> bool {
         self.others_due = self.others_due.saturating_sub(1);
-        let stands = |hold: &Hold| hold.has_lock() || hold.ends();
+        let stands = |hold: &Hold| hold.has_lock() || hold.owes_end();
         self.others_due > 0
             && !self.holds.iter().any(stands)
             && self.front_pauses(DUE.saturating_mul(self.others_due), now)

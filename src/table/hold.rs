@@ -7,7 +7,7 @@
 //! | `is_beginning` | stands | none | the answer to its first command |
 //! | `lives` | stands | some | |
 //! | `is_offered` | stands | none | whether the next request of this process takes it over |
-//! | `ends` | stands or lost | none, or a client that ends the key | whether the server confirms its end |
+//! | `owes_end` | stands or lost | none, or a client that ends the key | whether the server confirms its end |
 //! | `is_orphan` | gone | none | its end on a minority of masters |
 //! | `is_over` | gone | none | nothing: it is removed |
 
@@ -245,7 +245,7 @@ impl Hold {
     }
 
     /// Returns whether nobody holds it any more, and the server has not confirmed its end.
-    pub(super) fn ends(&self) -> bool {
+    pub(super) fn owes_end(&self) -> bool {
         match self.state {
             State::Stands { .. } | State::Lost { ends_key: false, .. } => {
                 self.levels.is_empty() && !self.is_beginning() && !self.is_offered() && !self.in_line
@@ -253,6 +253,11 @@ impl Hold {
             State::Lost { ends_key: true, .. } => true,
             State::Gone { .. } => false,
         }
+    }
+
+    /// Returns whether its end goes before requests of this process, which it does only once: until it fails.
+    pub(super) fn end_goes_first(&self) -> bool {
+        self.owes_end() && self.failures == 0
     }
 
     /// Returns whether nothing is left to do or to report.
@@ -266,7 +271,7 @@ impl Hold {
     }
 
     /// Returns whether its end is under way.
-    pub(super) fn is_ending(&self) -> bool {
+    pub(super) fn end_is_under_way(&self) -> bool {
         self.command.as_ref().is_some_and(|command| command.action.is_end())
     }
 
@@ -310,10 +315,10 @@ impl Hold {
         self.levels.iter().any(|level| level.watched && level.loss().is_none())
     }
 
-    /// Returns the hold's end: the latest of its live levels' ends, and never later than the server is sure to keep it. A watched
+    /// Returns the hold's deadline: the latest of its live levels' ends, and never later than the server is sure to keep it. A watched
     /// level has no end of its own, and one whose `max_hold` is over leaves the key to its lease. A fixed level keeps its end
     /// even then: otherwise it would be good again while a nested level keeps the key alive.
-    pub(crate) fn end(&self) -> Instant {
+    pub(crate) fn deadline(&self) -> Instant {
         if self.levels.iter().any(|level| level.watched) {
             return self.valid_until;
         }
@@ -343,9 +348,9 @@ impl Hold {
     }
 
     /// Returns until when one level is good.
-    pub(crate) fn end_of(&self, level: u64) -> Instant {
+    pub(crate) fn deadline_of(&self, level: u64) -> Instant {
         let limit = self.level(level).and_then(|level| level.max_hold);
-        limit.map_or(self.end(), |limit| limit.at().min(self.end()))
+        limit.map_or(self.deadline(), |limit| limit.at().min(self.deadline()))
     }
 
     /// Called when the server confirmed a lease. Deadlines only move forward, since no script shortens a TTL below that lease.
@@ -492,7 +497,7 @@ impl Hold {
 
     /// Returns the command that ends it now. It is a plain end once the time of `at_least` is over, even if the first attempt was
     /// sent before. A lost hold does not keep its lock, since on a minority that still has the hold, this would block others.
-    fn ending(&self, now: Instant) -> Action {
+    fn end_action(&self, now: Instant) -> Action {
         if self.loss().is_some() {
             return Action::END;
         }
@@ -532,7 +537,7 @@ impl Hold {
     /// the session is closed, its grant is undone.
     pub(super) fn owes(&self) -> bool {
         let owed = |action| !matches!(action, Action::Repair { .. });
-        let ends = self.ends() || self.is_beginning() || self.is_offered() || self.in_line;
+        let ends = self.owes_end() || self.is_beginning() || self.is_offered() || self.in_line;
         !self.is_gone() && (ends || self.next_action().is_some_and(owed))
     }
 
@@ -575,7 +580,7 @@ impl Hold {
     pub(super) fn lease_left(&self, now: Instant) -> Lease {
         match self.is_watched() {
             true => self.timing.lease,
-            false => Lease::rest(self.end().saturating_duration_since(now)),
+            false => Lease::rest(self.deadline().saturating_duration_since(now)),
         }
     }
 
@@ -606,7 +611,7 @@ impl Hold {
         now: Instant,
     ) -> Pending {
         if action == Action::END {
-            action = self.ending(now);
+            action = self.end_action(now);
         }
         let end = self.decide_key_end(action);
         self.command = Some(UnderWay { command_id, sent: now, action, sender, doubted: false });

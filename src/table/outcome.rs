@@ -449,7 +449,7 @@ impl Hold {
     fn made_late_at(&mut self, master: usize, answer: LateAnswer, now: Instant) {
         // The field may be made twice, with the end in between: 1. The acquire runs there late, after a renewal that found nothing.
         // 2. The end finds the field that it made. 3. The repair runs.
-        let is_made_again = self.is_ending() && self.copies.repaired.contains(master);
+        let is_made_again = self.end_is_under_way() && self.copies.repaired.contains(master);
         if !is_made_again && (answer == LateAnswer::Unknown || self.command.is_some() && !self.is_gone()) {
             // The answer to an end that is under way shows whether it ran after this. An end that was answered before shows nothing.
             self.copies.change(|copies| copies.open.insert(master));

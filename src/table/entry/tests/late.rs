@@ -163,7 +163,7 @@ fn an_answer_past_the_end_of_a_hold_does_not_make_it_good_again() {
     for settles in [false, true] {
         let mut world = World::new(1);
         let (pending, _) = world.take();
-        let end = world.entry.live().unwrap().end();
+        let end = world.entry.live().unwrap().deadline();
         world.now = end - MOMENT;
         if settles {
             world.entry.doubt_all(world.now);
@@ -174,7 +174,7 @@ fn an_answer_past_the_end_of_a_hold_does_not_make_it_good_again() {
         world.entry.conclude(sent, Ok(&Reply::Done), Spread::default(), world.at());
         let hold = world.entry.hold(pending.hold).unwrap();
         assert_eq!(hold.loss(), Some(Loss::Expired));
-        assert!(hold.end() <= end);
+        assert!(hold.deadline() <= end);
     }
 }
 

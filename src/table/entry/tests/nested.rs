@@ -342,7 +342,7 @@ fn a_nested_level_of_fixed_lease_ends_with_its_own_lease() {
     assert!(world.enters_for(&owner, fixed));
     let ends = world.now + fixed;
     world.release_by(0, true);
-    assert_eq!(world.hold_now().end(), ends);
+    assert_eq!(world.hold_now().deadline(), ends);
     world.pass(fixed);
     assert!(world.guards[0].signal.loss().is_some());
 }
