@@ -416,7 +416,7 @@ impl Acquire {
         *admission = self.admit(entry, id, polled_before, at);
         match *admission {
             // It need not be the head, and only the head is woken when the command that it waits for is answered.
-            Admission::Wait(_) if self.single_attempt => entry.wake_when_idle(waker),
+            Admission::Wait(_) if self.single_attempt => entry.wake_on_command_end(waker),
             Admission::Refused(_) if !self.single_attempt => {
                 entry.warn_of_self_wait(id, Owner::surrounds);
                 if !self.was_refused {

@@ -267,7 +267,7 @@ impl LockEntry {
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.lives()) else {
             return Admission::Refused(None);
         };
-        if !hold.is_idle(renews, now) {
+        if !hold.is_callers_turn(renews, now) {
             let until = hold.overdue_at();
             // Its pause is over. Otherwise: 1. It waits for a settle. 2. The settle is answered, which wakes no request that sleeps.
             // 3. It looks again only when its timer fires, and may find a renewal under way each time.

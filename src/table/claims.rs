@@ -64,7 +64,7 @@ impl LockEntry {
         self.lose_late(id, at);
         let obstacle = self.may_be_handed_over(id, level);
         if obstacle == Err(Obstacle::Command) {
-            self.wake_when_idle(waker);
+            self.wake_on_command_end(waker);
         }
         obstacle?;
         for mut hold in self.holds.extract_if(.., |hold| hold.id == id) {

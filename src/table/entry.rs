@@ -52,7 +52,7 @@ pub(crate) struct LockEntry {
     /// When the table looks at this entry next.
     pub(super) scheduled: Option<Instant>,
     /// Whether the entry was empty after the last visit.
-    pub(super) idle: bool,
+    pub(super) was_empty: bool,
 }
 
 impl LockEntry {
@@ -75,7 +75,7 @@ impl LockEntry {
             is_open: true,
             out: Out::default(),
             scheduled: None,
-            idle: true,
+            was_empty: true,
         }
     }
 
@@ -91,7 +91,7 @@ impl LockEntry {
 
     /// Called when another handle of the same lock uses the entry. An empty entry is kept for the newest handle.
     pub(super) fn switch_handle(&mut self, keys: &Arc<Keys>) {
-        if self.idle {
+        if self.was_empty {
             self.keys = keys.clone();
         }
     }
@@ -182,8 +182,8 @@ impl LockEntry {
 
     /// Wakes this waker as soon as a command of this process for the lock is over, or a request leaves. This is for requests that
     /// need not be a head, since other events wake only a head.
-    pub(crate) fn wake_when_idle(&mut self, waker: &Waker) {
-        self.queue.wake_when_idle(waker.clone());
+    pub(crate) fn wake_on_command_end(&mut self, waker: &Waker) {
+        self.queue.wake_on_command_end(waker.clone());
     }
 
     pub(super) fn wake_command_waiters(&mut self) {
@@ -202,7 +202,7 @@ impl LockEntry {
             self.leave_line(now);
         }
         let next = match self.live() {
-            Some(live) if live.is_idle(self.is_open, now) => self.inner_front(),
+            Some(live) if live.is_callers_turn(self.is_open, now) => self.inner_front(),
             Some(_) => None,
             None if self.holds.iter().any(Hold::end_goes_first) => None,
             None => self.outer_front(),

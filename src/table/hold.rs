@@ -597,8 +597,8 @@ impl Hold {
         renews && self.is_renewable() && self.renew_at <= now
     }
 
-    /// Returns whether no command of it is under way, and none goes before those of requests and guards.
-    pub(super) fn is_idle(&self, renews: bool, now: Instant) -> bool {
+    /// Returns whether a request or a guard may begin a command of it: none is under way, and none goes first.
+    pub(super) fn is_callers_turn(&self, renews: bool, now: Instant) -> bool {
         self.command.is_none() && self.next_action().is_none() && !self.renews_first(renews, now)
     }
 

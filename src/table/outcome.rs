@@ -106,8 +106,8 @@ impl LockEntry {
         now: Instant,
     ) -> Option<Pending> {
         let renews = self.is_open;
-        let Some(hold) = self.hold(hold).filter(|hold| hold.is_idle(renews, now)) else {
-            self.wake_when_idle(waker);
+        let Some(hold) = self.hold(hold).filter(|hold| hold.is_callers_turn(renews, now)) else {
+            self.wake_on_command_end(waker);
             return None;
         };
         let (extends, lease) =

@@ -295,7 +295,7 @@ impl Queue {
     }
 
     /// Registers a waker with [`command_waiters`](Queue::command_waiters).
-    pub(super) fn wake_when_idle(&mut self, waker: Waker) {
+    pub(super) fn wake_on_command_end(&mut self, waker: Waker) {
         let waiters = &mut self.0.get_or_insert_default().command_waiters;
         // A future that is polled again because another one in its task is ready registers only once.
         if waiters.last().is_none_or(|last| !last.will_wake(&waker)) {

@@ -290,7 +290,7 @@ impl World {
         };
         let turn = self.entry.admit(id, ask, moment);
         if asker.single_attempt && matches!(turn, Admission::Wait(_)) {
-            self.entry.wake_when_idle(&waker);
+            self.entry.wake_on_command_end(&waker);
         }
         match turn {
             Admission::Ask(pending) => asker.asking = Some(pending),

@@ -104,7 +104,7 @@ fn whoever_waits_for_the_background_is_woken_when_it_ends() {
     assert!(matches!(leaves, Break(Meaning::Void)), "{leaves:?}");
     let waiting = [(); 2].map(|()| world.asks(&Owner::new(), true));
     let idler = Arc::<Flag>::default();
-    world.entry.wake_when_idle(&Waker::from(idler.clone()));
+    world.entry.wake_on_command_end(&Waker::from(idler.clone()));
     world.entry.wake_everyone(world.now);
     let notified = &world.entry.out.made().resolve;
     assert!(
