@@ -170,7 +170,7 @@ impl Session {
             let note = |entry: &mut LockEntry, at: Moment| entry.straggled(pending, master, answer, at.now);
             match answer {
                 // Visited even if nothing of that lock is left in this process.
-                LateAnswer::There | LateAnswer::Unknown if pending.call.action.creates() => {
+                LateAnswer::Done | LateAnswer::Unknown if pending.call.action.creates() => {
                     self.visit(keys, |entry, at| note(entry, at))
                 }
                 _ => drop(self.visit_known(&keys.name, |entry, at| note(entry, at))),
@@ -189,7 +189,7 @@ fn late_answer(answer: &Reported) -> LateAnswer {
             | Reply::LeftToOthers(_)
             | Reply::Token(_)
             | Reply::Deferred(_),
-        ) => LateAnswer::There,
+        ) => LateAnswer::Done,
         Ok(_) => LateAnswer::Missing,
         Err(Failure { outcome: Outcome::NotRun, .. }) => LateAnswer::Unsent,
         Err(_) => LateAnswer::Unknown,

@@ -27,8 +27,8 @@ pub(crate) enum Meaning {
 /// What a master answered after the verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LateAnswer {
-    /// The field is as requested.
-    There,
+    /// It did as asked. If it was asked for an end, the field was there until now.
+    Done,
     /// The field is not there.
     Missing,
     /// The command did not run.
@@ -295,7 +295,7 @@ impl LockEntry {
     /// Handles a master's answer that the verdict did not wait for.
     pub(crate) fn straggled(&mut self, pending: &Pending, master: usize, answer: LateAnswer, now: Instant) {
         let (action, one) = (pending.call.action, MasterSet::one(master));
-        let left = action.creates() && matches!(answer, LateAnswer::There | LateAnswer::Unknown);
+        let left = action.creates() && matches!(answer, LateAnswer::Done | LateAnswer::Unknown);
         let Some(hold) = self.hold(pending.hold) else {
             if left && !self.is_handed_over(pending.hold) {
                 // Nobody else would end this field: 1. An acquire is sent again, with the text of its script or to another node.
@@ -319,7 +319,7 @@ impl LockEntry {
         if acquired && matches!(answer, LateAnswer::Missing | LateAnswer::Unsent) {
             hold.copies.change(|copies| copies.note_absent(one));
         }
-        let in_vain = acquired && answer == LateAnswer::There && hold.frees_nobody();
+        let in_vain = acquired && answer == LateAnswer::Done && hold.frees_nobody();
         let is_lacking = answer == LateAnswer::Missing && !ended;
         if left {
             hold.copies.change(|copies| copies.never_had.remove(master));
@@ -337,7 +337,7 @@ impl LockEntry {
                 _ => hold.lacked_by(hold.copies.lacking.union(one), now),
             }
         }
-        if ended && answer != LateAnswer::There {
+        if ended && answer != LateAnswer::Done {
             self.expect_no_echo_of(one);
         }
         if in_vain && let Some(subscription) = &mut self.subscription {
@@ -464,7 +464,7 @@ impl Hold {
         let one = MasterSet::one(master);
         let (again, at) = match answer {
             LateAnswer::Unsent | LateAnswer::Unknown => (one.without(self.copies.absent), now),
-            LateAnswer::There | LateAnswer::Missing => {
+            LateAnswer::Done | LateAnswer::Missing => {
                 let missing = if answer == LateAnswer::Missing { one } else { MasterSet::NONE };
                 (self.copies.change(|copies| copies.note_end(one, missing)), after(now, self.timing.retry))
             }

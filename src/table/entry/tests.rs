@@ -576,7 +576,7 @@ impl World {
 fn what_a_master_that_is_away_may_have_waits_for_its_return() {
     let mut world = World::new(1);
     let (pending, timing) = (world.bygone(), world.timing);
-    world.entry.straggled(&pending, 2, LateAnswer::There, world.now);
+    world.entry.straggled(&pending, 2, LateAnswer::Done, world.now);
     let asked = |world: &mut World, away| {
         let commands = world.entry.check(world.at(), away, &world.numbers);
         commands.iter().map(|pending| pending.masters).collect::<Vec<_>>()
@@ -596,7 +596,7 @@ fn what_a_master_that_is_away_may_have_waits_for_its_return() {
 fn what_happens_on_a_master_while_something_is_ended_there_is_not_forgotten() {
     let mut world = World::new(1);
     let bygone = world.bygone();
-    world.entry.straggled(&bygone, 2, LateAnswer::There, world.now);
+    world.entry.straggled(&bygone, 2, LateAnswer::Done, world.now);
     let asked = |world: &mut World| {
         world.now += Duration::from_millis(20);
         world.entry.check(world.at(), MasterSet::NONE, &world.numbers)
@@ -605,7 +605,7 @@ fn what_happens_on_a_master_while_something_is_ended_there_is_not_forgotten() {
     for (again, spread) in [(false, failed), (true, Spread::default())] {
         let [end] = &asked(&mut world)[..] else { panic!("it is due") };
         match again {
-            true => world.entry.straggled(&bygone, 2, LateAnswer::There, world.now),
+            true => world.entry.straggled(&bygone, 2, LateAnswer::Done, world.now),
             false => world.entry.orphans.retry(2, world.now),
         }
         world.entry.conclude(end, Ok(&Reply::Done), spread, world.at());
@@ -621,7 +621,7 @@ fn what_a_master_has_granted_after_the_end_is_ended_there() {
     let mut world = World::new(1);
     let (pending, at) = (world.bygone(), world.at());
     let entry = &mut world.entry;
-    for (late, ends) in [(LateAnswer::Missing, 0), (LateAnswer::Unsent, 0), (LateAnswer::There, 1)] {
+    for (late, ends) in [(LateAnswer::Missing, 0), (LateAnswer::Unsent, 0), (LateAnswer::Done, 1)] {
         entry.straggled(&pending, 2, late, at.now);
         let commands = entry.check(at, MasterSet::NONE, &Numbers::default());
         assert_eq!(commands.len(), ends, "{late:?}");
@@ -639,7 +639,7 @@ fn what_is_left_on_a_master_is_ended_at_once_where_nothing_was_left_before() {
     let mut world = World::new(1);
     let (pending, at) = (world.bygone(), world.at());
     for _ in 0..2 {
-        world.entry.straggled(&pending, 2, LateAnswer::There, at.now);
+        world.entry.straggled(&pending, 2, LateAnswer::Done, at.now);
         let [end] = &world.entry.check(at, MasterSet::NONE, &world.numbers)[..] else { panic!("it is due") };
         world.entry.conclude(end, Ok(&Reply::Done), Spread::default(), at);
         assert!(world.entry.is_empty());
