@@ -448,7 +448,7 @@ impl Acquire {
             uuid: &session.uuid,
             fence: call.fenced.then_some(&fence as &dyn Fn() -> Arc<Fence>),
             takes_over: polled_before && !is_copy(),
-            nests: enters_locally.then_some(&connected as &dyn Fn() -> bool),
+            may_nest_locally: enters_locally.then_some(&connected as &dyn Fn() -> bool),
             refuses: config.bare_reentry == BareReentry::Refused,
             report_holder: self.reports_holder(at),
             // Read in the visit: if hints begin after this, a later visit notes that this request, which asks outside the line, has to

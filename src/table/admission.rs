@@ -58,7 +58,7 @@ pub(crate) struct AcquireParams<'a> {
     pub(crate) takes_over: bool,
     /// Returns whether it may enter the hold of its tree without a command: the masters have to be connected, and this must not be the
     /// child of a fork. `None`: it may not.
-    pub(crate) nests: Option<&'a dyn Fn() -> bool>,
+    pub(crate) may_nest_locally: Option<&'a dyn Fn() -> bool>,
     /// Whether it fails if its owner has a bare guard of the lock.
     pub(crate) refuses: bool,
     /// Whether it asks who has the lock, if the lock is busy.
@@ -97,7 +97,7 @@ impl AcquireParams<'_> {
             uuid: "me",
             fence: None,
             takes_over: false,
-            nests: None,
+            may_nest_locally: None,
             refuses: false,
             report_holder: false,
             line: None,
@@ -247,7 +247,7 @@ impl LockEntry {
         }
         // A fixed lease may have to be longer than the rest of the hold.
         let lasts = !ask.new.fixed || ask.new.lease.valid_until(now, hold.timing.drift) <= hold.valid_until;
-        if let Some(connected) = ask.nests
+        if let Some(connected) = ask.may_nest_locally
             && renews
             && lasts
             && hold.is_certain(now)

@@ -196,7 +196,7 @@ impl LockEntry {
     pub(super) fn wake_next(&mut self, now: Instant) {
         self.wake_command_waiters();
         if self.queue.is_empty() {
-            return self.withdraw(now);
+            return self.withdraw_offer(now);
         }
         if self.timing.line.is_some() {
             self.leave_line(now);

@@ -79,7 +79,7 @@ impl LockEntry {
 
     /// Has all holds checked with the server at once, since something may have happened to them.
     pub(crate) fn doubt_all(&mut self, now: Instant) {
-        self.withdraw(now);
+        self.withdraw_offer(now);
         for hold in &mut self.holds {
             hold.doubt();
             if hold.lives() {
@@ -122,7 +122,7 @@ impl LockEntry {
 
     /// Begins every end that is still owed, due or not. They will not be sent again.
     pub(crate) fn last_ends(&mut self, numbers: &Numbers, now: Instant) -> Vec<Pending> {
-        self.withdraw(now);
+        self.withdraw_offer(now);
         let ids: Vec<u64> = self.holds.iter().map(|hold| hold.id).chain(self.orphans.ids()).collect();
         let mut ends = Vec::new();
         for id in ids {
@@ -146,7 +146,7 @@ impl LockEntry {
                 hold.retry_at = at.now;
             }
             if hold.offered_until().is_some_and(|until| until <= at.now) {
-                hold.withdraw(at.now);
+                hold.withdraw_offer(at.now);
             }
             ids.push(hold.id);
             let is_ended = hold.levels.is_empty() || hold.owes_end();

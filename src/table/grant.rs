@@ -258,7 +258,7 @@ impl LockEntry {
 
     pub(super) fn doubt_hold(&mut self, id: Option<u64>, now: Instant) {
         if let Some(hold) = self.holds.iter_mut().find(|hold| Some(hold.id) == id) {
-            hold.withdraw(now);
+            hold.withdraw_offer(now);
             hold.doubt();
             hold.settle_at_once(now);
         }

@@ -45,16 +45,16 @@ impl LockEntry {
         if good && ask.takes_over && front_accepts && self.is_open {
             return Some(hold);
         }
-        self.withdraw(now);
+        self.withdraw_offer(now);
         None
     }
 
     /// Ends the offered hold, if there is one: it may be gone, or nobody is left to take it.
-    pub(crate) fn withdraw(&mut self, now: Instant) {
+    pub(crate) fn withdraw_offer(&mut self, now: Instant) {
         if self.timing.line.is_some() {
             self.leave_line(now);
         }
-        self.holds.iter_mut().filter(|hold| hold.is_offered()).for_each(|hold| hold.withdraw(now));
+        self.holds.iter_mut().filter(|hold| hold.is_offered()).for_each(|hold| hold.withdraw_offer(now));
     }
 
     /// Called when the end of a hold was answered. If the hold had been passed on for as long as it may be, the next request of
@@ -147,7 +147,7 @@ impl Hold {
     }
 
     /// Ends the offer, if there is one, and with it the hold, whose time may have ended while it was offered.
-    pub(super) fn withdraw(&mut self, now: Instant) {
+    pub(super) fn withdraw_offer(&mut self, now: Instant) {
         if self.offer.withdraw() {
             self.offer.note_end(self.timing.handoff, now);
             self.retry_at = now;

@@ -281,7 +281,7 @@ impl World {
                 max_hold: asker.limit,
                 ..NewLevel::watched(number, asker.lease)
             },
-            nests: nests.then_some(&connected as &dyn Fn() -> bool),
+            may_nest_locally: nests.then_some(&connected as &dyn Fn() -> bool),
             refuses: self.refuses,
             single_attempt: asker.single_attempt,
             takes_over: std::mem::replace(&mut asker.known, true),

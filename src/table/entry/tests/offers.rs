@@ -378,7 +378,7 @@ fn what_is_offered_ends_where_it_may_be_gone() {
             world.entry.message(0, world.now);
         }),
         ("a reconnect", |world| world.entry.doubt_all(world.now)),
-        ("a close", |world| world.entry.withdraw(world.now)),
+        ("a close", |world| world.entry.withdraw_offer(world.now)),
     ];
     for (what, sign) in signs {
         let (mut world, waiting) = one_holds(1);
