@@ -32,9 +32,9 @@ pub(super) struct Differences {
     /// Masters that were later asked to write the field.
     pub(super) repaired: MasterSet,
     /// Masters where a maker may run, or have run, after an end that finds nothing: the maker had no answer, or was answered while
-    /// another command of the hold was under way. So such an end is sent once more. 1. A master does not know the acquire's script; two
-    /// others grant. 2. The end of the hold runs there, and finds nothing. 3. The acquire runs, by the text of its script or over a
-    /// connection that was replaced since. Its answer may be looked at before the end's.
+    /// another command of the hold was under way. So such an end is sent once more. Otherwise: 1. A master does not know the acquire's
+    /// script; two others grant. 2. The end of the hold runs there, and finds nothing. 3. The acquire runs, by the text of its script
+    /// or over a connection that was replaced since. Its answer may be looked at before the end's.
     pub(super) open: MasterSet,
     /// When the key expires on one of the masters, by that master's clock, if no requested lease explains such a TTL.
     pub(super) too_long: Option<NonZeroU64>,
