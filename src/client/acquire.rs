@@ -171,21 +171,21 @@ pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Gu
     let mut request = Acquire::new(options);
     span.around(async move {
         let request = &mut request;
-        let mut granted = request.prepare().map(|()| None).map_err(NotGranted::Failed);
-        if granted.is_ok()
+        let mut answer = request.prepare().err().map(|error| Err(NotGranted::Failed(error)));
+        if answer.is_none()
             && let Some(opening) = request.options.handle.opening(request.limit)
         {
             opening.await;
         }
         loop {
-            if let Some(answer) = granted.transpose() {
+            if let Some(answer) = answer {
                 return request.ended(answer);
             }
-            granted = match request.until_admitted().await {
+            answer = match request.until_admitted().await {
                 // Boxed, since requests that wait in the queue have no attempt and need no space for one.
-                Ok(Continue(pending)) => Box::pin(request.attempt(pending)).await,
-                Ok(Break(guard)) => Ok(Some(guard)),
-                Err(why) => Err(why),
+                Ok(Continue(pending)) => Box::pin(request.attempt(pending)).await.transpose(),
+                Ok(Break(guard)) => Some(Ok(guard)),
+                Err(why) => Some(Err(why)),
             };
         }
     })
@@ -202,11 +202,11 @@ struct Acquire {
     limit: Option<Instant>,
     /// Whether it makes a single attempt, and does not wait for others.
     single_attempt: bool,
-    /// Whether it was refused, so that the log reports it if it waits for long.
-    was_refused: bool,
+    /// Whether it had to wait for others of this process, so that the log reports it if it waits for long.
+    had_to_queue: bool,
     waiting: Waiting,
     /// `None` until an attempt is refused or fails.
-    backoff: Option<Box<Backoff>>,
+    attempts: Option<Box<Attempts>>,
     /// When it began to wait for a command of this process to end, since it gives up after a time. If that time were counted from the
     /// beginning of the whole wait: 1. It waits in the queue for a long time. 2. The hold before it ends by itself, which wakes it.
     /// 3. The end of that hold has not been sent yet, and the request would give up at once.
@@ -215,7 +215,7 @@ struct Acquire {
 
 /// The results of a request's attempts so far. Boxed, since a request that waits in the queue has made none.
 #[derive(Default)]
-struct Backoff {
+struct Attempts {
     /// The number of random pauses so far, each soon after the one before.
     pauses: u32,
     /// When the last of these pauses is over.
@@ -226,10 +226,10 @@ struct Backoff {
     failing_since: Option<Instant>,
     /// When it asks again although it is subscribed and the holder's lease will not be over by then. If the lock is free at that
     /// time, it was released without a message.
-    polls_at: Option<Instant>,
+    fallback_poll: Option<Instant>,
 }
 
-impl Backoff {
+impl Attempts {
     /// Returns how long to pause before the next attempt: longer each time, but short again if the last pause was long ago, since
     /// what it competed for then is decided. `asked` is when the attempt was sent; an attempt may take longer than any pause.
     fn next_pause(&mut self, asked: Instant, session: &Session) -> Duration {
@@ -267,9 +267,9 @@ impl Acquire {
             began,
             limit,
             single_attempt,
-            was_refused: false,
+            had_to_queue: false,
             waiting: Waiting::default(),
-            backoff: None,
+            attempts: None,
             command_wait_since: None,
         }
     }
@@ -309,7 +309,7 @@ impl Acquire {
     /// Returns why a request ends whose time is over: it failed, or somebody else holds the lock. `unanswered` is the error to report
     /// if no master has answered yet that somebody else holds the lock.
     fn over(&self, unanswered: Option<Error>) -> NotGranted {
-        let refused = self.was_refused || self.backoff.is_some();
+        let refused = self.had_to_queue || self.has_asked_in_vain();
         // If an owner of this process holds it, no master is needed to refuse this request, whatever else fails for that hold.
         let is_held = self.visit(|entry, _| entry.is_held_by_another(self.id()));
         // A request that waited behind others has not asked the masters itself, and they may be unreachable.
@@ -349,8 +349,8 @@ impl Acquire {
         .await
     }
 
-    /// Returns the command to send, or a guard, once it is this request's turn. If it has to wait, sets `again` to when to look again at the latest. The first look enters
-    /// the queue. `polled_before`: whether this is a later poll than the first.
+    /// Returns the command to send, or a guard, once it is this request's turn. If it has to wait, sets `again` to when to look again at
+    /// the latest. The first look enters the queue. `polled_before`: whether this is a later poll than the first.
     fn look(
         &mut self,
         waker: &Waker,
@@ -364,14 +364,14 @@ impl Acquire {
         let at = session.moment();
         // Set by the visit and not returned by it: a large result would be copied in each function around it.
         let mut admission = Admission::Refused(None);
-        let (id, _spent) = session
+        let (id, _drop_unlocked) = session
             .visit_at(at, &self.options.keys, |entry, at| {
                 self.decide(entry, waker, polled_before, at, &mut admission)
             })
             .map_err(|error| self.last_failure().unwrap_or(error))?;
         self.id = Some(id);
-        if matches!(admission, Admission::Refused(_)) && !self.single_attempt && !self.was_refused {
-            self.was_refused = true;
+        if matches!(admission, Admission::Refused(_)) && !self.single_attempt && !self.had_to_queue {
+            self.had_to_queue = true;
             let context = telemetry::context().map(Arc::new);
             drop(context.and_then(|context| self.visit(|entry, _| entry.set_wait_context(id, context))));
         }
@@ -379,7 +379,9 @@ impl Acquire {
         self.command_wait_since = waits.then(|| self.command_wait_since.unwrap_or_else(|| at.by_tokio()));
         *again = match admission {
             Admission::Ask(pending) => return Poll::Ready(Ok(Continue(pending))),
-            Admission::Granted(granted, _spent) => return Poll::Ready(Ok(Break(self.guard(granted)))),
+            Admission::Granted(granted, _drop_unlocked) => {
+                return Poll::Ready(Ok(Break(self.guard(granted))));
+            }
             Admission::Lost(loss) => return Poll::Ready(Err(Error::lost(loss).into())),
             Admission::Unfenced => return Poll::Ready(Err(Error::new(ErrorKind::Misuse, UNFENCED).into())),
             Admission::Ambiguous => return Poll::Ready(Err(ambiguous().into())),
@@ -410,20 +412,20 @@ impl Acquire {
             return Err(error);
         }
         let id = self.id.map_or_else(|| self.enter(entry, waker, at), Ok)?;
-        let spent = entry.polled(id, waker, at.now);
+        let drop_unlocked = entry.polled(id, waker, at.now);
         *admission = self.admit(entry, id, polled_before, at);
         match *admission {
             // It need not be the head, and only the head is woken when the command that it waits for is answered.
-            Admission::Wait(_) if self.single_attempt => entry.wake_when_idle(waker),
+            Admission::Wait(_) if self.single_attempt => entry.wake_on_command_end(waker),
             Admission::Refused(_) if !self.single_attempt => {
                 entry.warn_of_self_wait(id, Owner::surrounds);
-                if !self.was_refused {
+                if !self.had_to_queue {
                     entry.schedule_wait_report(id, self.options.call.location, at.now);
                 }
             }
             _ => {}
         }
-        Ok((id, spent))
+        Ok((id, drop_unlocked))
     }
 
     /// Asks the entry whether it is this request's turn. `polled_before`: only then may it take over a hold that another owner of this
@@ -446,7 +448,7 @@ impl Acquire {
             uuid: &session.uuid,
             fence: call.fenced.then_some(&fence as &dyn Fn() -> Arc<Fence>),
             takes_over: polled_before && !is_copy(),
-            nests: enters_locally.then_some(&connected as &dyn Fn() -> bool),
+            may_nest_locally: enters_locally.then_some(&connected as &dyn Fn() -> bool),
             refuses: config.bare_reentry == BareReentry::Refused,
             report_holder: self.reports_holder(at),
             // Read in the visit: if hints begin after this, a later visit notes that this request, which asks outside the line, has to
@@ -480,6 +482,7 @@ impl Acquire {
         self.mark_waiting();
         // It sleeps in slices, like every wait for the end of a lease, since the machine may sleep past it.
         let until = until.map(|until| at.nap(until));
+        // Ten times as rarely as in `wait_for_command`, since others usually end this wait, and not the background task.
         let again = self.options.handle.takeover_pause().map(|pause| after(now, 10 * pause));
         Ok(until.into_iter().chain(self.limit).chain(again).min())
     }
@@ -519,7 +522,7 @@ impl Acquire {
         if self.single_attempt {
             self.options.call.busy_is_error
         } else {
-            self.backoff.is_some() || ends_soon()
+            self.has_asked_in_vain() || ends_soon()
         }
     }
 
@@ -527,10 +530,9 @@ impl Acquire {
     /// future may leave the command running. Each poll is reported to the queue, which shows that this request responds when it is
     /// woken. So it is not passed over if its answer is late: a slow server would be just as slow for the next request.
     ///
-    /// An answer that arrives during the first poll is returned in the next one. 1. Two branches of a `join!` ask in one poll of
-    /// their task. 2. The first one is answered by another thread before its poll ends. 3. If the first one were granted in that
-    /// poll, it would hold the lock before the second one asks, which would be taken for a re-entry: nothing would prove that
-    /// they are branches.
+    /// An answer that arrives during the first poll is returned in the next one. Otherwise: 1. Two branches of a `join!` ask in one
+    /// poll of their task. 2. The first one is answered by another thread before its poll ends, and holds the lock. 3. The second one
+    /// asks, and is taken for a re-entry: nothing proves that they are branches.
     fn attempt(
         &mut self,
         pending: Pending,
@@ -648,11 +650,12 @@ impl Acquire {
             let new = self.new_level(self.options.handle.numbers.next(), token.map(|token| token.highest));
             granted = entry.granted(&Grantee::Waiter(self.id()), pending, &new, spread, at);
         });
-        let (granted, _spent) = granted?;
-        let polls_at = self.backoff.as_ref().and_then(|backoff| backoff.polls_at);
-        if polls_at.is_some_and(|at| at <= pending.sent) {
-            // Messages may no longer arrive: 1. This process is subscribed at a node, which leaves the cluster. 2. The lock is
-            // released, and no message arrives. 3. This poll finds it free.
+        let (granted, _drop_unlocked) = granted?;
+        let fallback_poll = self.attempts.as_ref().and_then(|attempts| attempts.fallback_poll);
+        if fallback_poll.is_some_and(|at| at <= pending.sent) {
+            // No message announced that the lock is free, so messages may no longer arrive. For example: 1. This process is
+            // subscribed at a node, which leaves the cluster. 2. The lock is released, and no message arrives. 3. This poll finds it
+            // free.
             self.options.handle.quorum.doubt_messages();
         }
         Ok(self.guard(granted))
@@ -675,7 +678,7 @@ impl Acquire {
         if telemetry::has_spans() {
             telemetry::granted(guard.hold_id(), depth);
         }
-        if self.backoff.is_some() {
+        if self.has_asked_in_vain() {
             telemetry::acquired_after_waiting(&keys.name, guard.hold_id(), self.began.elapsed());
         }
         guard
@@ -691,39 +694,42 @@ impl Acquire {
         let pending = sent.pending;
         let was_part = self.options.part.as_ref().is_some_and(|part| !part.is_waiting());
         self.mark_waiting();
-        let (asked_before, session) = (self.backoff.is_some(), self.options.handle.clone());
-        let pause = self.backoff.get_or_insert_default().next_pause(pending.sent, &session);
+        let (asked_before, session) = (self.has_asked_in_vain(), self.options.handle.clone());
+        let pause = self.attempts.get_or_insert_default().next_pause(pending.sent, &session);
         // Counted from the send, since this future may be polled long after the answer, and no message is published at the end of a lease.
         let lease_end = after(pending.sent, left + Duration::from_millis(1));
         // The server sends a hint to a request in its line.
         let in_line = matches!(reply, Reply::InLine(..));
-        let (polls_at, paused) = self.visit(|entry, at| {
+        let (fallback_poll, paused) = self.visit(|entry, at| {
             // After a split vote no message wakes the request. Otherwise: 1. A majority refuses it, and it sleeps. 2. Another master
             // grants it; that grant is ended, and the end is published. 3. Woken by that message, it asks again at once, and so on,
             // as fast as the masters answer.
             let split = entry.was_split() || split;
             let is_hinted = in_line && session.hints.line(entry).is_some_and(|line| !line.polls);
             let (pause, is_notified) = (after(at.now, pause), entry.is_subscribed() || is_hinted);
-            let poll = after(at.now, session.config.poll_interval);
-            let latest = lease_end.min(poll);
+            let fallback_poll = after(at.now, session.config.poll_interval);
+            let latest = lease_end.min(fallback_poll);
             entry.conclude(pending, Ok(reply), spread, at);
-            let polls = entry.polls_after(pending, reply).map(|pause| after(at.now, pause).min(latest));
+            let in_line_poll =
+                entry.polls_after(pending, reply).map(|pause| after(at.now, pause).min(latest));
             // One of several names was asked for outside the line, and the subscription of an earlier wait lasts on. Releases that hand the
             // lock to the next in the line are not published, so nothing would wake the request before it polls. It enters the line soon,
             // unless another name turns out to be the one to wait for: then it is dropped until that one is granted.
             let enters_soon =
                 was_part && !split && entry.is_subscribed() && session.hints.line(entry).is_some();
-            let polls = if enters_soon { Some(after(at.now, Duration::from_millis(1))) } else { polls };
+            let early_poll =
+                if enters_soon { Some(after(at.now, Duration::from_millis(1))) } else { in_line_poll };
             let refusal = Refusal { latest, pause, is_notified, split };
-            entry.refused(self.id(), polls.map_or(refusal, Refusal::until));
+            entry.refused(self.id(), early_poll.map_or(refusal, Refusal::until));
             // After its first refusal the request is about to subscribe, and it is woken once it has.
-            let pauses = split || !is_notified && asked_before && polls.is_none();
-            ((is_notified && poll < lease_end).then_some(poll), pauses.then_some(pause))
+            let pauses = split || (!is_notified && asked_before && early_poll.is_none());
+            let falls_back = is_notified && fallback_poll < lease_end;
+            (falls_back.then_some(fallback_poll), pauses.then_some(pause))
         });
-        let backoff = self.backoff.get_or_insert_default();
-        backoff.polls_at = polls_at;
+        let attempts = self.attempts.get_or_insert_default();
+        attempts.fallback_poll = fallback_poll;
         if let Some(until) = paused {
-            backoff.note_pause(until);
+            attempts.note_pause(until);
         }
     }
 
@@ -734,9 +740,9 @@ impl Acquire {
         let now = Instant::now();
         // The lock's outage alone does not bound this: 1. A full server refuses a re-entry. 2. It answers the renewal of the hold.
         // 3. That answer ends the outage, and the request would go on for ever.
-        let backoff = self.backoff.get_or_insert_default();
+        let attempts = self.attempts.get_or_insert_default();
         let failing_until =
-            after(*backoff.failing_since.get_or_insert(now), session.config.unavailable_after);
+            after(*attempts.failing_since.get_or_insert(now), session.config.unavailable_after);
         let over = self.is_over() || failing_until <= now;
         if error.kind() != ErrorKind::Unavailable
             || over
@@ -744,8 +750,8 @@ impl Acquire {
         {
             return Err(error);
         }
-        let backoff = self.backoff.get_or_insert_default();
-        let pause = backoff.next_pause(pending.sent, &session);
+        let attempts = self.attempts.get_or_insert_default();
+        let pause = attempts.next_pause(pending.sent, &session);
         let until = self.visit(|entry, at| {
             let until = after(at.now, pause);
             match leaves_traces {
@@ -757,17 +763,17 @@ impl Acquire {
             until
         });
         telemetry::attempt_failed(&self.options.keys.name, &error);
-        let backoff = self.backoff.get_or_insert_default();
-        backoff.note_pause(until);
-        backoff.last_failure = Some(error);
+        let attempts = self.attempts.get_or_insert_default();
+        attempts.note_pause(until);
+        attempts.last_failure = Some(error);
         self.mark_waiting();
         Ok(())
     }
 
     /// Called when an attempt was answered: failures before it no longer count.
     fn failures_end(&mut self) {
-        if let Some(backoff) = &mut self.backoff {
-            (backoff.last_failure, backoff.failing_since) = (None, None);
+        if let Some(attempts) = &mut self.attempts {
+            (attempts.last_failure, attempts.failing_since) = (None, None);
         }
     }
 
@@ -821,7 +827,12 @@ impl Acquire {
 
     /// Returns why its last attempt failed, if it did.
     fn last_failure(&self) -> Option<Error> {
-        self.backoff.as_ref()?.last_failure.as_ref().map(Error::again)
+        self.attempts.as_ref()?.last_failure.as_ref().map(Error::again)
+    }
+
+    /// Returns whether an attempt of it was refused or failed.
+    fn has_asked_in_vain(&self) -> bool {
+        self.attempts.is_some()
     }
 
     /// Returns whether it makes no further attempt.

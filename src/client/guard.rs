@@ -397,8 +397,9 @@ impl Guard {
     ///
     /// On any error the guard is dropped, which releases this level in the background. [`Misuse`](ErrorKind::Misuse): the hold has
     /// other levels, whose guards rely on it; or it has a fencing token, which can't be handed over; or it was called
-    /// outside a tokio runtime. [`Lost`](ErrorKind::Lost): the hold is over. [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied): as for [`check`](Guard::check).
-    /// [`Closed`](ErrorKind::Closed): after `close`, guards can only be released.
+    /// outside a tokio runtime. [`Lost`](ErrorKind::Lost): the hold is over. [`Unavailable`](ErrorKind::Unavailable),
+    /// [`Denied`](ErrorKind::Denied): as for [`check`](Guard::check). [`Closed`](ErrorKind::Closed): after `close`, guards can only be
+    /// released.
     ///
     /// # Cancel safety
     ///

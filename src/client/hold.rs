@@ -163,7 +163,7 @@ impl Held {
     }
 
     pub(super) fn valid_until(&self) -> Instant {
-        self.look(|hold, _, at| at.local(hold.end_of(self.level))).unwrap_or_else(Instant::now)
+        self.look(|hold, _, at| at.local(hold.deadline_of(self.level))).unwrap_or_else(Instant::now)
     }
 
     /// Returns the owner that has the level now.
@@ -191,7 +191,8 @@ impl Held {
         let limit = self.limit();
         loop {
             self.confirm(None, limit).await?;
-            // 1. The check runs. 2. The lock is released by force, and this process is notified. 3. The answer to the check is read.
+            // The answer may be out of date: 1. The check runs. 2. The lock is released by force, and this process is notified. 3. The
+            // answer to the check is read.
             let in_doubt = self.handle.visit(&self.keys, |entry, _| entry.is_in_doubt(self.hold));
             if !in_doubt {
                 return Ok(());
@@ -232,7 +233,7 @@ impl Held {
                 }
                 let end = held.handle.visit_known(&held.keys.name, |entry, at| {
                     entry.lose_late(held.hold, at);
-                    entry.hold(held.hold).map(|hold| hold.end_of(held.level))
+                    entry.hold(held.hold).map(|hold| hold.deadline_of(held.level))
                 });
                 match end.flatten() {
                     // The loss is known, and its finder is about to count it.

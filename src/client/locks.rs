@@ -28,9 +28,10 @@ use crate::session::{EventRelay, Handle, MasterEvents, Session, Stage, check_run
 ///
 /// It lives on the tokio runtime that [`connect`](Locks::connect) was awaited on, and may be used from others while that one lives.
 /// That runtime needs its time and I/O drivers (`enable_all`), and has to be driven: a `current_thread` runtime reads nothing between two
-/// calls of `block_on`, and a thread renews what is held, for [a limited time](Builder::blocked_for). [`in_memory`](Locks::in_memory) needs no server and no I/O driver.
-/// A call that is awaited outside any tokio runtime, by another executor, fails with [`Misuse`](ErrorKind::Misuse). Only
-/// [`Guard::lost`](crate::Guard::lost), and a release that sends nothing, work there.
+/// calls of `block_on`, and a thread renews what is held, for [a limited time](Builder::blocked_for).
+/// [`in_memory`](Locks::in_memory) needs no server and no I/O driver. A call that is awaited outside any tokio runtime, by another
+/// executor, fails with [`Misuse`](ErrorKind::Misuse). Only [`Guard::lost`](crate::Guard::lost), and a release that sends nothing, work
+/// there.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

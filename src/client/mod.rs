@@ -1,4 +1,10 @@
 //! What users call.
+//!
+//! - the way to a lock: `connect`, `locks`, `mutex`;
+//! - a request: `request` is the future, with the options in `call`; `acquire` gets the grant, and `answer` makes of it what the future
+//!   resolves to; `several` requests several locks;
+//! - a hold: `guard` and `guard_scope`, `run` and `hold` (what its work sees), `kind` (with or without fencing tokens);
+//! - other processes: `claim` and `resume` (a hold that moves to one of them); `lock_status` is about this one.
 
 mod acquire;
 mod answer;

@@ -251,7 +251,7 @@ impl<K: Kind> Mutex<K> {
     pub(super) fn held<R>(&self, look: impl FnOnce(&table::Hold, usize) -> R) -> Option<R> {
         let owner = Owner::current();
         self.handle.table(|table, at| {
-            let hold = table.entry_of(&self.keys)?.live().filter(|hold| at.now < hold.end())?;
+            let hold = table.entry_of(&self.keys)?.live().filter(|hold| at.now < hold.deadline())?;
             let lives = |level: &&table::Level| level.max_hold.is_none_or(|end| at.now < end.at());
             let levels = hold.levels_of(&owner).filter(lives).count();
             (levels > 0).then(|| look(hold, levels))

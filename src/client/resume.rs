@@ -47,7 +47,7 @@ pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Re
         let new = NewLevel::watched(handle.numbers.next(), lease);
         entry.granted(&Grantee::Claimant(&owner), &pending, &new, verdict.spread, at)
     });
-    let Ok((granted, _spent)) = granted else {
+    let Ok((granted, _drop_unlocked)) = granted else {
         let message = "resumed, but the answer was read too late, so the hold was ended; take the lock again";
         return Err(Error::new(ErrorKind::Unavailable, message).on(&keys.name));
     };

@@ -1,4 +1,7 @@
 //! The options of the builder, and their checks.
+//!
+//! `config` has all options, and `limits` and `credentials` check some of them. A `master` is where the votes are: a `server`, or a cluster
+//! by its `seeds`. `destination` is how to connect to one server, with `tls`, and with the `address_map` for what servers report.
 
 mod address_map;
 mod config;

@@ -20,7 +20,8 @@ use crate::error::{Result, rejected};
 /// - `("host", 6379)`
 ///
 /// In user and password, percent-encode a character that has a meaning in URLs (`%40` for `@`). An address that can't be used is
-/// kept, and reported by `connect` as an error of kind [`ErrorKind::Config`](crate::ErrorKind::Config). Neither `Debug` nor any error shows credentials.
+/// kept, and reported by `connect` as an error of kind [`ErrorKind::Config`](crate::ErrorKind::Config). Neither `Debug` nor any error
+/// shows credentials.
 ///
 /// A query or a fragment that has no meaning here is an error too, since it may be a setting that is meant to protect something. So is a
 /// user without a password: the connection would be that of the default user.

@@ -348,7 +348,8 @@ impl Store {
         let handed = match line.filter(|_| self.lines.first(&keys.line().line, now).is_some()) {
             Some(line) => {
                 let left = self.lines.remove(&keys.line().line, field, now);
-                // A holder that polls may lack the right to publish too. Its release would notify nobody, so the next waiter begins to poll now.
+                // A holder that polls may lack the right to publish too. Its release would notify nobody, so the next waiter begins to
+                // poll now.
                 let wait_and_count = |held: &mut StoredLock| match wire::polls(&held.field) {
                     true => (Duration::ZERO, held.count),
                     false => (held.left(now), held.count),

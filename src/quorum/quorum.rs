@@ -189,7 +189,8 @@ impl Quorum {
     /// Writes commands, whose answers nobody gets, to the sockets of the masters that they are meant for. Called when the runtime
     /// ends or has ended.
     pub(crate) fn run_last(&self, commands: &[Pending]) {
-        // 1. A process that holds a lock forks. 2. The child ends, and with it its copies of runtime and guard.
+        // A copy writes nothing. Otherwise: 1. A process that holds a lock forks. 2. The child ends, and with it its copies of runtime
+        // and guard. 3. That ends the hold of the parent.
         if self.is_copied() || commands.is_empty() {
             return;
         }

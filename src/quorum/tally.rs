@@ -60,30 +60,37 @@ impl Verdict {
 /// The votes on one command.
 #[derive(Debug)]
 pub(super) struct Tally {
+    /// How the votes are counted: see [`Rule`].
     rule: Rule,
     masters: usize,
     majority: usize,
     pending: MasterSet,
     /// Masters that did as asked.
     done: MasterSet,
-    /// Masters that lack the field. Those in `gone_young` do not vote against the hold: they forgot it, and nobody else can have been
-    /// granted the lock there, so the field may be written to them again.
+    /// Masters that lack the field, except young ones.
     gone: MasterSet,
+    /// Young masters that lack the field. They do not vote against the hold: they forgot it, and nobody else can have been granted the
+    /// lock there, so the field may be written to them again.
     gone_young: MasterSet,
-    /// Masters with a hold of somebody else, and how long each of those lasts.
+    /// Masters with a hold of somebody else.
     busy: MasterSet,
+    /// How long each of those holds lasts.
     ttls: Vec<Duration>,
     /// The holders, if they are known.
     holders: Vec<Holder>,
+    /// Masters on which nobody holds the lock.
     free: MasterSet,
+    /// Foreign masters: the key of the lock, or of its counter, holds something else there.
     foreign: MasterSet,
+    /// Masters that could not lower the count, or raise the counter: the hold stands there.
     deferred: MasterSet,
+    /// Masters whose answer is an error, or is missing.
     failed: MasterSet,
     /// The failed masters on which the command may have run, and young ones that granted.
     unknown: MasterSet,
     /// Masters without a vote: young ones that granted, and young ones that were not asked.
     barred: MasterSet,
-    /// What one of the foreign masters has in place of a lock.
+    /// What a foreign master has instead.
     obstacle: Option<Reply>,
     /// The longest TTL of a key that stays longer than a renewal requested, and the number that stands for its end in a
     /// command that shortens it.
@@ -201,8 +208,8 @@ impl Tally {
         self.holders.extend(holder.map(|holder| *holder));
     }
 
-    /// Returns the verdict as soon as no later answer can change what it means to the caller. Its details may still change: the spread, a
-    /// time, the token, or whether the command was deferred.
+    /// Returns the verdict as soon as no later answer can change what it means to the caller. Its details may still change, and are
+    /// reported as stragglers: the spread, a time, the token, or whether the command was deferred.
     pub(super) fn verdict(&self) -> Option<Verdict> {
         match self.rule {
             Rule::IsHeld | Rule::HeldFor | Rule::Who if self.is_majority(self.free) => {
@@ -329,11 +336,12 @@ impl Tally {
                 return Some(self.with_reply(reply));
             }
         }
-        self.looked(if self.done.is_empty() { Reply::Free } else { Reply::Done })
+        self.once_all_answered(if self.done.is_empty() { Reply::Free } else { Reply::Done })
     }
 
-    /// Decides once all masters have answered, if a majority gave an answer that counts.
-    fn looked(&self, reply: Reply) -> Option<Verdict> {
+    /// Decides once all masters have answered, or too many of them are foreign. `reply`: the verdict if a majority gave an answer that
+    /// counts.
+    fn once_all_answered(&self, reply: Reply) -> Option<Verdict> {
         if self.is_blocking(self.foreign) {
             return Some(self.with_reply(self.foreign_reply()));
         }

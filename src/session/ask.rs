@@ -115,15 +115,16 @@ impl Session {
         let Some(me) = me else { return StragglerTasks::default() };
         // If the task is dropped with its runtime, maybe before its first poll, its commands may have run.
         let commands = commands.to_vec();
-        let missing = scopeguard::guard((me, commands, stragglers.masters()), |(me, commands, masters)| {
-            for master in masters.iter() {
-                me.straggled(&commands, master, |_| LateAnswer::Unknown);
-            }
-        });
+        let unreported =
+            scopeguard::guard((me, commands, stragglers.masters()), |(me, commands, masters)| {
+                for master in masters.iter() {
+                    me.straggled(&commands, master, |_| LateAnswer::Unknown);
+                }
+            });
         StragglerTasks(vec![Box::pin(async move {
-            let mut missing = missing;
+            let mut unreported = unreported;
             let polled = stragglers.poll_all(|master, answered| {
-                let (me, commands, masters) = &mut *missing;
+                let (me, commands, masters) = &mut *unreported;
                 masters.remove(master);
                 let mut answered = answers(answered).into_iter();
                 me.straggled(commands, master, |_| {
@@ -169,7 +170,7 @@ impl Session {
             let note = |entry: &mut LockEntry, at: Moment| entry.straggled(pending, master, answer, at.now);
             match answer {
                 // Visited even if nothing of that lock is left in this process.
-                LateAnswer::There | LateAnswer::Unknown if pending.call.action.creates() => {
+                LateAnswer::Done | LateAnswer::Unknown if pending.call.action.creates() => {
                     self.visit(keys, |entry, at| note(entry, at))
                 }
                 _ => drop(self.visit_known(&keys.name, |entry, at| note(entry, at))),
@@ -188,7 +189,7 @@ fn late_answer(answer: &Reported) -> LateAnswer {
             | Reply::LeftToOthers(_)
             | Reply::Token(_)
             | Reply::Deferred(_),
-        ) => LateAnswer::There,
+        ) => LateAnswer::Done,
         Ok(_) => LateAnswer::Missing,
         Err(Failure { outcome: Outcome::NotRun, .. }) => LateAnswer::Unsent,
         Err(_) => LateAnswer::Unknown,

@@ -143,9 +143,9 @@ impl Watch {
         // Long enough for a running watchdog to look in between.
         let pause = (session.config.lease.duration() / 6).max(SHORTEST);
         let (now, beats) = (Instant::now(), session.pulse.beats.load(Relaxed));
-        // 1. A task wakes the task that reads answers, which is then the next to run in its worker. 2. The first task blocks. 3. No other
-        // worker may steal the reader, though the watchdog runs in one of them. By chance answers may be unread at two looks in a row,
-        // but then no renewal is late.
+        // Answers that stay unread may be those of a blocked worker: 1. A task wakes the task that reads answers, which is then the next
+        // to run in its worker. 2. The first task blocks. 3. No other worker may steal the reader, though the watchdog runs in one of
+        // them. By chance answers may be unread at two looks in a row, but then no renewal is late.
         let unread = session.quorum.is_unread();
         let stuck = std::mem::replace(&mut self.unread, unread) && unread;
         let lease = session.config.lease.duration();
@@ -202,8 +202,8 @@ impl Watch {
                 telemetry::blocked_for_too_long(silent, held);
             }
             self.links.clear();
-            // 1. A runtime was blocked for too long. 2. It runs again, and is busy: answers are unread at each look. 3. It is blocked
-            // once more. Its own renewals show in between that it runs.
+            // A runtime that renews in time runs. Otherwise: 1. A runtime was blocked for too long. 2. It runs again, and is busy:
+            // answers are unread at each look, so that it still counts as blocked. 3. It is blocked once more, and nobody renews for it.
             return lock(&session.table).has_late(left, session.moment().now);
         }
         let at = session.moment();

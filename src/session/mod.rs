@@ -1,4 +1,7 @@
 //! One process's view of its locks, and the background task that maintains them.
+//!
+//! `session` visits the table, at a moment of the `clock`, and `ask` sends what the visits leave to send. `watchdog` is the background task;
+//! `backup_thread` renews if `pulse` shows that no runtime runs. `events` and `hints` are what the masters report.
 
 mod ask;
 mod backup_thread;

@@ -336,7 +336,7 @@ impl Session {
         self.stage.fetch_max(stage as u8, SeqCst);
         self.table(|table, _| table.closed = true);
         self.visit_all(|entry, at| {
-            entry.withdraw(at.now);
+            entry.withdraw_offer(at.now);
             entry.wake_requests(at.now);
         });
         self.nudge.notify_waiters();

@@ -58,7 +58,7 @@ pub(crate) struct AcquireParams<'a> {
     pub(crate) takes_over: bool,
     /// Returns whether it may enter the hold of its tree without a command: the masters have to be connected, and this must not be the
     /// child of a fork. `None`: it may not.
-    pub(crate) nests: Option<&'a dyn Fn() -> bool>,
+    pub(crate) may_nest_locally: Option<&'a dyn Fn() -> bool>,
     /// Whether it fails if its owner has a bare guard of the lock.
     pub(crate) refuses: bool,
     /// Whether it asks who has the lock, if the lock is busy.
@@ -97,7 +97,7 @@ impl AcquireParams<'_> {
             uuid: "me",
             fence: None,
             takes_over: false,
-            nests: None,
+            may_nest_locally: None,
             refuses: false,
             report_holder: false,
             line: None,
@@ -125,19 +125,21 @@ impl LockEntry {
         // Only bare requests prove branches. A level counts even if its hold is lost: 1. Two branches of an owner ask at once. 2. The
         // first one gets the lock, and its hold is lost. 3. It asks once more, while it has the guard. If this request counted as a
         // new branch, it would be granted the lock again without learning of the loss.
-        let mut holds = false;
-        for hold in self.holds.iter_mut().filter(|_| request.bare) {
-            // The newest comes first.
-            for level in hold.levels.iter_mut().rev().filter(|level| level.owner == owner) {
-                if level.id() <= began {
-                    holds = true;
-                    break;
+        let mut owner_has_guard = false;
+        if request.bare {
+            for hold in &mut self.holds {
+                // The newest comes first.
+                for level in hold.levels.iter_mut().rev().filter(|level| level.owner == owner) {
+                    if level.id() <= began {
+                        owner_has_guard = true;
+                        break;
+                    }
+                    level.branch = true;
+                    self.queue.note_branch(&owner);
                 }
-                level.branch = true;
-                self.queue.note_branch(&owner);
             }
         }
-        self.queue.enter(request, holds).inspect_err(|_| owner.unregister_at(&self.position))
+        self.queue.enter(request, owner_has_guard).inspect_err(|_| owner.unregister_at(&self.position))
     }
 
     /// Notes that a request is being polled: from now on `waker` is woken for it. Drop the returned value once nothing is locked: a
@@ -159,8 +161,8 @@ impl LockEntry {
             request.owner.unregister_at(&self.position);
         }
         self.forget_proofs();
-        // 1. A message wakes the head. 2. The head leaves without having asked. 3. The next request, which may have asked and
-        // gone to sleep when it was the head before, would sleep on though the lock is free. So a new head always asks.
+        // A new head always asks. Otherwise: 1. A message wakes the head. 2. The head leaves without having asked. 3. The next
+        // request, which may have asked and gone to sleep when it was the head before, sleeps on though the lock is free.
         if head {
             self.head_asks_once_more(now)
         } else {
@@ -171,8 +173,8 @@ impl LockEntry {
 
     /// Returns what this request has to do. Called in its poll.
     pub(crate) fn admit(&mut self, id: u64, ask: AcquireParams, at: Moment) -> Admission {
-        // 1. The outer level's `max_hold` is over, and the background has not looked yet. 2. Its owner asks to re-enter. 3. A
-        // grant below a level that is over would live on.
+        // Otherwise: 1. The outer level's `max_hold` is over, and the background has not looked yet. 2. Its owner asks to re-enter.
+        // 3. The grant, below a level that is over, lives on.
         if let Some(live) = self.live().map(|hold| hold.id) {
             self.lose_late(live, at);
         }
@@ -187,8 +189,8 @@ impl LockEntry {
             }
         }
         let Some(request) = self.queue.get(id) else { return Admission::Refused(None) };
-        // A noted loss is checked first: 1. A nested request waits. 2. The hold is lost. 3. The task that awaits the loss drops the
-        // guard. 4. The request is polled: it would be granted the lock again, without learning of the loss.
+        // A noted loss is checked first. Otherwise: 1. A nested request waits. 2. The hold is lost. 3. The task that awaits the loss
+        // drops the guard. 4. The request is polled, and is granted the lock again, without learning of the loss.
         if let Some(loss) = request.lost.or_else(|| self.lost_above(request)) {
             return Admission::Lost(loss);
         }
@@ -237,15 +239,15 @@ impl LockEntry {
             return Admission::Unfenced;
         }
         let own = |level: &&Level| level.bare && level.owner == request.owner;
-        let beside = |level: &Level| {
+        let could_be_a_branch = |level: &Level| {
             ask.refuses || !request.branch && request.first_polled.is_beside(level.first_polled)
         };
-        if request.bare && hold.levels.iter().filter(own).any(beside) {
+        if request.bare && hold.levels.iter().filter(own).any(could_be_a_branch) {
             return Admission::Ambiguous;
         }
         // A fixed lease may have to be longer than the rest of the hold.
         let lasts = !ask.new.fixed || ask.new.lease.valid_until(now, hold.timing.drift) <= hold.valid_until;
-        if let Some(connected) = ask.nests
+        if let Some(connected) = ask.may_nest_locally
             && renews
             && lasts
             && hold.is_certain(now)
@@ -265,10 +267,10 @@ impl LockEntry {
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.lives()) else {
             return Admission::Refused(None);
         };
-        if !hold.is_idle(renews, now) {
+        if !hold.is_callers_turn(renews, now) {
             let until = hold.overdue_at();
-            // Its pause is over. 1. It waits for a settle. 2. The settle is answered, which wakes no request that sleeps. 3. It
-            // would look again only when its timer fires, and may find a renewal under way each time.
+            // Its pause is over. Otherwise: 1. It waits for a settle. 2. The settle is answered, which wakes no request that sleeps.
+            // 3. It looks again only when its timer fires, and may find a renewal under way each time.
             self.no_longer_asleep(id);
             return Admission::Wait(until);
         }
@@ -279,6 +281,10 @@ impl LockEntry {
     }
 
     /// Decides the turn of a request that does not nest in a live hold: a stranger, or any request while no hold lives.
+    ///
+    /// In this order: it takes over an offered hold; it pauses; it is not the head; ends of this process go first; a single attempt
+    /// finds a head that moves; the head sleeps, or this process has the lock; the lock is left to other processes; it asks by the field
+    /// that is in the line; it asks by a fresh field.
     fn admit_outermost(&mut self, id: u64, ask: AcquireParams, now: Instant) -> Admission {
         if let Some(offered) = self.offered_to(id, &ask, now) {
             return Admission::of(self.take(id, offered, &ask.new, now));
@@ -298,7 +304,7 @@ impl LockEntry {
         }
         // A release of this process goes first, or a request would find its own process's old hold. It goes first only once: a
         // release that the server does not answer must not keep requests from asking.
-        if self.holds.iter().any(|hold| hold.ends() && hold.failures == 0) {
+        if self.holds.iter().any(Hold::end_goes_first) {
             let until = self.holds.iter().filter_map(Hold::overdue_at).min();
             if request.sleeps_until(now).is_none() {
                 // The answer wakes it.
@@ -332,7 +338,9 @@ impl LockEntry {
             self.set_phase(id, WaiterState::Asking);
             return Admission::Ask(pending);
         }
-        // A process has one place in the line.
+        // A process has one place in the line. A request of a subscribed entry enters, since nothing else would wake it. If nothing
+        // shows that the lock is busy, the line is not mentioned, since that would cost requests that never wait: once the request is
+        // refused and subscribed, it asks again.
         let has_place = |hold: &Hold| hold.in_line || hold.enters && hold.is_beginning();
         let enters = (self.contended || self.is_subscribed())
             && !ask.single_attempt

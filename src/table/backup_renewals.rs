@@ -59,7 +59,7 @@ impl Hold {
         let counts = |level: &Level| {
             level.watched && level.loss().is_none() && level.max_hold.is_none_or(|limit| now < limit.at())
         };
-        self.lives() && now < self.end() && self.levels.iter().any(counts)
+        self.lives() && now < self.deadline() && self.levels.iter().any(counts)
     }
 
     fn is_late(&self, left: Duration, now: Instant) -> bool {

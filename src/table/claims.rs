@@ -45,7 +45,8 @@ impl LockEntry {
             Some(loss) => Err(Obstacle::Lost(loss)),
             None if hold.count() > 1 => Err(Obstacle::Nested(hold.count())),
             None if hold.fence.is_some() => Err(Obstacle::Fenced),
-            // 1. A re-entry is under way. 2. The hold is continued elsewhere. 3. The re-entry is granted here, and two processes hold.
+            // Otherwise: 1. A re-entry is under way. 2. The hold is continued elsewhere. 3. The re-entry is granted here, and two
+            // processes hold.
             None if hold.command.is_some() || hold.next_action().is_some() => Err(Obstacle::Command),
             None => Ok(()),
         }
@@ -63,7 +64,7 @@ impl LockEntry {
         self.lose_late(id, at);
         let obstacle = self.may_be_handed_over(id, level);
         if obstacle == Err(Obstacle::Command) {
-            self.wake_when_idle(waker);
+            self.wake_on_command_end(waker);
         }
         obstacle?;
         for mut hold in self.holds.extract_if(.., |hold| hold.id == id) {

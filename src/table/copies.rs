@@ -13,10 +13,9 @@ pub(super) struct Copies(Option<Box<Differences>>);
 /// (`repaired`). While a maker may still run on a master, the master is `open`: an end that finds nothing there is sent once
 /// more.
 ///
-/// A simpler rule would not do: a single state for each master, and an end that is owed until one is answered that was sent after all
-/// makers were closed. If only an answer closed a maker: 1. A master is unreachable, and never answers the acquire. 2. The end is sent to it again and again, for
-/// a lease. If giving up a maker also closed it: 1. The maker waits in a connection that is replaced. 2. The end is sent over the new
-/// connection, and finds nothing. 3. The maker runs. `lacking` and `never_had` are about a hold that exists, so no end of it is owed.
+/// Why is an end not just owed until one is answered that was sent after all makers were closed? Because nothing closes a maker well. If
+/// only its answer did, an unreachable master, which never answers, would be sent ends for a whole lease. If giving it up did too: 1. The
+/// maker waits in a connection that is replaced. 2. The end is sent over the new connection, and finds nothing. 3. The maker runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Differences {
     /// While the hold exists: masters that lack its field, so that it has to be written to them.
@@ -28,14 +27,14 @@ pub(super) struct Differences {
     /// Masters that certainly do not have its field, so that its end need not be sent to them. Otherwise: 1. A master is unreachable for
     /// a long time. 2. The end of each lock that is taken and released in that time is sent to it again and again, for a lease.
     pub(super) absent: MasterSet,
-    /// Masters that lacked its field when a majority last confirmed it, and have not been given it since.
+    /// While the hold exists: masters that lacked its field when a majority last confirmed it, and have not been given it since.
     pub(super) never_had: MasterSet,
     /// Masters that were later asked to write the field.
     pub(super) repaired: MasterSet,
     /// Masters where a maker may run, or have run, after an end that finds nothing: the maker had no answer, or was answered while
-    /// another command of the hold was under way. So such an end is sent once more. 1. A master does not know the acquire's script; two
-    /// others grant. 2. The end of the hold runs there, and finds nothing. 3. The acquire runs, by the text of its script or over a
-    /// connection that was replaced since. Its answer may be looked at before the end's.
+    /// another command of the hold was under way. So such an end is sent once more. Otherwise: 1. A master does not know the acquire's
+    /// script; two others grant. 2. The end of the hold runs there, and finds nothing. 3. The acquire runs, by the text of its script
+    /// or over a connection that was replaced since. Its answer may be looked at before the end's.
     pub(super) open: MasterSet,
     /// When the key expires on one of the masters, by that master's clock, if no requested lease explains such a TTL.
     pub(super) too_long: Option<NonZeroU64>,

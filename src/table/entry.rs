@@ -37,9 +37,7 @@ pub(crate) struct LockEntry {
     /// Set only by a release that lets others go first.
     pub(super) others_due: u32,
     /// Whether the last request that asked the server outside the line, or entered it, found the lock busy: if so, the next one
-    /// enters the line at once. An empty entry keeps this, for a process that takes the lock again and again. Otherwise a request
-    /// does not mention the line, since that would cost requests that never wait: once it is refused and subscribed, it asks again.
-    /// A request of a subscribed entry always enters the line, since nothing else would wake it.
+    /// enters the line at once. An empty entry keeps this, for a process that takes the lock again and again.
     pub(super) contended: bool,
     /// Until then the lock is left to clients that don't know the line. An empty entry keeps this.
     pub(super) left_until: Option<Stamp>,
@@ -54,7 +52,7 @@ pub(crate) struct LockEntry {
     /// When the table looks at this entry next.
     pub(super) scheduled: Option<Instant>,
     /// Whether the entry was empty after the last visit.
-    pub(super) idle: bool,
+    pub(super) was_empty: bool,
 }
 
 impl LockEntry {
@@ -77,11 +75,11 @@ impl LockEntry {
             is_open: true,
             out: Out::default(),
             scheduled: None,
-            idle: true,
+            was_empty: true,
         }
     }
 
-    /// Resets an empty entry, so that the next visit finds it as new.
+    /// Resets an empty entry, so that the next visit finds it as new, except for `contended`, `left_until` and `handed_over`.
     pub(super) fn reset(&mut self) {
         self.others_due = 0;
         self.seen = Seen::default();
@@ -93,7 +91,7 @@ impl LockEntry {
 
     /// Called when another handle of the same lock uses the entry. An empty entry is kept for the newest handle.
     pub(super) fn switch_handle(&mut self, keys: &Arc<Keys>) {
-        if self.idle {
+        if self.was_empty {
             self.keys = keys.clone();
         }
     }
@@ -128,7 +126,7 @@ impl LockEntry {
         self.queue.forget_proofs(holds);
     }
 
-    /// Returns the first request in the queue of strangers.
+    /// Returns the first stranger in the queue.
     pub(crate) fn outer_front(&self) -> Option<&Waiter> {
         let live = self.live();
         self.queue.front(|request| !live.is_some_and(|hold| is_of_tree(request, hold)))
@@ -139,8 +137,8 @@ impl LockEntry {
         hold.levels.first().is_some_and(|first| self.queue.may_have_kin(&first.owner))
     }
 
-    /// Returns the first request in the queue of the holding tree that may enter now. A request that may not enter is skipped,
-    /// since it may wait for a sibling that itself asks again.
+    /// Returns the first request of the holding tree that may enter now. A request that may not enter is skipped, since it may wait
+    /// for a sibling that itself asks again.
     pub(super) fn inner_front(&self) -> Option<&Waiter> {
         let live = self.live().filter(|live| self.may_have_kin(live))?;
         self.queue.front(|request| is_of_tree(request, live) && may_enter(request, live))
@@ -158,8 +156,8 @@ impl LockEntry {
         }
     }
 
-    /// Makes the head of the strangers' queue ask once more, and wakes the next request. Called if the lock may be free, if a message
-    /// may have been missed, and if there is a new head.
+    /// Makes the first stranger ask once more, and wakes the next request. Called if the lock may be free, if a message may have been
+    /// missed, and if there is a new head.
     pub(crate) fn head_asks_once_more(&mut self, now: Instant) {
         if let Some(front) = self.outer_front().map(|front| front.id)
             && let Some(request) = self.queue.get_mut(front)
@@ -171,8 +169,9 @@ impl LockEntry {
 
     /// Removes the holds that have nothing left to do or to report, and wakes the next request.
     pub(super) fn sweep(&mut self, now: Instant) {
-        // 1. A refused request leaves an orphan on one master. 2. The orphan's end is confirmed while the request asks again, and
-        // is refused again. 3. If this end woke the request, it would ask at once, leave the next orphan, and so on.
+        // Not for a hold that frees nobody. Otherwise: 1. A refused request leaves an orphan on one master. 2. The orphan's end is
+        // confirmed while the request asks again, and is refused again. 3. That end wakes the request, which asks at once, leaves
+        // the next orphan, and so on.
         let freed = self.holds.iter().any(|hold| hold.is_over() && !hold.frees_nobody());
         self.holds.retain(|hold| !hold.is_over());
         self.orphans.take_back();
@@ -182,9 +181,9 @@ impl LockEntry {
     }
 
     /// Wakes this waker as soon as a command of this process for the lock is over, or a request leaves. This is for requests that
-    /// need not be the head of a queue, since other events wake only the head.
-    pub(crate) fn wake_when_idle(&mut self, waker: &Waker) {
-        self.queue.wake_when_idle(waker.clone());
+    /// need not be a head, since other events wake only a head.
+    pub(crate) fn wake_on_command_end(&mut self, waker: &Waker) {
+        self.queue.wake_on_command_end(waker.clone());
     }
 
     pub(super) fn wake_command_waiters(&mut self) {
@@ -197,15 +196,15 @@ impl LockEntry {
     pub(super) fn wake_next(&mut self, now: Instant) {
         self.wake_command_waiters();
         if self.queue.is_empty() {
-            return self.withdraw(now);
+            return self.withdraw_offer(now);
         }
         if self.timing.line.is_some() {
             self.leave_line(now);
         }
         let next = match self.live() {
-            Some(live) if live.is_idle(self.is_open, now) => self.inner_front(),
+            Some(live) if live.is_callers_turn(self.is_open, now) => self.inner_front(),
             Some(_) => None,
-            None if self.holds.iter().any(|hold| hold.ends() && hold.failures == 0) => None,
+            None if self.holds.iter().any(Hold::end_goes_first) => None,
             None => self.outer_front(),
         };
         let next = next.filter(|request| request.phase == WaiterState::Waiting).map(|request| request.id);

@@ -65,7 +65,7 @@ impl LockEntry {
             let Some(hold) = self.hold(id) else { continue };
             let of_background = hold.command.as_ref().filter(|command| command.sender.is_background());
             if let Some(command_id) = of_background.map(|command| command.command_id) {
-                ended |= hold.is_ending();
+                ended |= hold.end_is_under_way();
                 hold.unknown(command_id, now);
                 hold.retry_at = now;
             }
@@ -79,14 +79,14 @@ impl LockEntry {
 
     /// Has all holds checked with the server at once, since something may have happened to them.
     pub(crate) fn doubt_all(&mut self, now: Instant) {
-        self.withdraw(now);
+        self.withdraw_offer(now);
         for hold in &mut self.holds {
             hold.doubt();
             if hold.lives() {
                 hold.settle_at_once(now);
             }
         }
-        for hold in self.holds.iter_mut().filter(|hold| hold.ends() || hold.is_gone()) {
+        for hold in self.holds.iter_mut().filter(|hold| hold.owes_end() || hold.is_gone()) {
             hold.retry_at = now;
         }
     }
@@ -122,7 +122,7 @@ impl LockEntry {
 
     /// Begins every end that is still owed, due or not. They will not be sent again.
     pub(crate) fn last_ends(&mut self, numbers: &Numbers, now: Instant) -> Vec<Pending> {
-        self.withdraw(now);
+        self.withdraw_offer(now);
         let ids: Vec<u64> = self.holds.iter().map(|hold| hold.id).chain(self.orphans.ids()).collect();
         let mut ends = Vec::new();
         for id in ids {
@@ -146,10 +146,10 @@ impl LockEntry {
                 hold.retry_at = at.now;
             }
             if hold.offered_until().is_some_and(|until| until <= at.now) {
-                hold.withdraw(at.now);
+                hold.withdraw_offer(at.now);
             }
             ids.push(hold.id);
-            let is_ended = hold.levels.is_empty() || hold.ends();
+            let is_ended = hold.levels.is_empty() || hold.owes_end();
             let tried = is_ended && hold.command.is_none() && hold.failures > 0;
             if tried && at.now >= hold.gone_by {
                 // The key has expired by now, even if its end was never confirmed.
@@ -182,7 +182,7 @@ impl LockEntry {
                 self.out.wake(request.wake(at.now));
             }
         }
-        if !hold.lives() || at.now < hold.end() {
+        if !hold.lives() || at.now < hold.deadline() {
             return;
         }
         // The key of a renewed hold is about to expire by itself. The key of a hold that nobody renews is ended by this client: otherwise it
@@ -194,7 +194,7 @@ impl LockEntry {
         self.lose(id, loss, ends_key, at.now);
     }
 
-    /// Returns the heads of both queues.
+    /// Returns both heads: the first stranger, and the first request of the holding tree.
     fn heads(&self) -> impl Iterator<Item = u64> + use<> {
         [self.outer_front(), self.inner_front()].map(|head| head.map(|head| head.id)).into_iter().flatten()
     }
@@ -246,7 +246,7 @@ impl Hold {
     pub(super) fn why_late(&self, at: Moment) -> Loss {
         let slept = at.slept.saturating_sub(self.slept);
         let awake = at.now.checked_sub(slept).unwrap_or(at.now);
-        if awake < self.end() { Loss::Suspended } else { Loss::Expired }
+        if awake < self.deadline() { Loss::Suspended } else { Loss::Expired }
     }
 
     /// Returns when a command that the background did not send counts as unanswered for too long.
@@ -259,8 +259,8 @@ impl Hold {
     fn gives_up_at(&self, waiting: usize, open: bool) -> Option<Instant> {
         let overdue = self.overdue_at()?;
         let UnderWay { sent, sender, .. } = self.command.as_ref()?;
-        // 1. The work of a `run` begins to extend its hold, and stops polling that call. 2. The run ends. 3. The release would wait for
-        // an answer that nobody reads. So the extension is given up at once.
+        // The extension is given up at once. Otherwise: 1. The work of a `run` begins to extend its hold, and stops polling that call.
+        // 2. The run ends. 3. The release waits for an answer that nobody reads.
         if self.levels.is_empty() && matches!(sender, Sender::Renewal { .. }) {
             return Some(*sent);
         }
@@ -315,7 +315,7 @@ impl Hold {
         if self.lives() {
             at(renews && self.is_renewable(), self.renew_at);
             at(self.may_shorten(renews), self.retry_at);
-            at(true, self.end());
+            at(true, self.deadline());
         }
         for level in self.limited().iter().filter(|level| level.loss().is_none()) {
             level.max_hold.into_iter().for_each(|limit| at(true, limit.at()));

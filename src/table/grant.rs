@@ -106,10 +106,10 @@ impl LockEntry {
         hold.in_line = false;
         let first = hold.levels.is_empty();
         let ends = new.lease.valid_until(pending.sent, hold.timing.drift);
-        let over = if first { ends } else { hold.end() };
+        let over = if first { ends } else { hold.deadline() };
         let taken = hold.loss().is_some() || newer.is_some();
-        // 1. A child asks to re-enter. 2. Its last scope ends, so the request passes to its parent, and another branch
-        // of that parent holds the lock; or the level that it would be nested in ends.
+        // It may no longer enter: 1. A child asks to re-enter. 2. Its last scope ends, so the request passes to its parent, and another
+        // branch of that parent holds the lock; or the level that it would be nested in ends.
         let may_enter = |request: &Waiter| {
             first || hold.levels_of(&request.owner).next().is_some() && may_enter(request, hold)
         };
@@ -123,8 +123,8 @@ impl LockEntry {
             Grantee::Waiter(id) => self.queue.remove(id),
             Grantee::Claimant(owner) => {
                 let mut request = Waiter::new(0, owner.register_at(&self.position), true, at.now);
-                // 1. A branch of a task asks, and is refused. 2. Another branch of it resumes. 3. The first one would look nested in
-                // the second.
+                // Otherwise: 1. A branch of a task asks, and is refused. 2. Another branch of it resumes. 3. The first one looks
+                // nested in the second.
                 request.branch = self.queue.prove_beside(&request.owner);
                 Some(request)
             }
@@ -137,7 +137,7 @@ impl LockEntry {
             return Err(self.not_held(grantee, if late { NotHeld::Late } else { NotHeld::Taken }));
         };
         hold.confirmed(new.lease, pending.sent, at.slept);
-        let stands = match pending.call.action {
+        let server_count = match pending.call.action {
             Action::Acquire { count, .. } => count,
             _ => 1,
         };
@@ -151,9 +151,10 @@ impl LockEntry {
             }
             self.out.measure(Sample::Held);
         }
-        let granted = hold.grant(new, new.level(hold, &request, ends, pending.sent), stands, at.now);
+        let granted = hold.grant(new, new.level(hold, &request, ends, pending.sent), server_count, at.now);
         if doubted {
-            // 1. The acquire was granted. 2. The lock was released by force, or the server restarted empty. 3. The grant is looked at.
+            // The hold may be gone again: 1. The acquire was granted. 2. The lock was released by force, or the server restarted
+            // empty. 3. The grant is looked at.
             hold.settle_at_once(at.now);
         }
         hold.lacked_by(spread.lacking, at.now);
@@ -189,7 +190,7 @@ impl LockEntry {
         // The level ends no later than the hold.
         let ends = new.lease.valid_until(now, hold.timing.drift);
         // The masters have counted nothing.
-        let granted = hold.grant(new, new.level(hold, &request, ends, now), hold.stands, now);
+        let granted = hold.grant(new, new.level(hold, &request, ends, now), hold.server_count, now);
         self.has_entered(now);
         Some((granted, request))
     }
@@ -224,7 +225,7 @@ impl LockEntry {
             grant: hold.new_grant(numbers.next()),
         };
         // The masters have counted nothing.
-        Some(hold.add_level(level, hold.stands))
+        Some(hold.add_level(level, hold.server_count))
     }
 
     /// Removes the innermost level from its hold as [`leave`](LockEntry::leave) would, if no command follows. Returns its owner, to be
@@ -235,7 +236,7 @@ impl LockEntry {
         let hold = simple(&mut self.holds, &self.queue)
             .filter(|hold| hold.id == grant.hold && at.now < hold.valid_until)?;
         // The masters have counted no more levels than are left. That is at least one, so the last level never goes here.
-        let is_done = hold.is_in_sync() && hold.stands < hold.count();
+        let is_done = hold.is_in_sync() && hold.server_count < hold.count();
         let left = hold.levels.pop_if(|last| is_done && last.id() == grant.level)?;
         left.unregister_at(&self.position);
         Some(left.owner)
@@ -257,7 +258,7 @@ impl LockEntry {
 
     pub(super) fn doubt_hold(&mut self, id: Option<u64>, now: Instant) {
         if let Some(hold) = self.holds.iter_mut().find(|hold| Some(hold.id) == id) {
-            hold.withdraw(now);
+            hold.withdraw_offer(now);
             hold.doubt();
             hold.settle_at_once(now);
         }
@@ -274,14 +275,14 @@ impl LockEntry {
 }
 
 impl Hold {
-    /// Adds the level that a request was granted. `stands`: the masters' count now, which is that of the acquire, or the old one if the
-    /// level is granted without a command.
-    fn grant(&mut self, new: &NewLevel, level: Level, stands: u32, now: Instant) -> Arc<Grant> {
+    /// Adds the level that a request was granted. `server_count`: the masters' count now, which is that of the acquire, or the old one
+    /// if the level is granted without a command.
+    fn grant(&mut self, new: &NewLevel, level: Level, server_count: u32, now: Instant) -> Arc<Grant> {
         if self.levels.is_empty() {
             self.since = now;
         }
         // Counted from now, since the requester is notified of the grant no earlier.
         new.at_least.into_iter().for_each(|longest| self.keep_until(after(now, longest)));
-        self.add_level(level, stands)
+        self.add_level(level, server_count)
     }
 }

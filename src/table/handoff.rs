@@ -45,16 +45,16 @@ impl LockEntry {
         if good && ask.takes_over && front_accepts && self.is_open {
             return Some(hold);
         }
-        self.withdraw(now);
+        self.withdraw_offer(now);
         None
     }
 
     /// Ends the offered hold, if there is one: it may be gone, or nobody is left to take it.
-    pub(crate) fn withdraw(&mut self, now: Instant) {
+    pub(crate) fn withdraw_offer(&mut self, now: Instant) {
         if self.timing.line.is_some() {
             self.leave_line(now);
         }
-        self.holds.iter_mut().filter(|hold| hold.is_offered()).for_each(|hold| hold.withdraw(now));
+        self.holds.iter_mut().filter(|hold| hold.is_offered()).for_each(|hold| hold.withdraw_offer(now));
     }
 
     /// Called when the end of a hold was answered. If the hold had been passed on for as long as it may be, the next request of
@@ -84,7 +84,7 @@ impl LockEntry {
     /// ends a hold: then the message was late, and nothing is offered to a request that pauses.
     pub(super) fn lets_those_due_go_first(&mut self, now: Instant) -> bool {
         self.others_due = self.others_due.saturating_sub(1);
-        let stands = |hold: &Hold| hold.has_lock() || hold.ends();
+        let stands = |hold: &Hold| hold.has_lock() || hold.owes_end();
         self.others_due > 0
             && !self.holds.iter().any(stands)
             && self.front_pauses(DUE.saturating_mul(self.others_due), now)
@@ -95,8 +95,8 @@ impl LockEntry {
     fn front_pauses(&mut self, pause: Duration, now: Instant) -> bool {
         let front = self.outer_front().filter(|front| front.can_be_woken()).map(|front| front.id);
         let Some(front) = front else { return false };
-        // 1. The end is sent, and the machine sleeps for hours, or the answer is looked at late. 2. Nothing wakes a request that
-        // pauses.
+        // The pause is bounded. Otherwise: 1. The end is sent, and the machine sleeps for hours, or the answer is looked at late.
+        // 2. The request pauses for as long, and nothing wakes it.
         self.pause_request(front, after(now, pause.min(LONGEST_PAUSE)));
         // The request has to set its timer again.
         let woken = self.queue.get_mut(front).and_then(|request| request.wake(now));
@@ -129,7 +129,7 @@ impl Hold {
             && self.fence.is_none()
             && self.kept_for(now).is_none()
             && self.copies.lacking.is_empty()
-            && self.stands <= 1
+            && self.server_count <= 1
             && self.offer.is_in_time(self.timing.handoff, now)
             && now < self.certain_until
             && self.may_stand_until() <= after(now, lease)
@@ -147,7 +147,7 @@ impl Hold {
     }
 
     /// Ends the offer, if there is one, and with it the hold, whose time may have ended while it was offered.
-    pub(super) fn withdraw(&mut self, now: Instant) {
+    pub(super) fn withdraw_offer(&mut self, now: Instant) {
         if self.offer.withdraw() {
             self.offer.note_end(self.timing.handoff, now);
             self.retry_at = now;

@@ -7,7 +7,7 @@
 //! | `is_beginning` | stands | none | the answer to its first command |
 //! | `lives` | stands | some | |
 //! | `is_offered` | stands | none | whether the next request of this process takes it over |
-//! | `ends` | stands or lost | none, or a client that ends the key | whether the server confirms its end |
+//! | `owes_end` | stands or lost | none, or a client that ends the key | whether the server confirms its end |
 //! | `is_orphan` | gone | none | its end on a minority of masters |
 //! | `is_over` | gone | none | nothing: it is removed |
 
@@ -89,15 +89,15 @@ pub(crate) struct Hold {
     pub(super) state: State,
     pub(super) command: Option<UnderWay>,
     /// The count on the server, as far as known.
-    pub(super) stands: u32,
+    pub(super) server_count: u32,
     /// Until then the server certainly keeps the hold, counted from before the send, less drift.
     pub(super) valid_until: Instant,
     /// Until then the server may keep the hold, by a command that had no answer.
     pub(super) maybe_until: Option<Stamp>,
     /// By then the key has expired, whatever happened to the commands that were answered.
     pub(super) gone_by: Instant,
-    /// Until then, as far as time is concerned, a level may be granted without a command: half a lease after the server confirmed the hold, but no
-    /// later than half a lease before its end, and not after a command of the hold fails.
+    /// Until then, as far as time is concerned, a level may be granted without a command: half a lease after the server confirmed the
+    /// hold, but no later than half a lease before its end, and not after a command of the hold fails.
     pub(super) certain_until: Instant,
     pub(super) renew_at: Instant,
     pub(super) retry_at: Instant,
@@ -145,7 +145,7 @@ impl Hold {
             limited: false,
             state: State::Stands { unsettled: false },
             command: None,
-            stands: 0,
+            server_count: 0,
             valid_until: now,
             maybe_until: None,
             gone_by: after(now, lease.duration()),
@@ -245,7 +245,7 @@ impl Hold {
     }
 
     /// Returns whether nobody holds it any more, and the server has not confirmed its end.
-    pub(super) fn ends(&self) -> bool {
+    pub(super) fn owes_end(&self) -> bool {
         match self.state {
             State::Stands { .. } | State::Lost { ends_key: false, .. } => {
                 self.levels.is_empty() && !self.is_beginning() && !self.is_offered() && !self.in_line
@@ -253,6 +253,11 @@ impl Hold {
             State::Lost { ends_key: true, .. } => true,
             State::Gone { .. } => false,
         }
+    }
+
+    /// Returns whether its end goes before requests of this process, which it does only once: until it fails.
+    pub(super) fn end_goes_first(&self) -> bool {
+        self.owes_end() && self.failures == 0
     }
 
     /// Returns whether nothing is left to do or to report.
@@ -266,7 +271,7 @@ impl Hold {
     }
 
     /// Returns whether its end is under way.
-    pub(super) fn is_ending(&self) -> bool {
+    pub(super) fn end_is_under_way(&self) -> bool {
         self.command.as_ref().is_some_and(|command| command.action.is_end())
     }
 
@@ -310,10 +315,10 @@ impl Hold {
         self.levels.iter().any(|level| level.watched && level.loss().is_none())
     }
 
-    /// Returns the hold's end: the latest of its live levels' ends, and never later than the server is sure to keep it. A watched
+    /// Returns the hold's deadline: the latest of its live levels' ends, and never later than the server is sure to keep it. A watched
     /// level has no end of its own, and one whose `max_hold` is over leaves the key to its lease. A fixed level keeps its end
     /// even then: otherwise it would be good again while a nested level keeps the key alive.
-    pub(crate) fn end(&self) -> Instant {
+    pub(crate) fn deadline(&self) -> Instant {
         if self.levels.iter().any(|level| level.watched) {
             return self.valid_until;
         }
@@ -343,9 +348,9 @@ impl Hold {
     }
 
     /// Returns until when one level is good.
-    pub(crate) fn end_of(&self, level: u64) -> Instant {
+    pub(crate) fn deadline_of(&self, level: u64) -> Instant {
         let limit = self.level(level).and_then(|level| level.max_hold);
-        limit.map_or(self.end(), |limit| limit.at().min(self.end()))
+        limit.map_or(self.deadline(), |limit| limit.at().min(self.deadline()))
     }
 
     /// Called when the server confirmed a lease. Deadlines only move forward, since no script shortens a TTL below that lease.
@@ -425,14 +430,14 @@ impl Hold {
         })
     }
 
-    /// Adds a level that was granted, and returns what its guard needs. `stands`: the count that was requested. That may be more than
-    /// are held now: a guard can be dropped while a nested acquire is under way, and its release is sent after the acquire.
+    /// Adds a level that was granted, and returns what its guard needs. `server_count`: the count that was requested. That may be more
+    /// than are held now: a guard can be dropped while a nested acquire is under way, and its release is sent after the acquire.
     #[inline(always)]
-    pub(super) fn add_level(&mut self, level: Level, stands: u32) -> Arc<Grant> {
+    pub(super) fn add_level(&mut self, level: Level, server_count: u32) -> Arc<Grant> {
         self.limited |= level.max_hold.is_some();
         let grant = level.grant.clone();
         self.levels.push(level);
-        self.stands = stands;
+        self.server_count = server_count;
         grant
     }
 
@@ -453,7 +458,7 @@ impl Hold {
         self.state == State::Stands { unsettled: false }
             && self.command.as_ref().is_none_or(renews)
             && self.copies.lacking.is_empty()
-            && self.stands <= self.count()
+            && self.server_count <= self.count()
     }
 
     /// Returns whether the masters certainly have it, with the right count: it is in sync, and was confirmed recently.
@@ -492,7 +497,7 @@ impl Hold {
 
     /// Returns the command that ends it now. It is a plain end once the time of `at_least` is over, even if the first attempt was
     /// sent before. A lost hold does not keep its lock, since on a minority that still has the hold, this would block others.
-    fn ending(&self, now: Instant) -> Action {
+    fn end_action(&self, now: Instant) -> Action {
         if self.loss().is_some() {
             return Action::END;
         }
@@ -514,7 +519,7 @@ impl Hold {
             // Sent before anything else, since a majority may depend on it.
             State::Stands { .. } if !self.copies.lacking.is_empty() => {
                 // The masters that lack the hold get the count that the others have.
-                let count = self.stands.clamp(1, self.count());
+                let count = self.server_count.clamp(1, self.count());
                 Some(Action::Repair { count, lease: self.timing.lease })
             }
             State::Stands { unsettled: true } => {
@@ -523,7 +528,7 @@ impl Hold {
                 Some(Action::Settle { count: self.count(), lease })
             }
             State::Stands { unsettled: false } => {
-                (self.stands > self.count()).then(|| Action::Release { count: self.count() })
+                (self.server_count > self.count()).then(|| Action::Release { count: self.count() })
             }
         }
     }
@@ -532,7 +537,7 @@ impl Hold {
     /// the session is closed, its grant is undone.
     pub(super) fn owes(&self) -> bool {
         let owed = |action| !matches!(action, Action::Repair { .. });
-        let ends = self.ends() || self.is_beginning() || self.is_offered() || self.in_line;
+        let ends = self.owes_end() || self.is_beginning() || self.is_offered() || self.in_line;
         !self.is_gone() && (ends || self.next_action().is_some_and(owed))
     }
 
@@ -541,7 +546,7 @@ impl Hold {
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn at_rest(&self) -> Option<u32> {
         let rests = self.lives() && self.command.is_none() && self.next_action().is_none();
-        rests.then(|| self.stands.min(self.count()))
+        rests.then(|| self.server_count.min(self.count()))
     }
 
     /// Notes that these masters, by their last answers, lack the hold while a majority has it.
@@ -575,7 +580,7 @@ impl Hold {
     pub(super) fn lease_left(&self, now: Instant) -> Lease {
         match self.is_watched() {
             true => self.timing.lease,
-            false => Lease::rest(self.end().saturating_duration_since(now)),
+            false => Lease::rest(self.deadline().saturating_duration_since(now)),
         }
     }
 
@@ -585,15 +590,15 @@ impl Hold {
     }
 
     /// Returns whether a renewal is due, so that no command of a request or a guard begins before it, and no release of the background,
-    /// unless the last command failed: then the two take turns (see `due_command`). `renews`: whether anything is renewed. Otherwise: 1. A hold has 150 levels, which are released one after the
-    /// other. 2. Each release begins in the poll that gets the answer to the one before. 3. A renewal, which has to wait for the
-    /// command under way, never gets its turn, and the lease ends.
+    /// unless the last command failed: then the two take turns (see `due_command`). Otherwise: 1. A hold has 150 levels, which are
+    /// released one after the other. 2. Each release begins in the poll that gets the answer to the one before. 3. A renewal, which has
+    /// to wait for the command under way, never gets its turn, and the lease ends. `renews`: whether anything is renewed.
     pub(super) fn renews_first(&self, renews: bool, now: Instant) -> bool {
         renews && self.is_renewable() && self.renew_at <= now
     }
 
-    /// Returns whether no command of it is under way, and none goes before those of requests and guards.
-    pub(super) fn is_idle(&self, renews: bool, now: Instant) -> bool {
+    /// Returns whether a request or a guard may begin a command of it: none is under way, and none goes first.
+    pub(super) fn is_callers_turn(&self, renews: bool, now: Instant) -> bool {
         self.command.is_none() && self.next_action().is_none() && !self.renews_first(renews, now)
     }
 
@@ -606,7 +611,7 @@ impl Hold {
         now: Instant,
     ) -> Pending {
         if action == Action::END {
-            action = self.ending(now);
+            action = self.end_action(now);
         }
         let end = self.decide_key_end(action);
         self.command = Some(UnderWay { command_id, sent: now, action, sender, doubted: false });

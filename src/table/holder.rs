@@ -50,7 +50,7 @@ impl LockEntry {
     /// it, or it is unknown.
     pub(crate) fn holder(&self, at: Moment) -> Option<Owned> {
         if let Some(hold) = self.held(at) {
-            let left = hold.end().saturating_duration_since(at.now);
+            let left = hold.deadline().saturating_duration_since(at.now);
             let holder = Holder::new(hold.field.clone(), hold.count() as usize, left);
             return Some(Owned { holder, here: true, held: hold.held_for(at.now) });
         }
@@ -69,7 +69,7 @@ impl LockEntry {
         (held.is_some() || first.is_some()).then(|| Usage {
             hold_count: held.map_or(0, |hold| hold.count() as usize),
             held_for: held.map(|hold| hold.held_for(at.now)),
-            remaining_lease: held.map(|hold| hold.end().saturating_duration_since(at.now)),
+            remaining_lease: held.map(|hold| hold.deadline().saturating_duration_since(at.now)),
             waiting: self.queue.len(),
             waiting_for: first.map(|first| first.waited(at.now)),
             holder: self.holder(at).filter(|owned| !owned.here).map(|owned| owned.holder),
@@ -77,7 +77,7 @@ impl LockEntry {
     }
 
     fn held(&self, at: Moment) -> Option<&Hold> {
-        self.live().filter(|hold| at.now < hold.end())
+        self.live().filter(|hold| at.now < hold.deadline())
     }
 }
 

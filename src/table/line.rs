@@ -157,8 +157,8 @@ impl LockEntry {
             // The lock was freed by force, so this process asks whether it still has it. Or the hint came late, after a request
             // that asked by itself was granted the hold.
             None if is_held => self.doubt_all(now),
-            // 1. A request asks, and is dropped. 2. Its end runs, and then its acquire, which enters the line. 3. The lock is handed to
-            // that field. 4. The hint overtakes the answer to the end.
+            // The field needs another end: 1. A request asks, and is dropped. 2. Its end runs, and then its acquire, which enters the
+            // line. 3. The lock is handed to that field. 4. The hint overtakes the answer to the end.
             None => hold.remains_at(MasterSet::one(0), now),
             Some(_) => {}
         }

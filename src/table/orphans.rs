@@ -134,8 +134,8 @@ impl Orphans {
     pub(crate) fn retry(&mut self, master: usize, now: Instant) {
         for id in self.ids().collect::<Vec<_>>() {
             if let Some(hold) = self.get_mut(id).filter(|hold| hold.copies.remains.contains(master)) {
-                // 1. The orphan is being ended there, and the connection breaks. 2. There is a new connection. 3. The failure is
-                // reported.
+                // A failure that is reported now does not put this off: 1. The orphan is being ended there, and the connection
+                // breaks. 2. There is a new connection. 3. The failure is reported.
                 hold.retry_at = now;
                 hold.doubt();
             }

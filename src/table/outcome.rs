@@ -27,8 +27,8 @@ pub(crate) enum Meaning {
 /// What a master answered after the verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LateAnswer {
-    /// The field is as requested.
-    There,
+    /// It did as asked. If it was asked for an end, the field was there until now.
+    Done,
     /// The field is not there.
     Missing,
     /// The command did not run.
@@ -57,7 +57,7 @@ impl LockEntry {
         let Some(left) = hold.remove_level(level) else { return Break(Meaning::Done) };
         left.unregister_at(&self.position);
         let (loss, is_last) = (left.loss(), hold.levels.is_empty());
-        // The masters have counted no more levels than are left.
+        // The masters' count is no higher than the number of levels, so nothing has to be sent.
         let is_done = !is_last && hold.is_in_sync();
         if !is_done {
             hold.retry_at = at.now;
@@ -106,8 +106,8 @@ impl LockEntry {
         now: Instant,
     ) -> Option<Pending> {
         let renews = self.is_open;
-        let Some(hold) = self.hold(hold).filter(|hold| hold.is_idle(renews, now)) else {
-            self.wake_when_idle(waker);
+        let Some(hold) = self.hold(hold).filter(|hold| hold.is_callers_turn(renews, now)) else {
+            self.wake_on_command_end(waker);
             return None;
         };
         let (extends, lease) =
@@ -133,11 +133,12 @@ impl LockEntry {
         if let Some(hold) = self.hold(pending.hold) {
             hold.may_be_made_late(pending, spread);
         }
+        // Ends do not count, since no request waits for them (see `Outage`).
         if answer.is_ok() && !pending.is_end() {
             self.outage.ends();
         }
         match answer {
-            // Only an acquire gets these answers.
+            // Only an acquire gets these answers. If the key is no lock, `contended` hardly matters: the next grant resets it.
             Ok(
                 reply @ (Reply::InLine(..) | Reply::Busy(..) | Reply::NotALock(_) | Reply::NotACounter(_)),
             ) => {
@@ -163,8 +164,8 @@ impl LockEntry {
     }
 
     fn answered(&mut self, pending: &Pending, reply: &Reply, spread: Spread, at: Moment) -> Meaning {
-        // 1. The process stops for longer than the lease. 2. It continues, and looks at a renewal's answer before it notices that
-        // the lease ended meanwhile. 3. Its hold would be good again after it was over.
+        // Otherwise: 1. The process stops for longer than the lease. 2. It continues, and looks at a renewal's answer before it
+        // notices that the lease ended meanwhile. 3. Its hold is good again after it was over.
         self.lose_late(pending.hold, at);
         let Some(hold) = self.hold(pending.hold) else { return Meaning::Void };
         let (tried, frees_nobody) = (hold.release_tried, hold.frees_nobody());
@@ -219,16 +220,17 @@ impl LockEntry {
                 }
             }
             Action::Settle { count, lease } => {
-                // 1. The command ran. 2. The lock was released by force, or the server restarted empty. 3. The command's answer arrives.
+                // The hold may be gone again: 1. The command ran. 2. The lock was released by force, or the server restarted
+                // empty. 3. The command's answer arrives.
                 hold.settled(command.doubted);
-                hold.stands = count;
+                hold.server_count = count;
                 hold.confirmed(lease, pending.sent, at.slept);
             }
             action @ (Action::Release { .. } | Action::Keep { .. }) => {
                 let count = if let Action::Release { count } = action { count } else { 0 };
                 // The command only lowers the count: levels that were granted without a command may make the masters' count lower
                 // than `count`.
-                hold.stands = hold.stands.min(count);
+                hold.server_count = hold.server_count.min(count);
                 if !hold.is_gone() {
                     // The masters answered, so earlier failures no longer count.
                     hold.failures = 0;
@@ -242,7 +244,7 @@ impl LockEntry {
         let (field, settled) = (hold.field.clone(), matches!(pending.call.action, Action::Settle { .. }));
         // A renewal without an answer is followed by a settle, which renews as well.
         let renews = settled && hold.is_watched() || matches!(pending.call.action, Action::Renew { .. });
-        if hold.stands <= hold.count() {
+        if hold.server_count <= hold.count() {
             self.resolve_pending_releases_of(pending.hold, Ok(()));
         }
         if pending.is_end() {
@@ -293,13 +295,14 @@ impl LockEntry {
     /// Handles a master's answer that the verdict did not wait for.
     pub(crate) fn straggled(&mut self, pending: &Pending, master: usize, answer: LateAnswer, now: Instant) {
         let (action, one) = (pending.call.action, MasterSet::one(master));
-        let left = action.creates() && matches!(answer, LateAnswer::There | LateAnswer::Unknown);
+        let left = action.creates() && matches!(answer, LateAnswer::Done | LateAnswer::Unknown);
         let Some(hold) = self.hold(pending.hold) else {
             if left && !self.is_handed_over(pending.hold) {
-                // 1. An acquire is sent again, with the text of its script or to another node. 2. The end of the hold overtakes it.
-                // 3. The end is confirmed there, by "not held".
+                // Nobody else would end this field: 1. An acquire is sent again, with the text of its script or to another node.
+                // 2. The end of the hold overtakes it. 3. The end is confirmed there, by "not held". 4. The acquire runs.
                 let mut left = Hold::left_behind(pending, one, self.timing.clone(), now);
-                // 1. The command waits in a connection that is replaced. 2. This end finds nothing. 3. The command runs.
+                // Then one end may not be enough: 1. The command waits in a connection that is replaced. 2. This end finds
+                // nothing. 3. The command runs.
                 if answer == LateAnswer::Unknown {
                     left.copies.change(|copies| copies.open.insert(master));
                 }
@@ -316,7 +319,7 @@ impl LockEntry {
         if acquired && matches!(answer, LateAnswer::Missing | LateAnswer::Unsent) {
             hold.copies.change(|copies| copies.note_absent(one));
         }
-        let in_vain = acquired && answer == LateAnswer::There && hold.frees_nobody();
+        let in_vain = acquired && answer == LateAnswer::Done && hold.frees_nobody();
         let is_lacking = answer == LateAnswer::Missing && !ended;
         if left {
             hold.copies.change(|copies| copies.never_had.remove(master));
@@ -324,16 +327,17 @@ impl LockEntry {
         } else if ended && hold.is_gone() {
             hold.ended_late_at(master, answer, now);
         } else if is_lacking && hold.has_lock() && !hold.is_unsettled() {
-            // Not while the hold is in doubt: it may be over, and a majority has to confirm it first. 1. The lock is released by force
-            // on two of three masters, and the hold is checked. 2. The first and the third master do not answer. 3. The second one
-            // answers late. 4. It would be given the hold, which the third one still has.
+            // Not while the hold is in doubt: it may be over, and a majority has to confirm it first. Otherwise: 1. The lock is
+            // released by force on two of three masters, and the hold is checked. 2. The first and the third master do not answer.
+            // 3. The second one answers late, and is given the hold, which the third one still has: a majority confirms a hold that
+            // was over.
             match action {
                 // Somebody else has the key there: the next renewal shows whether that is still so.
                 Action::Repair { .. } => hold.copies.change(|copies| copies.never_had.insert(master)),
                 _ => hold.lacked_by(hold.copies.lacking.union(one), now),
             }
         }
-        if ended && answer != LateAnswer::There {
+        if ended && answer != LateAnswer::Done {
             self.expect_no_echo_of(one);
         }
         if in_vain && let Some(subscription) = &mut self.subscription {
@@ -379,7 +383,7 @@ impl LockEntry {
             hold.and_then(|hold| hold.unknown(pending.command_id, now).map(|command| (hold, command)))
         {
             if !command.sender.is_background() {
-                // The end has not been tried yet: it is sent at once, and the next request goes after it.
+                // The background has not tried yet: it ends or settles the hold at once, and the next request goes after that.
                 (hold.retry_at, hold.failures) = (now, 0);
             }
         } else {
@@ -388,10 +392,9 @@ impl LockEntry {
         self.wake_next(now);
     }
 
-    /// Called when the result of a command that makes the field is seen after its hold was given up, and maybe ended. 1. The
-    /// command waits to be sent. 2. The machine sleeps, or the process stops; the hold is given up, and its end runs. 3. The
-    /// command is sent, since its own time stood still. So whatever the command made is ended on each master that it was meant
-    /// for.
+    /// Called when the result of a command that makes the field is seen after its hold was given up, and maybe ended. For example: 1. The
+    /// command waits to be sent. 2. The machine sleeps, or the process stops; the hold is given up, and its end runs. 3. The command is
+    /// sent, since its own time stood still. So whatever the command made is ended on each master that it was meant for.
     pub(super) fn made_late(&mut self, pending: &Pending, now: Instant) {
         if !pending.call.action.creates() {
             return;
@@ -414,8 +417,9 @@ impl Hold {
     fn confirmed_gone(&mut self, pending: &Pending, doubted: bool, spread: Spread, now: Instant) {
         let asked = pending.masters;
         let concluded = asked.without(spread.unanswered);
-        // 1. An acquire waits for a master in a connection that is replaced. 2. The end fails there, or is sent only to other masters.
-        // 3. It is sent there, and finds nothing. 4. The acquire runs. So the end counts only where it was answered.
+        // An end counts only where it was answered. Otherwise: 1. An acquire waits for a master in a connection that is replaced.
+        // 2. The end fails there, or is sent only to other masters, and counts. 3. It is sent there, finds nothing, and is not
+        // repeated. 4. The acquire runs, and leaves its field.
         let ended = if pending.is_end() { concluded.without(spread.remains) } else { MasterSet::NONE };
         let remains = spread.remains.without(self.copies.absent);
         if self.is_gone() && !remains.is_empty() && !doubted {
@@ -424,7 +428,8 @@ impl Hold {
             self.retry_at = now;
         }
         if self.copies.differ() || spread != Spread::NONE {
-            // 1. The end reaches some masters. 2. Another master grants in the meantime, or may still grant.
+            // A doubted end leaves open what remains: 1. The end reaches some masters. 2. Another master grants in the meantime, or
+            // may still grant. 3. The end is answered, which says nothing about that grant.
             let over = if doubted { MasterSet::NONE } else { asked };
             let again = self.copies.change(|copies| {
                 let again = copies.note_end(ended, spread.missing);
@@ -442,8 +447,9 @@ impl Hold {
 
     /// Called when a command that makes the field ran on this master after the verdict or, if its answer is unknown, may still run there.
     fn made_late_at(&mut self, master: usize, answer: LateAnswer, now: Instant) {
-        // 1. The acquire runs there late, after a renewal that found nothing. 2. The end finds the field that it made. 3. The repair runs.
-        let is_made_again = self.is_ending() && self.copies.repaired.contains(master);
+        // The field may be made twice, with the end in between: 1. The acquire runs there late, after a renewal that found nothing.
+        // 2. The end finds the field that it made. 3. The repair runs.
+        let is_made_again = self.end_is_under_way() && self.copies.repaired.contains(master);
         if !is_made_again && (answer == LateAnswer::Unknown || self.command.is_some() && !self.is_gone()) {
             // The answer to an end that is under way shows whether it ran after this. An end that was answered before shows nothing.
             self.copies.change(|copies| copies.open.insert(master));
@@ -458,7 +464,7 @@ impl Hold {
         let one = MasterSet::one(master);
         let (again, at) = match answer {
             LateAnswer::Unsent | LateAnswer::Unknown => (one.without(self.copies.absent), now),
-            LateAnswer::There | LateAnswer::Missing => {
+            LateAnswer::Done | LateAnswer::Missing => {
                 let missing = if answer == LateAnswer::Missing { one } else { MasterSet::NONE };
                 (self.copies.change(|copies| copies.note_end(one, missing)), after(now, self.timing.retry))
             }
@@ -468,8 +474,9 @@ impl Hold {
         }
     }
 
-    /// Notes the masters where a command that makes the field was given up before the verdict. 1. The acquire waits for a master
-    /// in a connection that is replaced; two others grant. 2. The end of the hold finds nothing there. 3. The acquire runs.
+    /// Notes the masters where a command that makes the field was given up before the verdict. It may run after an end: 1. The
+    /// acquire waits for a master in a connection that is replaced; two others grant. 2. The end of the hold finds nothing there.
+    /// 3. The acquire runs.
     pub(super) fn may_be_made_late(&mut self, pending: &Pending, spread: Spread) {
         if !spread.given_up.is_empty() && pending.call.action.creates() {
             // If an end was answered there before, the one that is sent after this is the second.
@@ -481,12 +488,13 @@ impl Hold {
         }
     }
 
-    pub(super) fn remains_at(&mut self, masters: MasterSet, now: Instant) {
+    /// Notes masters that may have the field though the hold is gone, so that its end has to be sent there, `not_before` this time.
+    pub(super) fn remains_at(&mut self, masters: MasterSet, not_before: Instant) {
         self.copies.change(|copies| copies.remains = copies.remains.union(masters));
-        // 1. An end runs there, and then a late grant. 2. The grant is answered first. 3. So the answer to the end does not show
-        // that the field exists.
+        // The answer to an end under way does not show that the field exists: 1. The end runs there, and then a late grant. 2. The
+        // grant is answered first.
         self.doubt();
-        self.retry_at = self.retry_at.max(now);
+        self.retry_at = self.retry_at.max(not_before);
     }
 
     /// Sets the result of the pending releases. Returns the grants to resolve.

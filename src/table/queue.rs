@@ -295,7 +295,7 @@ impl Queue {
     }
 
     /// Registers a waker with [`command_waiters`](Queue::command_waiters).
-    pub(super) fn wake_when_idle(&mut self, waker: Waker) {
+    pub(super) fn wake_on_command_end(&mut self, waker: Waker) {
         let waiters = &mut self.0.get_or_insert_default().command_waiters;
         // A future that is polled again because another one in its task is ready registers only once.
         if waiters.last().is_none_or(|last| !last.will_wake(&waker)) {
@@ -309,16 +309,16 @@ impl Queue {
         (!command_waiters.is_empty()).then(|| std::mem::take(command_waiters))
     }
 
-    /// Puts a request at the end. `holds`: whether the owner itself has a guard of the lock now, lost or not.
+    /// Puts a request at the end. `owner_has_guard`: whether the owner itself has a guard of the lock now, lost or not.
     ///
     /// A call chain never has two bare requests of one owner under way at once, so two of them prove branches, which queue. After
     /// that, a bare request of an owner that holds the lock may be nested in that hold, so that it must not wait, or it may be a branch,
     /// so that it must not enter. The two look the same.
-    pub(super) fn enter(&mut self, mut request: Waiter, holds: bool) -> Result<(), Ambiguous> {
+    pub(super) fn enter(&mut self, mut request: Waiter, owner_has_guard: bool) -> Result<(), Ambiguous> {
         let waiters = self.0.get_or_insert_default();
         if request.bare {
             if waiters.known_branches.contains(&request.owner) {
-                if holds {
+                if owner_has_guard {
                     return Err(Ambiguous);
                 }
                 request.branch = true;

@@ -36,9 +36,9 @@ struct Last {
 }
 
 impl Seen {
-    /// Notes the holder named in the answer to a command that was sent at `sent`. 1. The command is sent. 2. The lock is
-    /// released, and this process is notified. 3. The answer arrives, and names the previous holder. So the answer counts only if
-    /// nothing is known to have changed since the command was sent.
+    /// Notes the holder named in the answer to a command that was sent at `sent`, unless something is known to have changed since.
+    /// Otherwise: 1. The command is sent. 2. The lock is released, and this process is notified. 3. The answer arrives, and the
+    /// previous holder is noted.
     pub(super) fn note(&mut self, holder: Option<Holder>, sent: Instant) {
         if self.changed.is_none_or(|changed| changed < sent.into()) {
             let before = self.last.take();

@@ -17,7 +17,7 @@ use crate::table::timing::Timing;
 use crate::wire::keys::Keys;
 
 /// At least this many empty entries may exist before those without a handle are searched for and dropped.
-const FEWEST_IDLE: usize = 64;
+const FEWEST_EMPTY: usize = 64;
 
 /// All locks of a session. Changes only while locked, and is never locked across an await.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(crate) struct LockTable {
     /// The number of entries that are not empty.
     busy: usize,
     /// The number of empty entries from which on those without a handle are dropped.
-    most_idle: usize,
+    most_empty: usize,
     /// The channels that are subscribed to, and the locks whose releases they report: in Redisson's naming, the channel of `x` is
     /// also that of `{x}`. Sorted, so that a simulation that iterates over them can be repeated.
     channels: BTreeMap<Arc<str>, Vec<Arc<str>>>,
@@ -69,7 +69,7 @@ impl LockEntry {
         // would wake the background: 1. A grant makes a renewal due. 2. Its release is sent, which is due to be given up at a
         // later time. 3. The background looks, and sleeps until that later time. 4. The next grant makes a renewal due sooner
         // than the background knows.
-        let kept = self.scheduled.filter(|before| *before > now && (lingers || !self.idle));
+        let kept = self.scheduled.filter(|before| *before > now && (lingers || !self.was_empty));
         let due = earlier(self.due(), kept);
         if due == self.scheduled {
             return due;
@@ -91,7 +91,7 @@ impl LockTable {
             vacant: Vec::new(),
             places: HashMap::new(),
             busy: 0,
-            most_idle: FEWEST_IDLE,
+            most_empty: FEWEST_EMPTY,
             channels: BTreeMap::new(),
             agenda: Agenda::default(),
             free_queues: FreeQueues::default(),
@@ -126,11 +126,11 @@ impl LockTable {
 
     /// Returns the entries that are not empty.
     fn entries(&self) -> impl Iterator<Item = &LockEntry> {
-        self.entries.iter().flatten().map(|entry| &**entry).filter(|entry| !entry.idle)
+        self.entries.iter().flatten().map(|entry| &**entry).filter(|entry| !entry.was_empty)
     }
 
     pub(super) fn entries_mut(&mut self) -> impl Iterator<Item = &mut LockEntry> {
-        self.entries.iter_mut().flatten().map(|entry| &mut **entry).filter(|entry| !entry.idle)
+        self.entries.iter_mut().flatten().map(|entry| &mut **entry).filter(|entry| !entry.was_empty)
     }
 
     pub(crate) fn keys(&self) -> Vec<Arc<Keys>> {
@@ -166,14 +166,14 @@ impl LockTable {
     }
 
     pub(crate) fn entry(&self, name: &str) -> Option<&LockEntry> {
-        self.entries.get(*self.places.get(name)?)?.as_deref().filter(|entry| !entry.idle)
+        self.entries.get(*self.places.get(name)?)?.as_deref().filter(|entry| !entry.was_empty)
     }
 
     /// Returns the entry of a handle.
     pub(crate) fn entry_of(&self, keys: &Keys) -> Option<&LockEntry> {
         let known = self.entries.get(keys.slot.get()).and_then(Option::as_deref);
         match known.filter(|entry| entry.keys.name == keys.name) {
-            Some(entry) => Some(entry).filter(|entry| !entry.idle),
+            Some(entry) => Some(entry).filter(|entry| !entry.was_empty),
             None => self.entry(&keys.name),
         }
     }
@@ -186,7 +186,7 @@ impl LockTable {
             true => slot,
             false => self.slot_of(keys)?,
         };
-        let entry = self.entries[slot].as_deref_mut().filter(|entry| !entry.idle)?;
+        let entry = self.entries[slot].as_deref_mut().filter(|entry| !entry.was_empty)?;
         entry.is_open = !self.closed;
         Some(entry)
     }
@@ -260,7 +260,7 @@ impl LockTable {
             Box::new(LockEntry::new(keys.clone(), position, self.timing.clone()))
         });
         entry.is_open = !self.closed;
-        if entry.idle {
+        if entry.was_empty {
             entry.queue.take_memory(&mut self.free_queues);
         }
         (slot, entry)
@@ -271,7 +271,7 @@ impl LockTable {
     fn find(&mut self, keys: &Arc<Keys>) -> usize {
         let known = self.places.get(&keys.name).copied();
         let slot = known.unwrap_or_else(|| {
-            self.drop_idle();
+            self.drop_empty();
             let slot = self.vacant.pop().unwrap_or_else(|| {
                 self.entries.push(None);
                 self.entries.len() - 1
@@ -287,13 +287,13 @@ impl LockTable {
     }
 
     /// Drops empty entries without a handle once there are many empty ones, so that each costs a few steps however many there are.
-    fn drop_idle(&mut self) {
-        let idle = |table: &LockTable| table.places.len() - table.busy;
-        if idle(self) < self.most_idle {
+    fn drop_empty(&mut self) {
+        let empty = |table: &LockTable| table.places.len() - table.busy;
+        if empty(self) < self.most_empty {
             return;
         }
         for (slot, entry) in self.entries.iter_mut().enumerate() {
-            let goes = |entry: &mut Box<LockEntry>| entry.idle && Arc::strong_count(&entry.keys) == 1;
+            let goes = |entry: &mut Box<LockEntry>| entry.was_empty && Arc::strong_count(&entry.keys) == 1;
             if let Some(entry) = entry.take_if(goes) {
                 self.places.remove(&entry.keys.name);
                 self.vacant.push(slot);
@@ -302,7 +302,7 @@ impl LockTable {
                 }
             }
         }
-        self.most_idle = FEWEST_IDLE.max(2 * idle(self)).max(self.busy / 4);
+        self.most_empty = FEWEST_EMPTY.max(2 * empty(self)).max(self.busy / 4);
     }
 
     #[inline(never)]
@@ -310,18 +310,18 @@ impl LockTable {
         let Some(Some(entry)) = self.entries.get_mut(slot) else { return };
         entry.orphans.take_back();
         let subscribe = entry.subscription_change(now).map(|on| (entry.keys.clone(), on));
-        let (was_idle, is_idle) = (entry.idle, entry.is_empty());
-        if is_idle {
+        let (was_empty, is_empty) = (entry.was_empty, entry.is_empty());
+        if is_empty {
             entry.reset();
         }
-        entry.idle = is_idle;
+        entry.was_empty = is_empty;
         entry.queue.return_memory(&mut self.free_queues);
         effects.out = entry.out.take();
         // Otherwise another runtime might take over unattended work because of an empty entry.
         let lingers = self.takeover.is_none();
         let (before, due) = (entry.scheduled, entry.next_due(lingers, now));
         entry.scheduled = due;
-        match (was_idle, is_idle) {
+        match (was_empty, is_empty) {
             (true, false) => self.busy += 1,
             (false, true) => self.busy -= 1,
             _ => {}

@@ -136,7 +136,10 @@ impl LevelRecord {
             Handle::Run(end) => {
                 let stands = self.session.table(|table, at| {
                     let entry = table.entry(NAMES[self.name])?;
-                    entry.live().filter(|hold| *hold.field == *self.field && at.now < hold.end()).map(|_| ())
+                    entry
+                        .live()
+                        .filter(|hold| *hold.field == *self.field && at.now < hold.deadline())
+                        .map(|_| ())
                 });
                 stands.is_some() && end.is_none_or(|end| Instant::now() < end)
             }
@@ -561,7 +564,7 @@ impl History {
         let until = level.session.table(|table, at| {
             let entry = table.entry(NAMES[level.name])?;
             let hold = entry.live().filter(|hold| *hold.field == *level.field)?;
-            Some(hold.end().saturating_duration_since(at.now))
+            Some(hold.deadline().saturating_duration_since(at.now))
         });
         let LevelRecord { field, process, token, may_end_from, .. } = level;
         self.note(|| format!("{field} passes on inside p{process}, {:?} after its grant", now - since));

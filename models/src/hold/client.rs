@@ -66,8 +66,8 @@ pub struct Hold {
     pub too_long: u8,
     /// Whether a TTL of it was shortened, or may be.
     pub shortens: bool,
-    /// Ticks since the thread sent a renewal that has no answer.
-    pub stand_in: Option<u8>,
+    /// Ticks since the thread sent a backup renewal that has no answer yet.
+    pub backup_renewal: Option<u8>,
     /// Whether another hold was granted since this one was. The code does not have this.
     pub overtaken: bool,
 }
@@ -148,8 +148,8 @@ impl Hold {
     }
 
     /// Models `Hold::begin_backup_renewal`: whether the thread renews it.
-    pub(super) fn is_stood_in_for(&self) -> bool {
-        self.lives() && self.is_watched() && self.sure < LEASE && self.stand_in.is_none()
+    pub(super) fn is_due_for_backup_renewal(&self) -> bool {
+        self.lives() && self.is_watched() && self.sure < LEASE && self.backup_renewal.is_none()
     }
 
     /// Returns whether nobody holds it any more, and the masters have not confirmed that.
@@ -173,7 +173,7 @@ impl Hold {
         if let Some(under) = &mut self.command {
             under.age = (under.age + 1).min(LONGEST);
         }
-        self.stand_in = self.stand_in.map(|age| (age + 1).min(LEASE));
+        self.backup_renewal = self.backup_renewal.map(|age| (age + 1).min(LEASE));
         if self.lives() && self.end() == 0 && design != Design::DeadlineIgnored {
             self.stage = Stage::Lost { ends_key: outlived };
             (self.sure, self.perhaps, self.unsettled, self.tried) = (0, 0, false, false);
@@ -299,15 +299,15 @@ impl State {
     }
 
     /// Models `Hold::begin_backup_renewal`.
-    pub(super) fn stand_in(&mut self, hold: usize) {
+    pub(super) fn begin_backup_renewal(&mut self, hold: usize) {
         let record = &mut self.holds[hold];
-        record.stand_in = Some(0);
+        record.backup_renewal = Some(0);
         (record.perhaps, record.until) = (record.perhaps.max(LEASE), record.until.max(LEASE));
     }
 
     /// Models `Hold::renewed_by_backup`: the renewal runs, and a majority of answers moves the deadline.
-    pub(super) fn stood_in(&mut self, model: &HoldModel, hold: usize, answers: bool) {
-        let Some(age) = self.holds[hold].stand_in.take() else { return };
+    pub(super) fn end_backup_renewal(&mut self, model: &HoldModel, hold: usize, answers: bool) {
+        let Some(age) = self.holds[hold].backup_renewal.take() else { return };
         let (token, field, mut renewed) = (self.holds[hold].token, hold as u8 + 1, 0);
         for at in 0..model.masters {
             let master = &mut self.masters[at];
@@ -908,7 +908,7 @@ impl State {
             let idle = record.stage == Stage::Gone
                 && record.depth() == 0
                 && record.command.is_none()
-                && record.stand_in.is_none();
+                && record.backup_renewal.is_none();
             let over = idle && self.set(hold, REMAINS | UNANSWERED) == 0;
             if over || record.stage == Stage::Crashed && self.is_traceless(hold) {
                 self.holds[hold] = Hold { token: record.token, ..Hold::default() };

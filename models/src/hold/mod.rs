@@ -169,9 +169,9 @@ pub enum Step {
     /// A holder re-enters without a command.
     NestLocally(usize),
     /// The thread sends a renewal.
-    StandIn(usize),
+    BeginBackupRenewal(usize),
     /// It runs, and its answer arrives, or is lost if `false`.
-    StoodIn(usize, bool),
+    EndBackupRenewal(usize, bool),
     /// A guard is released: if `true` by a command of its own, otherwise by the background task.
     Leave(usize, usize, bool),
     /// A guard extends its level, given as one more than its index, or 0 if it is watched.
@@ -282,13 +282,13 @@ impl HoldModel {
         if self.local && depth < self.depth && state.is_certain(self, hold) {
             steps.push(Step::NestLocally(hold));
         }
-        if self.thread && record.is_stood_in_for() {
-            steps.push(Step::StandIn(hold));
+        if self.thread && record.is_due_for_backup_renewal() {
+            steps.push(Step::BeginBackupRenewal(hold));
         }
-        if record.stand_in.is_some() {
-            steps.push(Step::StoodIn(hold, true));
+        if record.backup_renewal.is_some() {
+            steps.push(Step::EndBackupRenewal(hold, true));
             if state.faults > 0 {
-                steps.push(Step::StoodIn(hold, false));
+                steps.push(Step::EndBackupRenewal(hold, false));
             }
         }
         if record.lives() && state.is_idle(self, hold) {
@@ -373,7 +373,7 @@ impl State {
     /// Returns whether something is awaited.
     fn is_under_way(&self) -> bool {
         let links = || self.masters.iter().flat_map(|master| &master.links);
-        self.holds.iter().any(|hold| hold.command.is_some() || hold.stand_in.is_some())
+        self.holds.iter().any(|hold| hold.command.is_some() || hold.backup_renewal.is_some())
             || !links().all(|link| link.flying.union(link.ran).is_empty())
     }
 
@@ -446,10 +446,10 @@ impl Model for HoldModel {
             Step::Ask(hold, lease) => state.ask(self, hold, lease),
             Step::Nest(hold, lease) => state.nest(self, hold, lease),
             Step::NestLocally(hold) => state.nest_locally(self, hold),
-            Step::StandIn(hold) => state.stand_in(hold),
-            Step::StoodIn(hold, answers) => {
+            Step::BeginBackupRenewal(hold) => state.begin_backup_renewal(hold),
+            Step::EndBackupRenewal(hold, answers) => {
                 state.faults -= u8::from(!answers);
-                state.stood_in(self, hold, answers);
+                state.end_backup_renewal(self, hold, answers);
             }
             Step::Leave(hold, level, now) => state.leave(self, hold, level, now),
             Step::Extend(hold, level) => state.extend(self, hold, level),

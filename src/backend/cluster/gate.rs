@@ -13,10 +13,10 @@ use crate::config::AddressMap;
 use crate::error::{Error, ErrorKind, Result};
 
 impl Nodes {
-    /// Returns a check that fails unless the connection leads to a node of this cluster, by the topology that the node itself reports. 1. A
-    /// node dies, or leaves. 2. A node of another cluster is started at its address. 3. A call that is sent there acquires a lock in the
-    /// other cluster. The check's query goes over the same connection as the call would, so whatever the order of these steps, the call is
-    /// not sent.
+    /// Returns a check that fails unless the connection leads to a node of this cluster, by the topology that the node itself reports.
+    /// Without it: 1. A node dies, or leaves. 2. A node of another cluster is started at its address. 3. A call that is sent there
+    /// acquires a lock in the other cluster. The check's query goes over the same connection as the call would, so whatever the order of
+    /// these steps, the call is not sent.
     pub(super) fn gate(&self, node_address: &NodeAddress, address: &Arc<str>) -> Gate {
         let node = (self.me.clone(), node_address.clone(), address.clone());
         Arc::new(move |connection| Box::pin(check(node.clone(), connection)))

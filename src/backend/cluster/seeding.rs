@@ -35,7 +35,7 @@ impl Nodes {
         Ok(topology)
     }
 
-    /// Checks the seeds that could not be reached at first. 1. This client finds its cluster by one seed. 2. Another client
+    /// Checks the seeds that could not be reached at first. Otherwise: 1. This client finds its cluster by one seed. 2. Another client
     /// reaches only a late seed, and finds another cluster by it. 3. Both hold a lock. So no more locks are granted until most
     /// seeds are nodes of this cluster, by its topology or their answers.
     pub(super) async fn query_late_seeds(&self) {

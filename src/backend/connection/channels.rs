@@ -159,9 +159,9 @@ impl Channels {
     ) {
         let Some(entry) = self.channels.get_mut(channel) else { return };
         entry.state = match (request, confirmed) {
-            // 1. The slot moves, and the server ends the subscription while an unsubscribe is on its way: `ended` counts that as the
-            // answer. 2. The channel is wanted, and is requested again. 3. The server refuses the unsubscribe, since the slot has moved.
-            // If that counted, a second subscribe would be in flight.
+            // It was answered before, and this answer must not count: 1. The slot moves, and the server ends the subscription while an
+            // unsubscribe is on its way: `ended` counts that as the answer. 2. The channel is wanted, and is requested again. 3. The
+            // server refuses the unsubscribe, since the slot has moved. If that counted, a second subscribe would be in flight.
             (ChannelRequest::Unsubscribe, _) if entry.state != ChannelState::Unsubscribing => return,
             (ChannelRequest::Subscribe, true) | (ChannelRequest::Unsubscribe, false) => ChannelState::On,
             (ChannelRequest::Subscribe, false) | (ChannelRequest::Unsubscribe, true) => ChannelState::Off,

@@ -1,4 +1,4 @@
-//! The connection of a subscriber.
+//! What goes over the connection of a subscriber: requests (`Requester`) and pushes (`Listener`).
 
 use redis::{ErrorKind, Msg, PushInfo, PushKind, RedisResult, Value, cmd};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -45,8 +45,9 @@ pub(crate) async fn open(to: &Destination, kind: ChannelKind) -> RedisResult<(Re
 }
 
 impl Requester {
-    /// Sends a request and waits for its answer. Only a refusal counts: the confirmation is [received](Received::Subscribed), in order
-    /// with messages and with the end of the subscription.
+    /// Sends a request and waits for its answer, for as long as the caller does. Fails if the server refuses it, or the connection is
+    /// lost. `Ok` is not yet the confirmation, which is [received](Received::Subscribed) in order with messages and with the end of the
+    /// subscription.
     pub(crate) async fn request(&self, request: ChannelRequest, channel: &str) -> RedisResult<()> {
         let (command, confirmation) = match (self.kind, request) {
             (ChannelKind::Plain, ChannelRequest::Subscribe) => ("SUBSCRIBE", PushKind::Subscribe),
@@ -57,7 +58,8 @@ impl Requester {
         let mut request = cmd(command);
         request.arg(channel);
         let encode = |bytes: &mut Vec<u8>| request.write_packed_command(bytes);
-        let answer = self.connection.call(None, 1, &encode, Some((confirmation, channel)))?;
+        let (no_deadline, answers) = (None, 1);
+        let answer = self.connection.call(no_deadline, answers, &encode, Some((confirmation, channel)))?;
         match answer.one().await?.extract_error()? {
             Value::Push { .. } => Ok(()),
             _ => Err((ErrorKind::Parse, "a subscription was answered with something else").into()),

@@ -1,4 +1,9 @@
 //! A connection to one Redis server, and what is sent over it.
+//!
+//! - made: `endpoint` (where to), `dial`, `settings`, `login`, `handshake` (the checks), `backoff` (the pauses in between);
+//! - for commands: `connection` and its slot, `evalsha` (the calls), `redis_error` (what their errors mean);
+//! - for messages: `subscriber` and its task, `channels` (the state of each subscription), `listener` (what goes over it);
+//! - what is known of the server: `server_info` (its age), `data_watch` (its data), `optional_rights` (the user's).
 
 mod backoff;
 mod channels;

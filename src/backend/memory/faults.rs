@@ -60,7 +60,8 @@ impl Faults {
 
     /// Runs no command for `duration` from now on, like a server that was stopped.
     ///
-    /// Commands that arrive in that time run at its end. Leases continue to run out. [`Duration::ZERO`] ends an earlier stall.
+    /// Commands that arrive in that time run at its end. Leases continue to run out. A later call replaces an earlier one, and
+    /// [`Duration::ZERO`] ends the stall.
     ///
     /// In a stall longer than the node timeout, commands fail with [`Unavailable`](crate::ErrorKind::Unavailable). In one longer
     /// than a lease, holds are lost, since they can't be renewed.
@@ -108,9 +109,9 @@ impl Faults {
 
     /// Drops all locks at once, like a restart of a server without persistence.
     ///
-    /// Holders are notified of the loss shortly after. A stall ends, and no more replies are dropped. If the store is one of several
-    /// masters, their holds stay: they are written to it again, and it has no vote for a
-    /// [`restart_delay`](crate::Builder::restart_delay).
+    /// The fencing counters and the lines of waiting processes are dropped too. Holders are notified of the loss shortly after. A stall
+    /// ends, and no more replies are dropped. If the store is one of several masters, a hold that a majority of them still has survives:
+    /// it is written to the store again, which has no vote for a [`restart_delay`](crate::Builder::restart_delay).
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

@@ -247,8 +247,8 @@ impl Calls {
     /// slot moves. If that push comes while an unsubscribe of the same channel is the next call, it counts as that call's answer.
     pub(super) fn deliver(&mut self, answers: &mut Vec<Value>, woken: &mut Vec<Waker>) -> RedisResult<()> {
         for answer in answers.drain(..) {
-            // 1. The runtime ends, and one of its threads ends the calls. 2. Another thread still reads answers here. 3. The end of
-            // the connection would wait for these answers in vain.
+            // Counted, though its call is over. Otherwise: 1. The runtime ends, and one of its threads ends the calls. 2. Another thread
+            // still reads answers here. 3. The end of the connection waits for these answers in vain.
             if self.owed > 0 {
                 self.owed -= 1;
                 continue;

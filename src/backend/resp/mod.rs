@@ -1,4 +1,7 @@
 //! Commands and answers over one socket.
+//!
+//! `hello` opens a connection. `pipe` is the connection, with its task: `calls` is its state, `frame` finds and decodes answers, and
+//! `socket` and `tls` are what it writes to and reads from. `unsent` is the error of a command that never got there.
 
 mod calls;
 mod frame;

@@ -233,8 +233,8 @@ impl Shared {
             if !calls.written(bytes, count, is_owing) {
                 return None;
             }
-            // 1. The runtime ends, and two threads drop its tasks. 2. While one of them writes, the other has something to write too.
-            // 3. No task is left to go on with it.
+            // The rest may have to be written here: 1. The runtime ends, and two threads drop its tasks. 2. While one of them writes,
+            // the other has something to write too. 3. No task is left to go on with it.
             match calls.ended && count > 0 {
                 true => bytes = calls.begin_write()?,
                 false => return calls.task(),

@@ -237,8 +237,8 @@ impl Reconnector {
         self.target.send_replace(Some(endpoint));
         let (id, status) = (link.id, link.status.clone());
         self.slot.end_attempt(State::Up(link));
-        // 1. The connection is made. 2. It ends, and `discard` does not find it. 3. It is installed, dead. Since `ended` is set
-        // before `discard`, and read after the installation, one of the two sees the other in every order.
+        // It may have ended by now: 1. The connection is made. 2. It ends, and `discard` does not find it. 3. It is installed, dead.
+        // Since `ended` is set before `discard`, and read after the installation, one of the two sees the other in every order.
         if status.ended.load(Ordering::SeqCst) {
             self.slot.discard(id, "closed by the server");
         }

@@ -90,8 +90,8 @@ impl Paired {
             };
             *lock(&self.with) = Some(with);
             let endpoint = self.target.borrow().clone();
-            // 1. The number is read. 2. That connection is replaced: `watch` finds no number. 3. The number is stored. The slot is
-            // checked again after that, so whatever the order, one of the two sees the change.
+            // The slot is checked again, since this may have happened: 1. The number is read. 2. That connection is replaced: `watch`
+            // finds no number. 3. The number is stored. So in every order one of the two sees the change.
             if self.main.id() == Some(with) {
                 return endpoint.ok_or_else(|| redis_error::not_sent(NO_MASTER, &self.main.address).error);
             }

@@ -8,7 +8,7 @@ use crate::client::answer::Asks;
 #[tokio::test(start_paused = true)]
 async fn a_pause_is_long_ago_by_when_the_attempt_after_it_was_sent() {
     let locks = Locks::in_memory();
-    let (mut attempted, second) = (Backoff::default(), Duration::from_secs(1));
+    let (mut attempted, second) = (Attempts::default(), Duration::from_secs(1));
     for pauses in 0..10 {
         let asked = Instant::now();
         // The attempt takes longer than any pause.

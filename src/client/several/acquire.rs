@@ -250,7 +250,8 @@ impl Gathering {
             } else if self.is_asking() {
                 return Poll::Pending;
             } else if let Some((at, loss)) = self.lost() {
-                // 1. The first name is granted. 2. Its hold is lost while the answer about the last name is on its way.
+                // Not all are held any more: 1. The first name is granted. 2. Its hold is lost while the answer about the last name is
+                // on its way.
                 if self.single_attempt {
                     return Poll::Ready(Err(Error::lost(loss).on(&options.keys[at].name).into()));
                 }

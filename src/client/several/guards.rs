@@ -90,8 +90,8 @@ impl<K: Kind> Guards<K> {
     ///
     /// # Errors
     ///
-    /// The error of the first name whose release failed, as for [`Guard::release`](crate::Guard::release); [`Error::lock`](crate::Error::lock) is that
-    /// name.
+    /// The error of the first name whose release failed, as for [`Guard::release`](crate::Guard::release);
+    /// [`Error::lock`](crate::Error::lock) is that name.
     ///
     /// # Cancel safety
     ///

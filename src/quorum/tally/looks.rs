@@ -21,7 +21,7 @@ impl Tally {
         if self.is_majority(self.busy) {
             return Some(self.with_reply(reply));
         }
-        self.looked(reply)
+        self.once_all_answered(reply)
     }
 
     /// Decides for how long the lock is held, once the answers still to come can hardly change it. Without waiting for them: 1. A
@@ -32,7 +32,7 @@ impl Tally {
             (Some(earliest), Some(latest)) if is_same(earliest, latest) => {
                 Some(self.with_reply(Reply::busy(latest)))
             }
-            (_, latest) => self.looked(Reply::busy(latest.unwrap_or_default())),
+            (_, latest) => self.once_all_answered(Reply::busy(latest.unwrap_or_default())),
         }
     }
 
@@ -41,7 +41,7 @@ impl Tally {
     pub(super) fn who(&self) -> Option<Verdict> {
         match self.holder() {
             Some(holder) => Some(self.with_reply(Reply::held_by(holder))),
-            None => self.looked(Reply::Free),
+            None => self.once_all_answered(Reply::Free),
         }
     }
 

@@ -81,7 +81,7 @@ async fn the_commands_of_a_lock_fail_from_a_failure_until_an_answer() {
     let failed = |pending: &Pending, kind| session.note_failure(pending, &Error::new(kind, "no"));
     let fails = || session.outage(keys, session.timing.patience).is_some();
     // From here on, the session has an entry of this lock.
-    session.visit(keys, |entry, at| entry.straggled(&pending, 0, LateAnswer::There, at.now));
+    session.visit(keys, |entry, at| entry.straggled(&pending, 0, LateAnswer::Done, at.now));
     failed(&pending, ErrorKind::Denied);
     failed(&end, ErrorKind::Unavailable);
     assert!(!fails());

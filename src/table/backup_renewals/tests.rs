@@ -58,7 +58,7 @@ fn a_hold_is_renewed_beside_the_watchdog_a_third_of_a_lease_after_its_last_confi
     let longest = now + seconds(10 + 5 + 30);
     assert_eq!((hold.may_stand_until(), hold.gone_by), (longest, longest));
     hold.renewed_by_backup(lease(), at(now + seconds(10)), at(now + seconds(12)));
-    assert_eq!(hold.end(), now + seconds(40), "counted from before the send");
+    assert_eq!(hold.deadline(), now + seconds(40), "counted from before the send");
     assert!(hold.begin_backup_renewal(seconds(20), seconds(5), now + seconds(19)).is_none());
     assert!(hold.begin_backup_renewal(seconds(20), seconds(5), now + seconds(20)).is_some());
 }
@@ -77,12 +77,12 @@ fn a_renewal_beside_the_watchdog_moves_the_deadline_alone() {
         "whatever is under way, or in doubt"
     );
     hold.renewed_by_backup(lease(), at(now + seconds(15)), at(now + seconds(16)));
-    assert_eq!((hold.end(), hold.renew_at), (now + seconds(45), renew_at));
+    assert_eq!((hold.deadline(), hold.renew_at), (now + seconds(45), renew_at));
     assert!(hold.under_way(3) && hold.is_unsettled() && !hold.is_certain(now + seconds(16)));
     hold.renewed_by_backup(lease(), at(now + seconds(14)), at(now + seconds(17)));
     hold.finish(3, now + seconds(18));
     hold.confirmed(lease(), now + seconds(10), Duration::ZERO);
-    assert_eq!(hold.end(), now + seconds(45));
+    assert_eq!(hold.deadline(), now + seconds(45));
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn an_answer_beside_the_watchdog_revives_nothing() {
     let sent = at(now + seconds(29));
     let end = |mut hold: Hold, answered| {
         hold.renewed_by_backup(lease(), sent, at(now + seconds(answered)));
-        hold.end()
+        hold.deadline()
     };
     assert_eq!(end(held(now, watched()), 29), now + seconds(59));
     assert_eq!(end(held(now, watched()), 30), now + seconds(30));

@@ -102,7 +102,7 @@ fn what_is_answered_late_of_a_hold_that_was_handed_over_is_not_undone() {
     let pending = world.begin();
     let level = world.resumed(&pending, Spread::default()).unwrap().level;
     world.entry.hand_over(pending.hold, level, Waker::noop(), world.at).unwrap();
-    for late in [LateAnswer::There, LateAnswer::Unknown, LateAnswer::Missing, LateAnswer::Unsent] {
+    for late in [LateAnswer::Done, LateAnswer::Unknown, LateAnswer::Missing, LateAnswer::Unsent] {
         world.entry.straggled(&pending, 2, late, world.at.now);
     }
     let void = world.entry.conclude(&pending, Err(Outcome::Unknown), Spread::default(), world.at);

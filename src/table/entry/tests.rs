@@ -282,7 +282,7 @@ impl World {
                 max_hold: asker.limit,
                 ..NewLevel::watched(number, asker.lease)
             },
-            nests: nests.then_some(&connected as &dyn Fn() -> bool),
+            may_nest_locally: nests.then_some(&connected as &dyn Fn() -> bool),
             refuses: self.refuses,
             single_attempt: asker.single_attempt,
             takes_over: std::mem::replace(&mut asker.known, true),
@@ -291,7 +291,7 @@ impl World {
         };
         let turn = self.entry.admit(id, ask, moment);
         if asker.single_attempt && matches!(turn, Admission::Wait(_)) {
-            self.entry.wake_when_idle(&waker);
+            self.entry.wake_on_command_end(&waker);
         }
         match turn {
             Admission::Ask(pending) => asker.asking = Some(pending),
@@ -577,7 +577,7 @@ impl World {
 fn what_a_master_that_is_away_may_have_waits_for_its_return() {
     let mut world = World::new(1);
     let (pending, timing) = (world.bygone(), world.timing);
-    world.entry.straggled(&pending, 2, LateAnswer::There, world.now);
+    world.entry.straggled(&pending, 2, LateAnswer::Done, world.now);
     let asked = |world: &mut World, away| {
         let commands = world.entry.check(world.at(), away, &world.numbers);
         commands.iter().map(|pending| pending.masters).collect::<Vec<_>>()
@@ -598,7 +598,7 @@ fn what_a_master_that_is_away_may_have_waits_for_its_return() {
 fn what_happens_on_a_master_while_something_is_ended_there_is_not_forgotten() {
     let mut world = World::new(1);
     let bygone = world.bygone();
-    world.entry.straggled(&bygone, 2, LateAnswer::There, world.now);
+    world.entry.straggled(&bygone, 2, LateAnswer::Done, world.now);
     let asked = |world: &mut World| {
         world.now += Duration::from_millis(20);
         world.entry.check(world.at(), MasterSet::NONE, &world.numbers)
@@ -607,7 +607,7 @@ fn what_happens_on_a_master_while_something_is_ended_there_is_not_forgotten() {
     for (again, spread) in [(false, failed), (true, Spread::default())] {
         let [end] = &asked(&mut world)[..] else { panic!("it is due") };
         match again {
-            true => world.entry.straggled(&bygone, 2, LateAnswer::There, world.now),
+            true => world.entry.straggled(&bygone, 2, LateAnswer::Done, world.now),
             false => world.entry.orphans.retry(2, world.now),
         }
         world.entry.conclude(end, Ok(&Reply::Done), spread, world.at());
@@ -623,7 +623,7 @@ fn what_a_master_has_granted_after_the_end_is_ended_there() {
     let mut world = World::new(1);
     let (pending, at) = (world.bygone(), world.at());
     let entry = &mut world.entry;
-    for (late, ends) in [(LateAnswer::Missing, 0), (LateAnswer::Unsent, 0), (LateAnswer::There, 1)] {
+    for (late, ends) in [(LateAnswer::Missing, 0), (LateAnswer::Unsent, 0), (LateAnswer::Done, 1)] {
         entry.straggled(&pending, 2, late, at.now);
         let commands = entry.check(at, MasterSet::NONE, &Numbers::default());
         assert_eq!(commands.len(), ends, "{late:?}");
@@ -642,7 +642,7 @@ fn what_is_left_on_a_master_is_ended_at_once_where_nothing_was_left_before() {
     let mut world = World::new(1);
     let (pending, at) = (world.bygone(), world.at());
     for _ in 0..2 {
-        world.entry.straggled(&pending, 2, LateAnswer::There, at.now);
+        world.entry.straggled(&pending, 2, LateAnswer::Done, at.now);
         let [end] = &world.entry.check(at, MasterSet::NONE, &world.numbers)[..] else { panic!("it is due") };
         world.entry.conclude(end, Ok(&Reply::Done), Spread::default(), at);
         assert!(world.entry.is_empty());

@@ -38,7 +38,7 @@ fn hold(now: Instant, asked: u64) -> Hold {
     let timing = timing(now);
     let mut hold = Hold::new(1, Arc::new(Keys::new("", "stock")), "me:1".into(), timing, lease(asked), now);
     hold.ask(lease(asked), None, 1, now);
-    assert!(hold.is_beginning() && !hold.lives() && !hold.ends() && !hold.is_over());
+    assert!(hold.is_beginning() && !hold.lives() && !hold.owes_end() && !hold.is_over());
     assert!(hold.finish(1, now).is_some());
     hold.confirmed(lease(asked), now, Duration::ZERO);
     hold
@@ -53,11 +53,11 @@ fn a_watched_hold_ends_when_the_server_stops_being_sure() {
     let now = Instant::now();
     let mut hold = hold(now, 30);
     hold.add_level(level(1, None), 1);
-    assert_eq!(hold.end(), over(now, 30));
+    assert_eq!(hold.deadline(), over(now, 30));
     hold.confirmed(lease(30), now + seconds(10), Duration::ZERO);
-    assert_eq!(hold.end(), over(now + seconds(10), 30));
+    assert_eq!(hold.deadline(), over(now + seconds(10), 30));
     hold.confirmed(lease(20), now, Duration::ZERO);
-    assert_eq!(hold.end(), over(now + seconds(10), 30), "never backward");
+    assert_eq!(hold.deadline(), over(now + seconds(10), 30), "never backward");
     assert!(hold.is_renewable());
 }
 
@@ -78,13 +78,13 @@ fn a_fixed_hold_ends_with_the_latest_of_its_levels() {
     let now = Instant::now();
     let mut hold = hold(now, 40);
     hold.add_level(level(1, Some(over(now, 10))), 1);
-    assert_eq!(hold.end(), over(now, 10));
+    assert_eq!(hold.deadline(), over(now, 10));
     hold.add_level(level(2, Some(over(now, 40))), 2);
-    assert_eq!(hold.end(), over(now, 40));
+    assert_eq!(hold.deadline(), over(now, 40));
     assert!(!hold.is_renewable());
     hold.remove_level(2).unwrap();
-    assert_eq!(hold.end(), over(now, 10), "it moves back when the level that promised more leaves");
-    assert!(hold.end() < hold.valid_until);
+    assert_eq!(hold.deadline(), over(now, 10), "it moves back when the level that promised more leaves");
+    assert!(hold.deadline() < hold.valid_until);
 }
 
 #[test]
@@ -93,9 +93,9 @@ fn a_watched_level_keeps_a_fixed_one_alive() {
     let mut hold = hold(now, 30);
     hold.add_level(level(1, Some(over(now, 5))), 1);
     hold.add_level(level(2, None), 2);
-    assert!(hold.end() == over(now, 30) && hold.is_renewable());
+    assert!(hold.deadline() == over(now, 30) && hold.is_renewable());
     hold.remove_level(2).unwrap();
-    assert!(hold.end() == over(now, 5) && !hold.is_renewable());
+    assert!(hold.deadline() == over(now, 5) && !hold.is_renewable());
 }
 
 #[test]
@@ -103,10 +103,10 @@ fn a_level_whose_max_hold_is_over_leaves_the_key_to_its_lease() {
     let now = Instant::now();
     let mut hold = hold(now, 30);
     hold.add_level(Level { max_hold: Some((now + seconds(5)).into()), ..level(1, None) }, 1);
-    assert_eq!((hold.end_of(1), hold.end()), (now + seconds(5), over(now, 30)));
+    assert_eq!((hold.deadline_of(1), hold.deadline()), (now + seconds(5), over(now, 30)));
     assert!(hold.levels[0].grant.signal.seal(Loss::MaxHold));
     assert!(hold.lives() && !hold.is_renewable());
-    assert_eq!(hold.end(), over(now, 30));
+    assert_eq!(hold.deadline(), over(now, 30));
     hold.add_level(level(2, None), 2);
     assert!(hold.is_renewable(), "the others stand");
 }
@@ -173,7 +173,7 @@ fn a_loss_is_final_and_reported_once() {
     assert_eq!(hold.lose(Loss::Gone, false, now).len(), 2);
     assert!(hold.lose(Loss::Expired, false, now).is_empty());
     assert_eq!((hold.loss(), hold.levels[0].loss()), (Some(Loss::Gone), Some(Loss::Gone)));
-    assert!(!hold.lives() && hold.end() <= now && hold.next_action().is_none());
+    assert!(!hold.lives() && hold.deadline() <= now && hold.next_action().is_none());
     hold.remove_level(2).unwrap();
     assert_eq!(hold.next_action(), None, "while a guard is left");
     hold.remove_level(1).unwrap();
@@ -201,11 +201,11 @@ fn what_has_become_of_a_hold_is_kept_at_its_end() {
     let mut lost = hold(now, 30);
     lost.add_level(level(1, None), 1);
     lost.lose(Loss::Expired, true, now);
-    assert!(lost.ends() && lost.next_action() == Some(Action::END), "though a guard is left");
+    assert!(lost.owes_end() && lost.next_action() == Some(Action::END), "though a guard is left");
     lost.unsettle();
     assert!(!lost.is_unsettled(), "there is nothing to settle");
     lost.mark_gone(false);
-    assert!(lost.is_gone() && !lost.ends() && lost.lose(Loss::Gone, false, now).is_empty());
+    assert!(lost.is_gone() && !lost.owes_end() && lost.lose(Loss::Gone, false, now).is_empty());
     assert_eq!((lost.loss(), lost.frees_nobody()), (Some(Loss::Expired), false));
 
     let mut refused = hold(now, 30);
@@ -335,9 +335,9 @@ fn an_extension_moves_the_end_of_its_level_and_never_back() {
     let mut hold = hold(now, 60);
     hold.add_level(level(1, Some(over(now, 20))), 1);
     hold.extended(1, lease(40), now);
-    assert_eq!(hold.end(), over(now, 40));
+    assert_eq!(hold.deadline(), over(now, 40));
     hold.extended(1, lease(10), now);
-    assert_eq!(hold.end(), over(now, 40));
+    assert_eq!(hold.deadline(), over(now, 40));
 }
 
 #[test]
@@ -383,7 +383,7 @@ fn an_end_or_a_lower_count_is_owed_until_it_is_confirmed() {
     hold.lacked_by(MasterSet::NONE, now);
     hold.remove_level(2).unwrap();
     assert!(hold.owes());
-    hold.stands = 1;
+    hold.server_count = 1;
     assert!(!hold.owes());
     hold.remove_level(1).unwrap();
     assert!(hold.owes());

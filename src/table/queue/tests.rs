@@ -225,7 +225,7 @@ fn the_room_of_a_queue_goes_to_whoever_asks_next() {
     assert!(queue.0.is_none() && free.0.len() == 1);
     next.take_memory(&mut free);
     assert!(next.0.is_some() && next.is_empty() && free.0.is_empty());
-    next.wake_when_idle(Waker::noop().clone());
+    next.wake_on_command_end(Waker::noop().clone());
     next.return_memory(&mut free);
     assert!(
         free.0.is_empty() && next.command_waiters().is_some_and(|command_waiters| command_waiters.len() == 1),

@@ -104,7 +104,7 @@ fn whoever_waits_for_the_background_is_woken_when_it_ends() {
     assert!(matches!(leaves, Break(Meaning::Void)), "{leaves:?}");
     let waiting = [(); 2].map(|()| world.asks(&Owner::new(), true));
     let idler = Arc::<Flag>::default();
-    world.entry.wake_when_idle(&Waker::from(idler.clone()));
+    world.entry.wake_on_command_end(&Waker::from(idler.clone()));
     world.entry.wake_everyone(world.now);
     let notified = &world.entry.out.made().resolve;
     assert!(
@@ -316,7 +316,7 @@ fn a_loss_is_a_suspension_where_the_machine_has_slept_since_the_last_answer() {
 fn a_hold_names_nobody_from_its_end_on() {
     let mut world = World::new(1);
     world.take();
-    let end = world.entry.live().expect("it is held").end();
+    let end = world.entry.live().expect("it is held").deadline();
     for (now, is_held) in [(end - Duration::from_millis(1), true), (end, false)] {
         world.now = now;
         assert_eq!(world.entry.holder(world.at()).is_some(), is_held);
@@ -404,9 +404,9 @@ fn a_ttl_that_is_too_long_is_brought_back_after_the_renewal_that_finds_it() {
         assert!(matches!(sent[..], [Pending { call: Call { action: Action::Shorten { .. }, .. }, .. }]));
         sent.remove(0)
     };
-    let end = world.entry.holds[0].end();
+    let end = world.entry.holds[0].deadline();
     let first = shorten(&mut world, 7);
-    assert!(world.entry.holds[0].end() > end, "it is renewed");
+    assert!(world.entry.holds[0].deadline() > end, "it is renewed");
     world.entry.conclude(&first, Err(Outcome::Unknown), Spread::default(), world.at());
     world.now += retry_pause(world.timing.lease);
     let sent = world.sends();
@@ -414,13 +414,13 @@ fn a_ttl_that_is_too_long_is_brought_back_after_the_renewal_that_finds_it() {
     assert!(matches!(settle.call.action, Action::Settle { .. }));
     world.entry.conclude(settle, Ok(&Reply::Done), Spread::default(), world.at());
     assert!(world.sends().is_empty());
-    let end = world.entry.holds[0].end();
+    let end = world.entry.holds[0].deadline();
     let second = shorten(&mut world, 7);
-    assert!(world.entry.holds[0].end() > end);
-    let end = world.entry.holds[0].end();
+    assert!(world.entry.holds[0].deadline() > end);
+    let end = world.entry.holds[0].deadline();
     world.entry.conclude(&second, Ok(&Reply::Done), Spread::default(), world.at());
     assert!(world.sends().is_empty());
-    assert_eq!(world.entry.holds[0].end(), end, "its answer says nothing about the TTL");
+    assert_eq!(world.entry.holds[0].deadline(), end, "its answer says nothing about the TTL");
 }
 
 /// A release goes after a renewal that is under way. The server refuses the renewal, but not the release.

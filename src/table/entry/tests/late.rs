@@ -167,7 +167,7 @@ fn an_answer_past_the_end_of_a_hold_does_not_make_it_good_again() {
     for settles in [false, true] {
         let mut world = World::new(1);
         let (pending, _) = world.take();
-        let end = world.entry.live().unwrap().end();
+        let end = world.entry.live().unwrap().deadline();
         world.now = end - MOMENT;
         if settles {
             world.entry.doubt_all(world.now);
@@ -178,7 +178,7 @@ fn an_answer_past_the_end_of_a_hold_does_not_make_it_good_again() {
         world.entry.conclude(sent, Ok(&Reply::Done), Spread::default(), world.at());
         let hold = world.entry.hold(pending.hold).unwrap();
         assert_eq!(hold.loss(), Some(Loss::Expired));
-        assert!(hold.end() <= end);
+        assert!(hold.deadline() <= end);
     }
 }
 
@@ -205,7 +205,7 @@ fn what_ran_on_a_master_after_the_end_of_its_hold_is_ended_there() {
             let Continue(end) = world.entry.leave(pending.hold, level, Some(98), at) else {
                 panic!("it is held")
             };
-            let made = |entry: &mut LockEntry| entry.straggled(&pending, 2, LateAnswer::There, at.now);
+            let made = |entry: &mut LockEntry| entry.straggled(&pending, 2, LateAnswer::Done, at.now);
             if before {
                 made(&mut world.entry);
             }
@@ -329,7 +329,7 @@ fn what_a_repair_makes_after_the_end_is_ended_though_the_end_found_a_field() {
     world.now += LEASE / 3;
     let due = |world: &mut World| world.entry.check(world.at(), MasterSet::NONE, &world.numbers);
     let renewal = due(&mut world).remove(0);
-    world.entry.straggled(&acquire, 2, LateAnswer::There, world.now);
+    world.entry.straggled(&acquire, 2, LateAnswer::Done, world.now);
     world.entry.conclude(&renewal, Ok(&Reply::Done), lacking, world.at());
     let repair = due(&mut world).remove(0);
     assert_eq!(repair.masters, third);
@@ -337,7 +337,7 @@ fn what_a_repair_makes_after_the_end_is_ended_though_the_end_found_a_field() {
     let Continue(end) = world.entry.leave(acquire.hold, level, Some(98), world.at()) else {
         panic!("it is held")
     };
-    world.entry.straggled(&repair, 2, LateAnswer::There, world.now);
+    world.entry.straggled(&repair, 2, LateAnswer::Done, world.now);
     let stranger = world.asks(&Owner::new(), true);
     let at = world.asker(stranger);
     assert!(world.askers[at].asking.is_none(), "it would meet the hold of its own process");
@@ -360,7 +360,7 @@ fn what_an_acquire_makes_after_the_renewal_that_finds_its_hold_gone_is_ended() {
     let (acquire, level) = world.take();
     world.now += LEASE / 3;
     let renewal = world.entry.check(world.at(), MasterSet::NONE, &world.numbers).remove(0);
-    world.entry.straggled(&acquire, 2, LateAnswer::There, world.now);
+    world.entry.straggled(&acquire, 2, LateAnswer::Done, world.now);
     let missing = Spread { missing: MasterSet::first(3), ..Spread::default() };
     let meaning = world.entry.conclude(&renewal, Ok(&Reply::Gone), missing, world.at());
     assert_eq!(meaning, Meaning::Lost(Loss::Gone));
@@ -465,7 +465,7 @@ fn what_was_given_up_on_a_master_and_repaired_there_is_ended_there_twice() {
         let unanswered = if straggles { third } else { MasterSet::NONE };
         world.entry.conclude(&end, Ok(&Reply::Done), Spread { unanswered, ..Spread::default() }, world.at());
         if straggles {
-            world.entry.straggled(&end, 2, LateAnswer::There, world.now);
+            world.entry.straggled(&end, 2, LateAnswer::Done, world.now);
         }
         world.now += 2 * world.timing.retry;
         let commands = world.entry.check(world.at(), MasterSet::NONE, &world.numbers);
@@ -623,7 +623,7 @@ fn an_end_that_is_sent_to_another_master_again_hides_nothing_of_one_that_is_late
         let Continue(end) = world.entry.leave(acquire.hold, level, Some(98), world.at()) else {
             panic!("it is held")
         };
-        world.entry.straggled(&acquire, 2, LateAnswer::There, world.now);
+        world.entry.straggled(&acquire, 2, LateAnswer::Done, world.now);
         let spread = Spread { missing: second, unanswered: third, ..Spread::default() };
         world.entry.conclude(&end, Ok(&Reply::Done), spread, world.at());
         world.now += world.timing.retry;
@@ -699,7 +699,7 @@ fn what_runs_later_than_its_lease_is_ended_all_the_same() {
     let mut world = World::new(1);
     let bygone = world.bygone();
     world.now += 2 * LEASE;
-    world.entry.straggled(&bygone, 2, LateAnswer::There, world.now);
+    world.entry.straggled(&bygone, 2, LateAnswer::Done, world.now);
     let commands = world.entry.check(world.at(), MasterSet::NONE, &world.numbers);
     let [end] = &commands[..] else { panic!("{commands:?}") };
     assert_eq!((end.call.action, end.masters), (Action::END, MasterSet::one(2)));

@@ -394,7 +394,7 @@ fn a_close_leaves_the_line() {
     let id = world.asks(&Owner::new(), true);
     let number = world.waits_in_line(id);
     world.entry.is_open = false;
-    world.entry.withdraw(world.now);
+    world.entry.withdraw_offer(world.now);
     let [end] = &world.background()[..] else { panic!("one end") };
     assert_eq!((end.hold, end.call.action), (number, Action::END));
 }

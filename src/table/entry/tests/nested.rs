@@ -75,7 +75,7 @@ fn a_level_in_a_certain_hold_takes_no_command_and_neither_does_its_release() {
         owner = owner.child();
         world.asks(&owner, false);
         let hold = world.hold_now();
-        assert_eq!((hold.count(), hold.stands, world.guards.len()), (depth, 1, depth as usize));
+        assert_eq!((hold.count(), hold.server_count, world.guards.len()), (depth, 1, depth as usize));
         world.rest();
     }
     // The guards are released in any order.
@@ -101,7 +101,7 @@ fn a_level_that_is_asked_for_brings_the_count_up_to_date() {
     let inner = Owner::clone(&world.hold_now().levels[1].owner);
     let asked = world.asks(&inner.child(), false);
     world.answers(asked);
-    assert_eq!((world.hold_now().stands, world.hold_now().count()), (3, 3));
+    assert_eq!((world.hold_now().server_count, world.hold_now().count()), (3, 3));
     world.nests = Some(true);
     world.rest();
     // Now a release has to be sent: it lowers the count below the one that the masters have.
@@ -122,14 +122,14 @@ fn a_release_of_a_level_that_the_masters_do_not_count_raises_no_count() {
         owner = owner.child();
         world.asks(&owner, false);
     }
-    assert_eq!((world.hold_now().count(), world.hold_now().stands), (3, 1));
+    assert_eq!((world.hold_now().count(), world.hold_now().server_count), (3, 1));
     let id = world.hold_now().id;
     world.entry.hold(id).unwrap().copies.set_lacking(MasterSet::one(0));
     world.release_by(2, true);
     let sent: Vec<_> = world.flight.iter().map(|pending| pending.call.action).collect();
     assert_eq!(sent, [Action::Release { count: 2 }]);
     world.all_arrive();
-    assert_eq!((world.hold_now().count(), world.hold_now().stands), (2, 1));
+    assert_eq!((world.hold_now().count(), world.hold_now().server_count), (2, 1));
 }
 
 /// In this order: 1. A bare request yields, and is not polled again. 2. A sibling asks after it. If only its
@@ -349,7 +349,7 @@ fn a_nested_level_of_fixed_lease_ends_with_its_own_lease() {
     assert!(world.enters_for(&owner, fixed));
     let ends = world.now + fixed;
     world.release_by(0, true);
-    assert_eq!(world.hold_now().end(), ends);
+    assert_eq!(world.hold_now().deadline(), ends);
     world.pass(fixed);
     assert!(world.guards[0].signal.loss().is_some());
 }

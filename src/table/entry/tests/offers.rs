@@ -280,7 +280,7 @@ fn what_may_not_be_as_it_was_granted_does_not_pass_on() {
             hold.pending_releases.get_or_insert_default().push(left)
         }),
         ("lacking on a master", |hold, _| hold.copies.set_lacking(MasterSet::one(1))),
-        ("more levels there", |hold, _| hold.stands = 2),
+        ("more levels there", |hold, _| hold.server_count = 2),
         ("nearly over", |hold, now| hold.certain_until = now),
         ("too long", |hold, now| hold.valid_until = now + LEASE + MOMENT),
         ("perhaps too long", |hold, now| hold.maybe_until = Some((now + LEASE + MOMENT).into())),
@@ -383,7 +383,7 @@ fn what_is_offered_ends_where_it_may_be_gone() {
             world.entry.message(0, world.now);
         }),
         ("a reconnect", |world| world.entry.doubt_all(world.now)),
-        ("a close", |world| world.entry.withdraw(world.now)),
+        ("a close", |world| world.entry.withdraw_offer(world.now)),
     ];
     for (what, sign) in signs {
         let (mut world, waiting) = one_holds(1);

@@ -81,12 +81,15 @@ impl World {
 
     pub(super) fn look(&self) {
         let live: Vec<_> =
-            self.entry.holds.iter().filter(|hold| hold.lives() && self.now < hold.end()).collect();
+            self.entry.holds.iter().filter(|hold| hold.lives() && self.now < hold.deadline()).collect();
         assert!(live.len() <= 1, "two holds are alive: {live:#?}");
         let offered = self.entry.holds.iter().filter(|hold| hold.is_offered()).count();
         assert!(live.len() + offered <= 1, "a hold is offered beside another: {:#?}", self.entry.holds);
         for hold in &live {
-            assert!(hold.end() <= hold.valid_until, "good for longer than the server keeps it: {hold:#?}");
+            assert!(
+                hold.deadline() <= hold.valid_until,
+                "good for longer than the server keeps it: {hold:#?}"
+            );
             let in_order = hold.levels.is_sorted_by(|one, next| next.owner.is_within(&one.owner));
             assert!(in_order, "two owners that are strangers to each other hold the lock: {hold:#?}");
             if let Some(command) = hold.command.as_ref().filter(|_| hold.is_watched() && !hold.is_unsettled())
@@ -151,16 +154,16 @@ impl World {
     /// If no command is under way or due, the server has what is held here.
     pub(super) fn rest(&self) {
         let busy = |hold: &Hold| hold.command.is_some() || hold.next_action().is_some();
-        let Some(hold) = self.entry.live().filter(|hold| !busy(hold) && self.now < hold.end()) else {
+        let Some(hold) = self.entry.live().filter(|hold| !busy(hold) && self.now < hold.deadline()) else {
             return;
         };
         let (field, count, until) = self.master.key.as_ref().expect("the key stands");
         assert_eq!(field, &hold.field);
         assert!(
-            *count == hold.stands && *count <= hold.count() || self.stale.contains(&hold.id),
+            *count == hold.server_count && *count <= hold.count() || self.stale.contains(&hold.id),
             "{count} stand there: {hold:#?}"
         );
-        assert!(*until >= hold.end());
+        assert!(*until >= hold.deadline());
     }
 }
 
@@ -338,7 +341,7 @@ fn the_end_of_a_fixed_lease_is_sent_no_more_once_the_key_is_gone() {
     let mut world = World::new(1);
     let (pending, _) = world.take();
     world.entry.holds[0].levels[0].watched = false;
-    world.now = world.entry.holds[0].end();
+    world.now = world.entry.holds[0].deadline();
     let mut sent = 0;
     while let Some(due) = world.entry.due() {
         world.now = world.now.max(due);

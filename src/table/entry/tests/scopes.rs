@@ -265,10 +265,11 @@ impl Walk {
     fn look(&self) {
         let world = &self.world;
         world.look();
-        let live = world.entry.live().filter(|hold| world.now < hold.end());
+        let live = world.entry.live().filter(|hold| world.now < hold.deadline());
         if let (Some(hold), false) = (live, self.spent.tampered) {
             let key = world.master.key.as_ref();
-            let stands = key.is_some_and(|(field, _, until)| *field == hold.field && *until >= hold.end());
+            let stands =
+                key.is_some_and(|(field, _, until)| *field == hold.field && *until >= hold.deadline());
             assert!(stands, "good here but not on the server, which has {key:?}: {hold:#?}");
         }
         if !self.spent.tampered {
@@ -334,7 +335,7 @@ impl World {
         let naps = self.askers.iter().filter_map(|asker| asker.nap);
         let key = self.master.key.as_ref().map(|(_, _, until)| *until);
         let due = self.entry.due();
-        let ends = self.entry.holds.iter().map(Hold::end);
+        let ends = self.entry.holds.iter().map(Hold::deadline);
         naps.chain(key).chain(due).chain(ends).filter(|moment| *moment > self.now).min()
     }
 

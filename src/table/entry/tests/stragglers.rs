@@ -42,7 +42,7 @@ impl World {
 #[test]
 fn an_end_is_sent_again_to_a_master_that_did_not_run_it() {
     for (answer, ends) in
-        [(LateAnswer::There, 0), (LateAnswer::Missing, 0), (LateAnswer::Unsent, 1), (LateAnswer::Unknown, 1)]
+        [(LateAnswer::Done, 0), (LateAnswer::Missing, 0), (LateAnswer::Unsent, 1), (LateAnswer::Unknown, 1)]
     {
         let mut world = World::new(1);
         let (acquire, level) = world.take();
@@ -75,7 +75,7 @@ fn no_end_is_sent_again_to_a_master_that_refused_the_acquire() {
 /// An acquire makes a field; a renewal makes none.
 #[test]
 fn a_late_answer_to_a_renewal_shows_nothing_of_a_hold_that_is_gone() {
-    for answer in [LateAnswer::There, LateAnswer::Missing, LateAnswer::Unsent, LateAnswer::Unknown] {
+    for answer in [LateAnswer::Done, LateAnswer::Missing, LateAnswer::Unsent, LateAnswer::Unknown] {
         let mut world = World::new(1);
         let (acquire, level) = world.take();
         let renewal = world.renewal_of(&acquire);
@@ -92,7 +92,7 @@ fn a_late_answer_to_a_renewal_shows_nothing_of_a_hold_that_is_gone() {
 #[test]
 fn a_late_answer_to_a_renewal_has_no_end_sent_twice() {
     let missing = Spread { missing: MasterSet::one(LATE), ..Spread::default() };
-    for answer in [LateAnswer::There, LateAnswer::Unsent, LateAnswer::Unknown] {
+    for answer in [LateAnswer::Done, LateAnswer::Unsent, LateAnswer::Unknown] {
         for under_way in [false, true] {
             let mut world = World::new(1);
             let (acquire, level) = world.take();
@@ -125,7 +125,7 @@ fn a_late_answer_to_a_renewal_has_no_end_sent_to_a_master_that_was_repaired() {
     let Continue(end) = world.entry.leave(acquire.hold, level, Some(900), world.at()) else {
         panic!("it is held")
     };
-    world.entry.straggled(&renewal, LATE, LateAnswer::There, world.now);
+    world.entry.straggled(&renewal, LATE, LateAnswer::Done, world.now);
     world.entry.conclude(&end, Ok(&Reply::Done), Spread::default(), world.at());
     assert!(world.entry.is_empty());
 }
@@ -133,7 +133,7 @@ fn a_late_answer_to_a_renewal_has_no_end_sent_to_a_master_that_was_repaired() {
 /// A repair runs, or may run, on the third master after the end of its hold.
 #[test]
 fn what_a_repair_makes_when_its_hold_is_gone_is_ended() {
-    for answer in [LateAnswer::There, LateAnswer::Unknown] {
+    for answer in [LateAnswer::Done, LateAnswer::Unknown] {
         let mut world = World::new(1);
         let (acquire, level) = world.take();
         let action = Action::Repair { count: 1, lease: world.timing.lease };
@@ -145,7 +145,7 @@ fn what_a_repair_makes_when_its_hold_is_gone_is_ended() {
         let [again] = &sent[..] else { panic!("{answer:?}: {sent:?}") };
         assert_eq!((again.call.action, again.masters), (Action::END, MasterSet::one(LATE)));
         world.entry.conclude(again, Ok(&Reply::Done), Spread::default(), world.at());
-        world.entry.straggled(&end, LATE, LateAnswer::There, world.now);
+        world.entry.straggled(&end, LATE, LateAnswer::Done, world.now);
         assert!(world.entry.is_empty(), "{answer:?}");
     }
 }
@@ -155,8 +155,8 @@ fn what_a_repair_makes_when_its_hold_is_gone_is_ended() {
 /// or may still make.
 #[test]
 fn a_late_answer_to_an_end_that_is_sent_again_changes_nothing() {
-    let answers = [LateAnswer::There, LateAnswer::Missing, LateAnswer::Unsent, LateAnswer::Unknown];
-    for acquired in [None, Some(LateAnswer::There), Some(LateAnswer::Unknown)] {
+    let answers = [LateAnswer::Done, LateAnswer::Missing, LateAnswer::Unsent, LateAnswer::Unknown];
+    for acquired in [None, Some(LateAnswer::Done), Some(LateAnswer::Unknown)] {
         for answer in answers {
             let mut world = World::new(1);
             let (acquire, level) = world.take();
@@ -203,7 +203,7 @@ fn a_re_entry_that_was_dropped_has_no_end_sent_twice() {
 #[test]
 fn what_a_renewal_misses_on_a_master_is_put_there_and_what_a_repair_misses_is_not() {
     for (repairs, answer, is_sent) in [
-        (false, LateAnswer::There, false),
+        (false, LateAnswer::Done, false),
         (false, LateAnswer::Unsent, false),
         (false, LateAnswer::Unknown, false),
         (false, LateAnswer::Missing, true),
@@ -246,7 +246,7 @@ fn what_a_young_master_lacks_is_not_put_there_if_an_old_one_lacks_it_that_had_it
     for (had_it, repaired, is_put) in [
         (true, None, false),
         (false, Some(LateAnswer::Missing), true),
-        (false, Some(LateAnswer::There), false),
+        (false, Some(LateAnswer::Done), false),
         (false, Some(LateAnswer::Unknown), false),
         (false, None, false),
     ] {
@@ -276,7 +276,7 @@ fn a_master_that_a_repair_has_reached_late_had_the_hold() {
     let [repair] = &world.sends()[..] else { panic!("a master lacks it") };
     world.entry.conclude(repair, Ok(&Reply::Done), Spread::default(), world.at());
     world.entry.hold(acquire.hold).unwrap().copies.set_lacking(old);
-    world.entry.straggled(repair, LATE, LateAnswer::There, world.now);
+    world.entry.straggled(repair, LATE, LateAnswer::Done, world.now);
     let hold = world.entry.hold(acquire.hold).unwrap();
     hold.lacked_in_doubt(young, old, world.now);
     assert_eq!(hold.copies.lacking, MasterSet::NONE);
@@ -287,7 +287,7 @@ fn a_master_that_a_repair_has_reached_late_had_the_hold() {
 fn only_a_refused_acquire_shows_that_a_master_has_no_field() {
     let remains = Spread { remains: MasterSet::one(LATE), ..Spread::default() };
     for (acquired, answer, ends) in [
-        (true, LateAnswer::There, 1),
+        (true, LateAnswer::Done, 1),
         (true, LateAnswer::Missing, 0),
         (true, LateAnswer::Unsent, 0),
         (false, LateAnswer::Missing, 1),

@@ -310,7 +310,7 @@ fn a_command_of_a_future_that_is_not_polled_is_given_up() {
 fn what_a_master_may_have_is_forgotten_once_its_lease_is_over() {
     let mut world = World::new(1);
     let bygone = world.bygone();
-    world.entry.straggled(&bygone, 2, LateAnswer::There, world.now);
+    world.entry.straggled(&bygone, 2, LateAnswer::Done, world.now);
     assert!(!world.entry.is_empty());
     world.now += LEASE;
     assert!(world.sends().is_empty());
