@@ -6,7 +6,8 @@
 -- ARGV[last], or before `again`: the parameters of the line (serve.lua)
 --
 -- Replies  a list    as whose.lua, and after it the number of fields in the line, this one included
---          an error  a right is missing: the client has to remember that, since a server counts and logs what it denies
+--          an error  a right is missing: the client has to remember that, since a server counts and logs what it denies. Or the server
+--                    has become a replica: the client has to leave it, since it may wait for ever where nobody is handed the lock
 
 if KEYS[2] then
   local told = ARGV[#ARGV] == 'again' and ARGV[#ARGV - 1] or ARGV[#ARGV]
@@ -30,7 +31,8 @@ if KEYS[2] then
       return {ttl, fields[1], fields[2], tonumber(redis.pcall('ZCARD', KEYS[2])) or 1}
     end
     redis.pcall('ZREM', KEYS[2], member)
-  elseif string.find(entered.err, 'permission', 1, true) or string.find(entered.err, 'executing the script', 1, true) then
+  elseif string.find(entered.err, 'permission', 1, true) or string.find(entered.err, 'executing the script', 1, true)
+    or string.find(entered.err, 'READONLY', 1, true) then
     return redis.error_reply(entered.err .. ' script: user_script, nothing written')
   end
 end

@@ -131,6 +131,20 @@ impl Ears {
     }
 }
 
+/// Otherwise a waiter at a server that was replaced would be answered "busy" for as long as others have turns at the new one.
+#[tokio::test]
+async fn a_replica_refuses_all_that_ask_for_a_place_in_the_line() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    wire.held_before(&[FIRST]).await;
+    wire.ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    for (field, mode) in [(SECOND, "enter"), (SECOND, "again"), (FIRST, "again")] {
+        let text = wire.try_wait(field, mode).await.unwrap_err().to_string();
+        assert!(text.contains("read only replica") && text.contains("nothing written"), "{text}");
+    }
+    assert_eq!(wire.line().await, [FIRST]);
+}
+
 #[tokio::test]
 async fn who_finds_the_lock_busy_stands_at_the_end_of_the_line_and_keeps_its_place() {
     let server = Server::start().await;
