@@ -48,7 +48,7 @@ impl Cluster {
             (watch::Sender::new(None), seeds.to_string().into(), nodes.connect_limit());
         let reports: Arc<dyn Events> = Arc::new(ShardReports::new(inbox.clone(), None));
         let receiver = Arc::downgrade(&reports);
-        let plain = Subscriber::start(ChannelKind::Plain, target.subscribe(), address, receiver, limit);
+        let plain = Subscriber::start(ChannelKind::Plain, target.subscribe(), address, receiver, limit, None);
         let failures = plain.failures();
         let subscriptions = Subscriptions {
             nodes: nodes.clone(),

@@ -139,7 +139,7 @@ impl Channels {
         }
     }
 
-    /// Called when no connection could be made. Reports each wanted channel as not subscribed: once, until it is subscribed or wanted
+    /// Called when no connection can be made. Reports each wanted channel as not subscribed: once, until it is subscribed or wanted
     /// again.
     pub(super) fn unreachable(&mut self) {
         for (channel, entry) in &mut self.channels {

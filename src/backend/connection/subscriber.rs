@@ -14,7 +14,7 @@ use crate::backend::connection::channels::{ChannelRequest, Channels, Subscriptio
 use crate::backend::connection::dial::too_long;
 use crate::backend::connection::listener::{self, ChannelKind, Listener, Received, Requester};
 use crate::backend::connection::login::LoggedIn;
-use crate::backend::connection::{Target, moved, redis_error};
+use crate::backend::connection::{ConnectionSlot, Target, moved, redis_error};
 use crate::backend::tasks::Tasks;
 use crate::base::{Events, boxed, gated, telemetry};
 
@@ -39,20 +39,22 @@ pub(crate) struct Subscriber {
 type Interest = (ChannelRequest, Arc<str>);
 
 impl Subscriber {
-    /// Starts the task on the current runtime. It connects when there is something to subscribe to.
+    /// Starts the task on the current runtime. It connects when there is something to subscribe to. `commands`: the slot for commands of
+    /// the server that it follows, if there is one.
     pub(crate) fn start(
         kind: ChannelKind,
         target: Target,
         address: Arc<str>,
         events: Weak<dyn Events>,
         limit: Duration,
+        commands: Option<Arc<ConnectionSlot>>,
     ) -> Subscriber {
         let (sender, interests) = mpsc::unbounded_channel();
-        let (failed, failures) = watch::channel(0);
+        let (failures, failed) = watch::channel(0);
         let channels = Channels::default();
-        let task = Task { kind, target, address, events, limit, interests, channels, failures: failed };
+        let task = Task { kind, target, address, events, limit, commands, interests, channels, failures };
         let task = tokio::spawn(gated(Box::pin(task.run()))).abort_handle();
-        Subscriber { interests: sender, task, failures }
+        Subscriber { interests: sender, task, failures: failed }
     }
 
     /// Returns how many connections were lost or could not be made, for the task that chooses the target.
@@ -81,6 +83,7 @@ struct Task {
     address: Arc<str>,
     events: Weak<dyn Events>,
     limit: Duration,
+    commands: Option<Arc<ConnectionSlot>>,
     interests: mpsc::UnboundedReceiver<Interest>,
     channels: Channels,
     failures: watch::Sender<u64>,
@@ -104,6 +107,8 @@ impl Task {
         let mut backoff = Backoff::default();
         // An outage is reported once, not at each attempt.
         let mut reported = false;
+        // The number of the connection for commands that was live when the last attempt failed.
+        let mut failed_beside = None;
         loop {
             while self.channels.wanted() == 0 {
                 let Some(interest) = self.interests.recv().await else { return };
@@ -112,16 +117,19 @@ impl Task {
             let connection = match self.connect(backoff.pause()).await {
                 Ok(connection) => connection,
                 Err(End::Lost(why)) => {
-                    self.failed(&why);
+                    self.failed(&why, &mut backoff);
                     if !std::mem::replace(&mut reported, true) {
                         telemetry::subscriber_lost(&self.address, &why);
                     }
-                    self.channels.unreachable();
+                    if why != MOVED && self.is_unreachable(&mut failed_beside) {
+                        self.channels.unreachable();
+                    }
                     self.report();
                     continue;
                 }
                 Err(_) => return,
             };
+            failed_beside = None;
             let since = Instant::now();
             let end = self.serve(connection).await;
             backoff.lost(since);
@@ -131,7 +139,7 @@ impl Task {
                 End::Closed => return,
                 End::Idle => {}
                 End::Lost(why) => {
-                    self.failed(&why);
+                    self.failed(&why, &mut backoff);
                     telemetry::subscriber_lost(&self.address, &why);
                     self.with_events(|events| events.subscriptions_lost());
                 }
@@ -139,11 +147,23 @@ impl Task {
         }
     }
 
-    fn failed(&self, why: &str) {
+    fn failed(&self, why: &str, backoff: &mut Backoff) {
         // The task that chose another target knows about it already.
         if why != MOVED {
             self.failures.send_modify(|failures| *failures = failures.wrapping_add(1));
+        } else if self.commands.is_some() {
+            // The server answers: it has a new connection for commands, and their attempts have pauses of their own.
+            *backoff = Backoff::default();
         }
+    }
+
+    /// Called when an attempt has failed. Returns whether that is reported to the waiters, as a refusal would be. While the server is away,
+    /// nothing is reported: in the line, those that are not subscribed keep polling, so after a restart all would. Therefore the attempt
+    /// before has to have failed beside the same live connection for commands: the end of that one may be noticed a moment later.
+    fn is_unreachable(&self, failed_beside: &mut Option<u64>) -> bool {
+        let Some(commands) = &self.commands else { return true };
+        let beside = commands.id();
+        std::mem::replace(failed_beside, beside) == beside && beside.is_some()
     }
 
     /// Makes one attempt, after a pause. Handles changes of the wanted channels in the meantime.

@@ -167,7 +167,10 @@ impl RedisServer {
                 true => (ChannelKind::Sharded, reports.as_ref().map(Arc::downgrade)),
                 false => (ChannelKind::Plain, Some(events)),
             };
-            let subscribe = |receiver| Subscriber::start(channels, target.clone(), address, receiver, limit);
+            // Another task chooses the node of each sharded channel, by the failures of the last one.
+            let commands = (!is_node).then(|| slot.clone());
+            let subscribe =
+                |receiver| Subscriber::start(channels, target.clone(), address, receiver, limit, commands);
             RedisServer {
                 slot,
                 sentinels,

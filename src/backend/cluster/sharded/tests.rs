@@ -135,7 +135,7 @@ fn driven() -> (Subscriptions, EventRecorder) {
     let reports: Arc<dyn Events> = Arc::new(ShardReports::new(mpsc::unbounded_channel().0, None));
     let (target, limit) = (watch::Sender::new(None).subscribe(), Duration::from_secs(1));
     let receiver = Arc::downgrade(&reports);
-    let plain = Subscriber::start(ChannelKind::Plain, target, "none".into(), receiver, limit);
+    let plain = Subscriber::start(ChannelKind::Plain, target, "none".into(), receiver, limit, None);
     let channels = HashMap::new();
     (Subscriptions { nodes, events: events.sender(), plain, _reports: reports, channels }, events)
 }
