@@ -346,10 +346,11 @@ pub(crate) fn answer(error: &RedisError) -> Option<String> {
     Some(format!("{} {detail}", error.code().unwrap_or("ERR")).trim_end_matches([' ', '.']).to_owned())
 }
 
-/// Returns whether the server has become a replica. The server's name then has to be resolved again, since it may lead to another
-/// machine now.
+/// Returns whether the server has become a replica, which may load the data of its master, or have no link to it. The server's name
+/// then has to be resolved again, since it may lead to another machine now.
 pub(super) fn is_demoted(error: &RedisError) -> bool {
-    error.code() == Some("READONLY") || error.detail().is_some_and(|text| text.contains("READONLY"))
+    matches!(error.code(), Some("READONLY" | "LOADING" | "MASTERDOWN"))
+        || error.detail().is_some_and(|text| text.contains("READONLY"))
 }
 
 #[cfg(test)]

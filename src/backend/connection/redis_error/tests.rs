@@ -153,7 +153,12 @@ fn a_missing_right_is_recognized_by_any_of_its_texts() {
 
 #[test]
 fn a_server_that_became_a_replica_is_recognized_by_code_or_text() {
-    for wire in ["READONLY You can't write", "ERR Error running script: -READONLY You can't write"] {
+    for wire in [
+        "READONLY You can't write",
+        "ERR Error running script: -READONLY You can't write",
+        "LOADING Redis is loading the dataset in memory",
+        "MASTERDOWN Link with MASTER is down",
+    ] {
         assert!(is_demoted(&answered(wire)), "{wire}");
     }
     assert!(!is_demoted(&answered("ERR whatever")));

@@ -432,6 +432,22 @@ async fn a_server_that_became_a_replica_is_reconnected_to() {
     assert_eq!(events.next().await, Event::Reconnected);
 }
 
+/// A replica loads the data of its new master, or has lost the link to it.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_refuses_all_commands_as_a_replica_is_reconnected_to() {
+    for refusal in ["LOADING Redis is loading the dataset", "MASTERDOWN Link with MASTER is down"] {
+        let _server = FakeServer::start("a", move |words| match words {
+            ["EVAL" | "EVALSHA", ..] => Some(format!("-{refusal}\r\n")),
+            words => usual(words),
+        });
+        let mut events = EventRecorder::new();
+        let backend = connect(&("a", 1).into(), LONG, events.sender()).await.unwrap();
+        let error = failed(backend.clone().run(acquire("a")).await, Outcome::NotRun, ErrorKind::Unavailable);
+        assert!(error.to_string().contains(refusal), "{error}");
+        assert_eq!(events.next().await, Event::Reconnected);
+    }
+}
+
 #[tokio::test]
 async fn calls_are_denied_after_the_password_was_changed() {
     let server = TestServer::start(&[]).await;
