@@ -17,17 +17,18 @@ local function renew(key, field)
     return -2
   end
   local ttl = redis.pcall('PTTL', key)
+  local written = ttl
   -- A key without a TTL reads as -1, and gets one.
   if type(ttl) == 'number' and ttl < tonumber(lease) then
-    ttl = redis.pcall('PEXPIRE', key, lease)
-  elseif type(ttl) == 'number' and ttl > tonumber(lease) then
-    local ends = redis.pcall('PEXPIRETIME', key)
-    return type(ends) == 'number' and {ttl, ends} or -1
+    written = redis.pcall('PEXPIRE', key, lease)
+  elseif type(ttl) == 'number' then
+    written = redis.pcall('HDEL', key, field .. ' ')
   end
-  if type(ttl) == 'table' then
-    return redis.error_reply(ttl.err .. ' script: user_script, nothing written')
+  if type(written) == 'table' then
+    return redis.error_reply(written.err .. ' script: user_script, nothing written')
   end
-  return -1
+  local ends = ttl > tonumber(lease) and redis.pcall('PEXPIRETIME', key)
+  return type(ends) == 'number' and {ttl, ends} or -1
 end
 
 local answers = {}

@@ -281,6 +281,28 @@ async fn a_read_only_replica_refuses_and_changes_nothing() {
     assert_eq!(wire.state().await, before);
 }
 
+/// Otherwise a server that was replaced would confirm a hold that is over at the new one.
+#[tokio::test]
+async fn a_replica_renews_no_hold_whose_key_stays_for_longer() {
+    let server = Server::start().await;
+    let mut wire = Wire::to(&server).await;
+    wire.acquire(OURS, 1, LEASE).await;
+    let before = wire.state().await;
+    let shorter = (LEASE / 2).to_string();
+    assert!(is_longer(&wire.renew(OURS, LEASE / 2).await));
+    assert!(
+        matches!(&wire.run("renew_all", &[OURS, &shorter]).await, Ok(Value::Array(all)) if is_longer(&all[0]))
+    );
+    assert_eq!(wire.state().await, before, "the renewals change nothing");
+    wire.ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    let alone = format!("{:?}", wire.try_renew(OURS, LEASE / 2).await);
+    let together = format!("{:?}", wire.run("renew_all", &[OURS, &shorter]).await);
+    for text in [alone, together] {
+        assert!(text.contains("read only replica") && text.contains("nothing written"), "{text}");
+    }
+    assert_eq!(wire.state().await, before);
+}
+
 #[tokio::test]
 async fn a_key_in_its_last_millisecond_is_held_and_not_free() {
     let server = Server::start().await;
