@@ -1,19 +1,19 @@
 //! Tracks which optional rights the user has: to read who holds a lock, and to use its line.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::base::{Failure, Outcome, telemetry};
 use crate::error::ErrorKind;
 use crate::wire::{Action, Call, Reply};
 
 /// Which optional rights the server has denied, so that calls leave out what needs them. Not every call tries them again, since a
-/// server counts and logs what it denies.
+/// server counts and logs what it denies. The next connection does, since they may have been granted in the meantime.
 #[derive(Debug, Default)]
 pub(crate) struct OptionalRights {
-    /// Whether the right to read who holds a lock was denied.
-    name_denied: AtomicBool,
-    /// The number of the last connection on which the commands of lines were denied, and with them the whole call. The next
-    /// connection tries again, since the right may have been granted in the meantime. Zero means that nothing was denied.
+    /// The number of the last connection on which the right to read who holds a lock was denied. Zero means that it was not denied.
+    name_denied_on: AtomicU64,
+    /// The number of the last connection on which the commands of lines were denied, and with them the whole call. Zero means that
+    /// nothing was denied.
     line_denied_on: AtomicU64,
 }
 
@@ -21,12 +21,16 @@ impl OptionalRights {
     /// Leaves out the parts of a call that the user may not use. Called before it is sent. `connection` is the number of the connection
     /// that it is sent over, as far as is known.
     pub(crate) fn apply(&self, call: &mut Call, connection: impl FnOnce() -> Option<u64>) {
-        let name_denied = self.name_denied.load(Relaxed);
+        let denied_on = [&self.name_denied_on, &self.line_denied_on].map(|on| on.load(Relaxed));
+        if denied_on == [0, 0] {
+            return;
+        }
+        let connection = connection();
+        let [name_denied, line_denied] = denied_on.map(|on| on != 0 && connection == Some(on));
         call.report_holder &= !name_denied;
-        let denied_on = self.line_denied_on.load(Relaxed);
         // An acquire reads who holds the lock before it enters the line, so without that right each one would be denied, and never enter.
         let reads_holder = matches!(call.action, Action::Acquire { .. });
-        if name_denied && reads_holder || denied_on != 0 && connection() == Some(denied_on) {
+        if name_denied && reads_holder || line_denied {
             call.line = None;
         }
     }
@@ -51,10 +55,10 @@ impl OptionalRights {
 
     /// Handles the answer to each call. The answer to an `Action::Who`, which is always sent as a whole, may show that the right was
     /// granted since.
-    pub(crate) fn learn(&self, answer: &Result<Reply, Failure>) {
+    pub(crate) fn learn(&self, answer: &Result<Reply, Failure>, connection: impl Fn() -> Option<u64>) {
         match answer {
-            Ok(Reply::Nameless(_)) => self.name_denied.store(true, Relaxed),
-            Ok(Reply::Busy(_, Some(_)) | Reply::InLine(..)) => self.name_denied.store(false, Relaxed),
+            Ok(Reply::Nameless(_)) => self.name_denied_on.store(connection().unwrap_or_default(), Relaxed),
+            Ok(Reply::Busy(_, Some(_)) | Reply::InLine(..)) => self.name_denied_on.store(0, Relaxed),
             _ => {}
         }
     }

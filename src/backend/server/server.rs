@@ -223,7 +223,7 @@ impl RedisServer {
             if OptionalRights::may_lack_lines(&call, &answer) {
                 answer = boxed(self.without_line(&call, asking, deadline)).await;
             }
-            self.rights.learn(&answer);
+            self.rights.learn(&answer, || self.slot.id());
             answer
         }
     }
@@ -345,7 +345,7 @@ impl RedisServer {
             Some(failure) => Err(failure.again()),
             None => Err(redis_error::not_sent(why, &slot.address)),
         });
-        answers.iter().for_each(|answer| self.rights.learn(answer));
+        answers.iter().for_each(|answer| self.rights.learn(answer, || slot.id()));
         answers
     }
 }
@@ -376,7 +376,7 @@ impl Backend for RedisServer {
             if OptionalRights::may_lack_lines(&call, &answer) {
                 return boxed(self.without_line(&call, false, deadline)).await;
             }
-            self.rights.learn(&answer);
+            self.rights.learn(&answer, || Some(link.id));
             answer
         }))
     }

@@ -448,6 +448,27 @@ async fn a_server_that_refuses_all_commands_as_a_replica_is_reconnected_to() {
     }
 }
 
+/// The right may have been granted in the meantime. Without it no acquire enters the line.
+#[tokio::test(start_paused = true)]
+async fn a_name_that_was_denied_is_asked_for_again_over_the_next_connection() {
+    let server = FakeServer::start("a", |words| match words {
+        ["EVAL" | "EVALSHA", .., "whose"] => Some("*1\r\n:5000\r\n".to_owned()),
+        ["EVAL" | "EVALSHA", ..] => Some(":5000\r\n".to_owned()),
+        words => usual(words),
+    });
+    let mut events = EventRecorder::new();
+    let backend = connect(&("a", 1).into(), LONG, events.sender()).await.unwrap();
+    let call = Call { report_holder: true, ..acquire("a") };
+    for _ in 0..2 {
+        let [first, second] =
+            [backend.clone().run(call.clone()).await, backend.clone().run(call.clone()).await];
+        assert!(matches!(first, Ok(Reply::Nameless(_))), "{first:?}");
+        assert!(matches!(second, Ok(Reply::Busy(_, None))), "{second:?}");
+        server.hang_up();
+        assert_eq!(events.next().await, Event::Reconnected);
+    }
+}
+
 #[tokio::test]
 async fn calls_are_denied_after_the_password_was_changed() {
     let server = TestServer::start(&[]).await;
