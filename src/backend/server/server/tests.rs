@@ -469,6 +469,25 @@ async fn a_name_that_was_denied_is_asked_for_again_over_the_next_connection() {
     }
 }
 
+/// Otherwise they would do nothing: nobody gets the answer that their script is unknown.
+#[tokio::test]
+async fn the_last_ends_run_on_a_server_that_has_forgotten_their_script() {
+    let server = TestServer::start(&[]).await;
+    let (backend, _events) = connected(&server, LONG).await;
+    let end = |key: &str| Call::of(key, "me:1", Action::END);
+    assert_eq!(backend.clone().run(end("a")).await.unwrap(), Reply::Gone);
+    for key in ["a", "b", "c"] {
+        assert_eq!(backend.clone().run(acquire(key)).await.unwrap(), Reply::Done);
+    }
+    server.command("SCRIPT FLUSH").await;
+    server.command("CONFIG RESETSTAT").await;
+    backend.run_last(vec![end("a"), end("b")]);
+    backend.run_last(vec![end("c")]);
+    until(async || server.command("DBSIZE").await == Value::Int(0)).await;
+    // The text is large.
+    assert_eq!((server.count("eval").await, server.count("evalsha").await), (1, 2));
+}
+
 #[tokio::test]
 async fn calls_are_denied_after_the_password_was_changed() {
     let server = TestServer::start(&[]).await;
