@@ -218,7 +218,7 @@ impl Tally {
             Rule::Fresh => self.fresh(),
             Rule::Standing | Rule::Claim => self.standing(),
             Rule::End { repeated } => self.end(repeated),
-            Rule::Remains => self.pending.is_empty().then(|| self.ended(Reply::Done)),
+            Rule::Remains => self.pending.is_empty().then(|| self.ended(self.done_as_one())),
             Rule::Repair => Some(self.with_reply(Reply::Done)),
             Rule::Force => self.force(),
             Rule::IsHeld => self.is_held(),
@@ -315,12 +315,7 @@ impl Tally {
             (yes, no) = (yes.union(no), MasterSet::NONE);
         }
         if self.is_majority(yes) {
-            let reply = match &self.special {
-                _ if self.done.is_empty() => Reply::Gone,
-                // Each of several masters has its own subscribers.
-                Some(reply) if self.masters == 1 => reply.clone(),
-                _ => Reply::Done,
-            };
+            let reply = if self.done.is_empty() { Reply::Gone } else { self.done_as_one() };
             return Some(self.ended(reply));
         }
         if self.is_blocking(no) {
@@ -328,6 +323,11 @@ impl Tally {
         }
         let is_open = self.is_majority(yes.union(self.pending)) || self.is_blocking(no.union(self.pending));
         (!is_open).then(|| self.undecided())
+    }
+
+    /// Returns the reply of a single master that did as asked. Each of several masters has its own subscribers.
+    fn done_as_one(&self) -> Reply {
+        self.special.clone().filter(|_| self.masters == 1).unwrap_or(Reply::Done)
     }
 
     fn force(&self) -> Option<Verdict> {

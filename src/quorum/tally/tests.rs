@@ -595,3 +595,13 @@ fn only_one_master_alone_knows_how_many_are_subscribed() {
     let gone = judge(tally(Rule::End { repeated: false }, 1), vec![Ok(Reply::Gone)]).1;
     assert_eq!(gone.result.unwrap(), Reply::Gone);
 }
+
+/// By that answer its entry knows that no message comes back.
+#[test]
+fn an_end_of_what_remains_on_one_master_is_answered_by_how_many_are_subscribed_too() {
+    for (masters, expected) in [(1, Reply::Ended(0)), (3, Reply::Done)] {
+        let answers = (0..masters).map(|_| Ok(Reply::Ended(0))).collect();
+        assert_eq!(judge(tally(Rule::Remains, masters), answers).1.result.unwrap(), expected);
+    }
+    assert_eq!(judge(tally(Rule::Remains, 1), vec![Ok(Reply::Gone)]).1.result.unwrap(), Reply::Done);
+}
