@@ -1,7 +1,7 @@
 //! The clock that also runs while the machine sleeps.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -9,20 +9,21 @@ use tokio::time::Instant;
 
 use crate::base::{Moment, after};
 
-/// Returns how far the clock that counts sleep is ahead of the one that doesn't, in nanoseconds.
-type Gap = fn() -> u64;
+/// Returns how far the clock that counts sleep is ahead of the one that doesn't, in nanoseconds. In a time namespace it may be behind, by
+/// any offset: only the growth counts.
+type Gap = fn() -> i64;
 
 /// Reads the time.
 pub(crate) struct Clock {
     gap: Gap,
-    /// The gap at the start, in nanoseconds like all gaps here: each look computes with them.
-    first: u64,
+    /// The gap at the start. It is kept in nanoseconds, like all gaps here, since each look subtracts two of them.
+    first: i64,
     /// The largest gap so far.
-    most: AtomicU64,
+    most: AtomicI64,
 }
 
 /// A smaller growth of the gap is due to the time between the two readings, not to sleep.
-const NOISE: u64 = 1_000_000;
+const NOISE: i64 = 1_000_000;
 
 /// How many times the gap at the start is read.
 const FIRST_LOOKS: usize = 3;
@@ -36,7 +37,7 @@ impl Clock {
         // The largest of a few gaps, since a pause between the two readings makes a gap look smaller: from the next look on, the
         // difference would count as sleep, and be taken off the deadlines of all earlier holds.
         let first = (0..FIRST_LOOKS).map(|_| gap()).max().unwrap_or_default();
-        Clock { gap, first, most: AtomicU64::new(first) }
+        Clock { gap, first, most: AtomicI64::new(first) }
     }
 
     pub(super) fn moment(&self) -> Moment {
@@ -46,7 +47,7 @@ impl Clock {
 
     /// Returns the moment for this `now` of tokio's, without checking whether the machine has slept since the last [`moment`](Clock::moment).
     pub(super) fn glance(&self, now: Instant) -> Moment {
-        moment_of(now, self.most.load(Relaxed) - self.first)
+        moment_of(now, self.most.load(Relaxed).abs_diff(self.first))
     }
 
     /// Returns how long the machine has slept since this clock was made, in nanoseconds. It never goes back, since it is compared with
@@ -57,7 +58,7 @@ impl Clock {
             true => known,
             false => self.most.fetch_max(seen, Relaxed).max(seen),
         };
-        most - self.first
+        most.abs_diff(self.first)
     }
 }
 
@@ -112,7 +113,7 @@ pub(crate) fn time_of_day() -> u64 {
 struct TokioAlive(bool);
 
 impl Drop for TokioAlive {
-    // Thread-locals with a drop are destroyed in the reverse order of their creation.
+    // Empty, but it makes std destroy this thread-local, and std destroys the one that was made last first.
     fn drop(&mut self) {}
 }
 
@@ -132,18 +133,17 @@ fn now() -> Instant {
 
 /// `CLOCK_BOOTTIME` counts sleep; `CLOCK_MONOTONIC`, which is tokio's clock, doesn't.
 #[cfg(target_os = "linux")]
-fn gap() -> u64 {
+fn gap() -> i64 {
     use rustix::time::{ClockId, clock_gettime};
     // Read in this order, since a pause between the two readings then makes the gap look smaller, never larger.
     let (boot, other) = (clock_gettime(ClockId::Boottime), clock_gettime(ClockId::Monotonic));
     // 63 bits have room for 292 years.
-    let gap = (boot.tv_sec - other.tv_sec) * 1_000_000_000 + (boot.tv_nsec - other.tv_nsec);
-    u64::try_from(gap).unwrap_or_default()
+    (boot.tv_sec - other.tv_sec) * 1_000_000_000 + (boot.tv_nsec - other.tv_nsec)
 }
 
 /// Returns no gap: other systems have no such pair of clocks to compare.
 #[cfg(not(target_os = "linux"))]
-fn gap() -> u64 {
+fn gap() -> i64 {
     0
 }
 

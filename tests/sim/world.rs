@@ -474,7 +474,7 @@ fn connect(program: &Program, network: &Arc<Network>, process: Arc<Process>) -> 
         config,
         quorum,
         format!("p{id}"),
-        Clock::with(|| gate::slept().as_nanos() as u64),
+        Clock::with(|| gate::slept().as_nanos() as i64),
         events,
     );
     if setup.portable {
@@ -510,7 +510,7 @@ async fn connect_over_streams(
             let links = cables.into_iter().map(|cable: Arc<Cable>| cable as Arc<dyn Between>).collect();
             let (quorum, uuid) = (Quorum::new(masters, config.probation()), format!("p{}", me.id));
             let session =
-                Session::new(config, quorum, uuid, Clock::with(|| gate::slept().as_nanos() as u64), events);
+                Session::new(config, quorum, uuid, Clock::with(|| gate::slept().as_nanos() as i64), events);
             let locks = Locks::over(session.clone(), &relay);
             let _ = done.send(SimProcess { process: me, links, session, locks, callers: Arc::default() });
         };

@@ -42,7 +42,7 @@ use crate::{ErrorKind, Loss};
 async fn what_the_machine_slept_through_is_taken_off_a_hold() {
     static SLEPT: AtomicU64 = AtomicU64::new(0);
     let server = TestServer::start(&[]).await;
-    let clock = Clock::with(|| SLEPT.load(SeqCst) * 1_000_000_000);
+    let clock = Clock::with(|| SLEPT.load(SeqCst) as i64 * 1_000_000_000);
     let locks = Locks::builder(server.url("")).connect_by(clock).await.unwrap();
     let stock = locks.mutex("stock");
     let guard = stock.lock().await.unwrap();
@@ -65,7 +65,7 @@ async fn what_the_machine_slept_through_is_taken_off_a_hold() {
 async fn a_release_after_a_long_sleep_is_lost_though_nobody_looked() {
     static SLEPT: AtomicU64 = AtomicU64::new(0);
     let server = TestServer::start(&[]).await;
-    let clock = Clock::with(|| SLEPT.load(SeqCst) * 1_000_000_000);
+    let clock = Clock::with(|| SLEPT.load(SeqCst) as i64 * 1_000_000_000);
     let locks = Locks::builder(server.url("")).connect_by(clock).await.unwrap();
     let guard = locks.mutex("stock").lock().await.unwrap();
     SLEPT.store(40, SeqCst);

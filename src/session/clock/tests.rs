@@ -5,8 +5,8 @@ thread_local! {
     static GAP: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-fn nanos(time: Duration) -> u64 {
-    time.as_nanos() as u64
+fn nanos(time: Duration) -> i64 {
+    time.as_nanos() as i64
 }
 
 #[test]
@@ -20,6 +20,15 @@ fn what_the_machine_slept_is_taken_off_a_deadline() {
     assert_eq!(after.slept, Duration::from_secs(20));
     assert!(after.local(deadline) <= before.now + Duration::from_secs(10));
     assert!(after.now < deadline);
+}
+
+/// The offsets of a time namespace may put the clock that counts sleep behind the other one, by more than the machine ever sleeps.
+#[test]
+fn sleep_is_seen_where_the_clock_that_counts_it_is_behind() {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let clock = Clock::with(|| nanos(GAP.get()) - nanos(DAY));
+    GAP.set(Duration::from_secs(3_600));
+    assert_eq!(clock.moment().slept, Duration::from_secs(3_600));
 }
 
 /// A glance is never ahead of a look, so a deadline that is counted from it is no later.

@@ -28,7 +28,7 @@ macro_rules! clock {
 
 macro_rules! connect {
     ($builder:expr, $slept:ident) => {
-        $builder.connect_by(Clock::with(|| $slept.load(SeqCst) * 1_000_000_000)).await.unwrap()
+        $builder.connect_by(Clock::with(|| $slept.load(SeqCst) as i64 * 1_000_000_000)).await.unwrap()
     };
 }
 
