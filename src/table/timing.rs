@@ -46,15 +46,18 @@ impl Timing {
         self.retry * (1 << failures.min(2))
     }
 
-    /// Returns when a lease is renewed: a third of the lease after `sent`, or up to a thirtieth earlier.
+    /// Returns when a lease is renewed: a third of the lease after `sent`, or up to a tenth of that time earlier. If the drift takes so much
+    /// of the lease that the hold would not be certain for long after that, half of the time that it is certain.
     pub(super) fn renew_at(&self, sent: Instant) -> Instant {
         // Computed in 64 bits, which are enough for 584 years, since this runs for each renewal.
         let nanos = |time: Duration| time.as_nanos() as u64;
+        let lease = self.lease.duration();
+        let pause = (lease / 3).min(lease.saturating_sub(self.drift.of(lease)) / 2);
         // A lease that is longer than any deadline counts as the longest one: otherwise it would always be due at once.
-        let step = nanos((self.lease.duration() / 30).min(FAR / 10)).max(1);
-        let third = after(sent, self.lease.duration() / 3);
-        let ahead = nanos(third.saturating_duration_since(self.epoch)) % step;
-        third.checked_sub(Duration::from_nanos(ahead)).unwrap_or(third)
+        let step = nanos((pause / 10).min(FAR / 10)).max(1);
+        let due = after(sent, pause);
+        let ahead = nanos(due.saturating_duration_since(self.epoch)) % step;
+        due.checked_sub(Duration::from_nanos(ahead)).unwrap_or(due)
     }
 }
 

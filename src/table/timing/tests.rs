@@ -1,4 +1,5 @@
 use super::*;
+use crate::{Locks, Memory};
 
 /// A lease may be longer than the longest deadline.
 #[test]
@@ -22,4 +23,14 @@ fn a_renewal_is_not_due_at_once_however_long_the_lease() {
         let (due, third) = (timing.renew_at(sent) - sent, (lease.duration() / 3).min(FAR));
         assert!(due > third * 9 / 10 - second && due <= third, "{years} years: {due:?}");
     }
+}
+
+/// The drift over this lease of 30 s is 25 s, so a hold is certain for 5 s after each renewal.
+#[tokio::test(start_paused = true)]
+async fn a_hold_is_renewed_while_it_is_certain_however_much_the_clocks_may_drift() {
+    let options = Locks::builder(Memory::new()).drift(0.5, Duration::from_secs(10));
+    let guard = options.connect().await.unwrap().mutex("stock").lock().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_eq!(guard.loss(), None);
+    guard.release().await.unwrap();
 }
