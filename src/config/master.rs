@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use redis::ConnectionAddr;
+
 use crate::base::MasterSet;
 use crate::config::seeds::Seeds;
 use crate::config::server::Server;
@@ -208,6 +210,12 @@ impl SentinelMaster {
         if self.name.is_empty() {
             return Err(rejected(
                 "sentinel was given an empty name of the master; give the one by which the sentinels monitor it",
+            ));
+        }
+        if matches!(self.sentinels[0].destination()?.addr(), ConnectionAddr::Unix(_)) {
+            // The master's connection would lead to the sentinel itself: a socket has no other host and port.
+            return Err(rejected(
+                "sentinel was given a Unix socket as its first address; give host and port there: they are replaced by the master's",
             ));
         }
         self.sentinels.iter().try_for_each(|sentinel| sentinel.destination().map(drop))
