@@ -82,6 +82,22 @@ async fn an_address_that_cannot_be_used_is_a_mistake() {
     all(&["--url", "redis://:hunter2@host", "--url", "redis://host"], None, 78, "more than once").await;
 }
 
+/// As `psql` and others take it.
+#[tokio::test]
+async fn an_address_in_the_place_of_a_name_is_not_repeated() {
+    let url = "redis://:hunter2@host";
+    for args in [&["ls", url][..], &[url], &[url, "ls"], &["show", "a", url], &["--node-timeout", url, "ls"]]
+    {
+        for json in [false, true] {
+            let mut all = args.to_vec();
+            all.extend(json.then_some("--json"));
+            let Ended { status, err, .. } = end(nestlock(&all)).await;
+            assert_eq!(status, Some(64), "{all:?}: {err}");
+            assert!(err.contains("--url") && !err.contains("hunter2"), "{all:?}: {err}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_name_or_an_option_that_cannot_work_is_a_mistake() {
     let server = Server::start().await;
