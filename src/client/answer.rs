@@ -16,7 +16,7 @@ pub(super) type Watching = Pin<Box<dyn Future<Output = Loss> + Send>>;
 
 /// Makes a request: for one lock, or for several.
 #[expect(private_interfaces, reason = "public only because `Answer` has it; nobody else can name it")]
-pub trait Asks {
+pub trait Asks: Unpin {
     type Granted: Granted;
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Self::Granted, NotGranted>>;

@@ -337,10 +337,7 @@ impl<A: Answer> Request<A> {
     }
 }
 
-impl<A: Answer> Future for Request<A>
-where
-    A::Asks: Unpin,
-{
+impl<A: Answer> Future for Request<A> {
     type Output = Result<A>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<A>> {
