@@ -179,7 +179,13 @@ pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Gu
         }
         loop {
             if let Some(answer) = answer {
-                return request.ended(answer);
+                let answer = request.ended(answer);
+                if answer.is_err() {
+                    // A `try_lock` that other requests of this process refuse never waits. Without this, a loop of such calls would
+                    // never let them run.
+                    consume_budget().await;
+                }
+                return answer;
             }
             answer = match request.until_admitted().await {
                 // Boxed, since requests that wait in the queue have no attempt and need no space for one.
@@ -310,13 +316,13 @@ impl Acquire {
     /// if no master has answered yet that somebody else holds the lock.
     fn over(&self, unanswered: Option<Error>) -> NotGranted {
         let refused = self.had_to_queue || self.has_asked_in_vain();
-        // If an owner of this process holds it, no master is needed to refuse this request, whatever else fails for that hold.
+        // If an owner of this process holds it, no master is needed to refuse this request, whatever failed before or fails for that hold.
         let is_held = self.visit(|entry, _| entry.is_held_by_another(self.id()));
         // A request that waited behind others has not asked the masters itself, and they may be unreachable.
         let session = &self.options.handle;
         let outage = || session.outage(&self.options.keys, session.timing.patience);
-        let away = || outage().or(unanswered.filter(|_| !refused));
-        let failure = self.last_failure().or_else(|| if is_held { None } else { away() });
+        let failed = || self.last_failure().or_else(outage).or(unanswered.filter(|_| !refused));
+        let failure = if is_held { None } else { failed() };
         failure.map_or_else(|| self.busy_too_long(), NotGranted::Failed)
     }
 
@@ -819,7 +825,8 @@ impl Acquire {
         let (within, keys) = (self.options.call.within.unwrap_or_default(), &self.options.keys);
         let look = || self.options.handle.table(|table, at| table.entry_of(keys)?.holder(at).map(Box::new));
         let by = if self.options.call.busy_is_error { look() } else { None };
-        if self.options.call.busy_is_error || !self.single_attempt {
+        // Of several names, the request as a whole counts.
+        if self.options.part.is_none() && self.options.call.counts_timeout() {
             self.options.handle.measure(&keys.name, Sample::TimedOut);
         }
         NotGranted::Busy { name: keys.name.clone(), within, by }

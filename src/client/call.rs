@@ -34,6 +34,11 @@ impl CallOptions {
         CallOptions { within, times, owner, bare: true, fenced, busy_is_error: within.is_none(), location }
     }
 
+    /// Returns whether the metrics count it if its time is over.
+    pub(super) fn counts_timeout(&self) -> bool {
+        self.busy_is_error || self.within != Some(Duration::ZERO)
+    }
+
     pub(super) fn times(&self) -> Times {
         self.times.as_deref().copied().unwrap_or_default()
     }

@@ -71,10 +71,9 @@ impl Locks {
     /// Use it for tests, for development, and for services that run as a single instance. It has the defaults of [`Builder`];
     /// `Locks::builder(Memory::new())` takes options. [`guide::testing`](crate::guide::testing) shows how to test with it.
     ///
-    /// It can be created outside a runtime, and so be a `static`. Its background task runs on the runtime that uses it first. When
-    /// that runtime ends, the next use from another runtime takes the task over; until then nothing is renewed. A runtime that
-    /// lives but is not driven keeps the task (a `current_thread` runtime, between two calls of `block_on`): renewals and releases
-    /// wait for it, and so does everybody who wants the lock. So all runtimes that share one `Locks` have to be driven.
+    /// It can be created outside a runtime, and so be a `static`. Its background task runs on the runtime that uses it first. If that
+    /// runtime ends, or is not driven (a `current_thread` runtime between two calls of `block_on`), the next use from another runtime takes
+    /// the task over, after 50 ms if the first one still lives. Until then nothing is renewed or released in the background.
     ///
     /// One `static` serves many `#[tokio::test]`s, which have a runtime each. If a test pauses the clock, give it a `Locks` of its
     /// own, since the clocks of other runtimes go on.
@@ -208,7 +207,8 @@ impl Locks {
     /// # Errors
     ///
     /// [`Unavailable`](ErrorKind::Unavailable): some releases were not confirmed within that time, and go on in the background; or
-    /// the runtime has ended with some left, and their leases free those locks. [`Misuse`](ErrorKind::Misuse): called outside a tokio
+    /// the runtime has ended with some left, and their leases free those locks; or a request for [several names](Locks::mutexes) holds some
+    /// of them, and its future was neither polled nor dropped in that time. [`Misuse`](ErrorKind::Misuse): called outside a tokio
     /// runtime; the `Locks` is closed, and the releases go on in the background.
     ///
     /// # Cancel safety
@@ -223,18 +223,24 @@ impl Locks {
             session.ensure_watchdog();
             // Made before the table is read, so that progress in between is not missed.
             let progress = session.progress.notified();
+            // Looked at first: a request for several names writes the ends of its locks before it no longer counts.
+            let gathered = session.has_gathered();
             let (unconfirmed, others, empty) = session.left_to_do();
             session.end_with_runtime();
             if session.stage() == Stage::RuntimeEnded && unconfirmed {
                 let message = "the tokio runtime that this `Locks` was connected on ended before some releases were confirmed; the leases free those locks";
                 return Err(Error::new(ErrorKind::Unavailable, message));
             }
-            if session.stage() >= Stage::Closed || !(unconfirmed || others || empty) {
+            if session.stage() >= Stage::Closed || !(gathered || unconfirmed || others || empty) {
                 return Ok(());
             }
             let slice = session.takeover_pause().map(|pause| after(Instant::now(), pause));
             let until = slice.map_or(limit, |slice| slice.min(limit));
             if timeout_at(until, progress).await.is_err() && limit <= Instant::now() {
+                if gathered {
+                    let message = "a request for several names still holds some of its locks: poll its future or drop it, and close again";
+                    return Err(Error::new(ErrorKind::Unavailable, message));
+                }
                 if !unconfirmed {
                     // Only a minority of masters may still have a field left, which keeps nobody waiting.
                     return Ok(());

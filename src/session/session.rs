@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use scopeguard::ScopeGuard;
 use tokio::runtime;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
@@ -53,6 +54,8 @@ pub(crate) struct Session {
     pub(super) pulse: Pulse,
     /// How many forced releases have not reached all masters yet.
     pub(super) forcing: AtomicU64,
+    /// How many locks are held by requests for several names that wait for another one.
+    pub(super) gathered: AtomicU64,
     /// The receivers of the backends' reports. The session keeps them alive, since the backends don't.
     _events: Vec<Arc<dyn Events>>,
 }
@@ -110,6 +113,7 @@ impl Session {
             watchdogs_started: AtomicU64::new(0),
             pulse,
             forcing: AtomicU64::new(0),
+            gathered: AtomicU64::new(0),
             _events: events,
         })
     }
@@ -490,6 +494,16 @@ struct Share(Arc<Session>);
 impl Handle {
     pub(crate) fn new(session: Arc<Session>) -> Handle {
         Handle(Arc::new(Share(session)))
+    }
+
+    /// Counts a lock that a request for several names holds while it waits for another one. `close` waits until the result is dropped:
+    /// only the request itself can release that lock, and its future may be neither polled nor dropped.
+    pub(crate) fn count_gathered(&self) -> ScopeGuard<Handle, fn(Handle)> {
+        self.gathered.fetch_add(1, SeqCst);
+        scopeguard::guard(self.clone(), |session| {
+            session.gathered.fetch_sub(1, SeqCst);
+            session.progress.notify_waiters();
+        })
     }
 }
 

@@ -116,6 +116,11 @@ impl Session {
         self.progress.notify_waiters();
     }
 
+    /// Returns whether requests for several names hold locks while they wait for another one.
+    pub(crate) fn has_gathered(&self) -> bool {
+        self.gathered.load(SeqCst) > 0
+    }
+
     /// Returns what `close` waits for: whether ends are unconfirmed, whether other commands are left to be sent, and whether
     /// nothing is held or requested.
     pub(crate) fn left_to_do(&self) -> (bool, bool, bool) {

@@ -202,6 +202,9 @@ async fn a_timeout_is_one_of_whoever_had_time() {
     let both = measured.locks.mutexes(["other", "stock"]);
     assert!(both.lock().owner(&stranger).within(SECOND).await.is_err());
     assert_eq!((timeouts(), measured.now()), (3.0, (1.0, 0.0)));
+    // It asks for the second name several times.
+    assert!(both.lock().owner(&stranger).within(Duration::ZERO).await.is_err());
+    assert_eq!(timeouts(), 4.0);
     guard.release().await.unwrap();
 }
 

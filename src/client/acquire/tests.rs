@@ -1,8 +1,8 @@
-use tokio::time::advance;
+use tokio::time::{advance, timeout};
 
 use super::*;
-use crate::Locks;
 use crate::client::answer::Asks;
+use crate::{Locks, Memory};
 
 /// Otherwise requests that compete for slow masters would pause for the shortest time every time.
 #[tokio::test(start_paused = true)]
@@ -40,4 +40,37 @@ async fn each_nested_level_that_is_granted_at_once_takes_a_part_of_the_budget() 
     });
     let granted = granted.await;
     assert!((1..1000).contains(&granted), "{granted}");
+}
+
+/// 1. An attempt of the request has no answer. 2. Its task is busy, so another task of the process gets the lock before it. 3. Its time is
+/// over. The master has answered since then, so the request was refused.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_ends_while_a_task_of_its_process_holds_the_lock_was_refused() {
+    let store = Memory::new();
+    let stock = Locks::builder(&store).connect().await.unwrap().mutex("stock");
+    store.faults().drop_replies(1);
+    let mut request = pin!(stock.lock().within(Duration::from_secs(20)));
+    timeout(Duration::from_millis(501), &mut request).await.unwrap_err();
+    let other = stock.clone();
+    let _held = tokio::spawn(async move { other.lock().await }).await.unwrap().unwrap();
+    let error = request.await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+    assert!(error.holder().is_some());
+}
+
+/// A loop of `try_lock` that another request of its process refuses lets that one go on.
+#[tokio::test(start_paused = true)]
+async fn each_refusal_without_a_wait_takes_a_part_of_the_budget() {
+    let store = Memory::new();
+    let stock = Locks::builder(&store).connect().await.unwrap().mutex("stock");
+    store.faults().stall(Duration::from_millis(400));
+    let (asks, stranger) = (tokio::spawn(stock.lock().run(async |_| {})), Owner::new());
+    tokio::task::yield_now().await;
+    let refused = poll_fn(|cx| {
+        let try_once = || pin!(stock.try_lock().owner(&stranger)).poll(cx).is_ready();
+        Poll::Ready(std::iter::repeat_with(try_once).take(1000).take_while(|refused| *refused).count())
+    });
+    let refused = refused.await;
+    assert!((1..1000).contains(&refused), "{refused}");
+    asks.await.unwrap().unwrap();
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use scopeguard::ScopeGuard;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::base::meter::Sample;
@@ -122,6 +123,9 @@ impl<K: Kind> Answer for Guards<K> {
     }
 }
 
+/// Has `close` wait for a lock that is held already.
+type Gathered = ScopeGuard<Handle, fn(Handle)>;
+
 /// The state of one name.
 enum Slot {
     /// Neither held nor requested.
@@ -131,9 +135,14 @@ enum Slot {
         guard: Guard,
         /// Set while a later name is waited for.
         watching: Option<Watching>,
+        /// Dropped after the guard.
+        counted: Gathered,
     },
     /// It was held, and its release is awaited.
-    GoingBack(Releasing),
+    GoingBack {
+        release: Releasing,
+        _counted: Gathered,
+    },
 }
 
 /// How names are asked for. Only a single attempt leaves `AtOnce`.
@@ -228,7 +237,12 @@ impl Gathering {
                 }
                 let within = options.call.within.unwrap_or_default();
                 return Poll::Ready(Err(match why {
-                    NotGranted::Busy { name, by, .. } => NotGranted::Busy { name, within, by },
+                    NotGranted::Busy { name, by, .. } => {
+                        if options.call.counts_timeout() {
+                            options.handle.measure(&name, Sample::TimedOut);
+                        }
+                        NotGranted::Busy { name, within, by }
+                    }
                     failed => failed,
                 }));
             }
@@ -277,7 +291,6 @@ impl Gathering {
                 let left = limit.saturating_duration_since(now);
                 if left.is_zero() {
                     let name = options.keys[self.waited].name.clone();
-                    options.handle.measure(&name, Sample::TimedOut);
                     self.refused = Some(NotGranted::Busy { name, within: left, by: None });
                     return;
                 }
@@ -313,7 +326,7 @@ impl Gathering {
         for slot in &mut self.slots {
             let request = match slot {
                 Slot::Asking(request) => request,
-                Slot::GoingBack(release) => {
+                Slot::GoingBack { release, .. } => {
                     if let Poll::Ready(released) = release.as_mut().poll(cx) {
                         *slot = Slot::Free;
                         if released.is_err() {
@@ -328,7 +341,10 @@ impl Gathering {
             };
             match request.poll(cx) {
                 Poll::Pending => {}
-                Poll::Ready(Ok(guard)) => *slot = Slot::Held { guard, watching: None },
+                Poll::Ready(Ok(guard)) => {
+                    let counted = guard.held().handle.count_gathered();
+                    *slot = Slot::Held { guard, watching: None, counted };
+                }
                 Poll::Ready(Err(why)) => {
                     *slot = Slot::Free;
                     match (&self.refused, &why) {
@@ -342,7 +358,7 @@ impl Gathering {
 
     /// Returns whether a request or a release is under way.
     fn is_asking(&self) -> bool {
-        self.slots.iter().any(|slot| matches!(slot, Slot::Asking(_) | Slot::GoingBack(_)))
+        self.slots.iter().any(|slot| matches!(slot, Slot::Asking(_) | Slot::GoingBack { .. }))
     }
 
     fn is_in_order(&self) -> bool {
@@ -388,12 +404,13 @@ impl Gathering {
             match slot {
                 Slot::Asking(request) if request.is_waiting() => *slot = Slot::Free,
                 Slot::Held { .. } => {
-                    if let (Slot::Held { guard, .. }, true) = (std::mem::replace(slot, Slot::Free), awaited) {
-                        *slot = Slot::GoingBack(Box::pin(guard.release()));
+                    let held = std::mem::replace(slot, Slot::Free);
+                    if let (Slot::Held { guard, counted, .. }, true) = (held, awaited) {
+                        *slot = Slot::GoingBack { release: Box::pin(guard.release()), _counted: counted };
                         begun = true;
                     }
                 }
-                Slot::Free | Slot::Asking(_) | Slot::GoingBack(_) => {}
+                Slot::Free | Slot::Asking(_) | Slot::GoingBack { .. } => {}
             }
         }
         begun
@@ -402,7 +419,7 @@ impl Gathering {
     /// Returns the first name that was lost while another one is waited for. This task is woken at the next loss.
     fn watch(&mut self, cx: &mut Context<'_>) -> Option<(usize, Loss)> {
         self.slots.iter_mut().enumerate().find_map(|(at, slot)| {
-            let Slot::Held { guard, watching } = slot else { return None };
+            let Slot::Held { guard, watching, .. } = slot else { return None };
             let watching = watching.get_or_insert_with(|| Box::pin(guard.held().watch()));
             match watching.as_mut().poll(cx) {
                 Poll::Ready(loss) => Some((at, loss)),

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use futures::poll;
 use tokio::join;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::{Locks, Memory, Owner};
+use crate::{ErrorKind, Locks, Memory, Owner};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -59,6 +59,24 @@ async fn close_ends_what_a_future_has_under_way_that_is_not_polled_any_more() {
         }
         drop(future);
     }
+}
+
+/// A request for several names waits for the second one, and is not polled any more: only its future can release the first one.
+#[tokio::test(start_paused = true)]
+async fn close_waits_for_several_names_of_which_some_are_held() {
+    let store = Memory::new();
+    let locks = Locks::builder(&store).connect().await.unwrap();
+    let other = Locks::builder(&store).connect().await.unwrap();
+    let held = other.mutex("b").lock().await.unwrap();
+    let mut request = Box::pin(locks.mutexes(["a", "b"]).lock());
+    assert!(timeout(SECOND, &mut request).await.is_err());
+    let error = locks.close().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("several names"), "{error}");
+    let (closed, ()) = join!(locks.close(), async { drop(request) });
+    closed.unwrap();
+    held.release().await.unwrap();
+    assert_eq!(format!("{store:?}"), "Memory { locks: {} }");
 }
 
 /// The two are in one task, so each poll of one is a poll of the other.
