@@ -122,7 +122,7 @@ pub(crate) struct Hold {
     pub(super) offer: Offer,
     /// Until then nobody else may get the lock: an earlier end of the hold keeps the lock taken.
     kept_until: Option<Stamp>,
-    /// When the first level was granted after it last had none.
+    /// When the first level was granted after it last had none: the stay of one tree (see `granted_for`).
     pub(super) since: Instant,
 }
 
@@ -301,8 +301,9 @@ impl Hold {
         self.levels.iter().rev().filter(|level| level.loss().is_none() && owner.is_within(&level.owner))
     }
 
-    /// Returns how long ago it was granted to this process. Passing it on inside the process does not restart that time.
-    pub(super) fn held_for(&self, now: Instant) -> Duration {
+    /// Returns how long ago it was granted to this process. Passing it on inside the process does not restart that time, as it does
+    /// `since`.
+    pub(super) fn granted_for(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.offer.granted().unwrap_or(self.since))
     }
 

@@ -52,7 +52,7 @@ impl LockEntry {
         if let Some(hold) = self.held(at) {
             let left = hold.deadline().saturating_duration_since(at.now);
             let holder = Holder::new(hold.field.clone(), hold.count() as usize, left);
-            return Some(Owned { holder, here: true, held: hold.held_for(at.now) });
+            return Some(Owned { holder, here: true, held: at.now.saturating_duration_since(hold.since) });
         }
         self.seen.holder(at.now)
     }
@@ -68,7 +68,7 @@ impl LockEntry {
         let (held, first) = (self.held(at), self.queue.first());
         (held.is_some() || first.is_some()).then(|| Usage {
             hold_count: held.map_or(0, |hold| hold.count() as usize),
-            held_for: held.map(|hold| hold.held_for(at.now)),
+            held_for: held.map(|hold| hold.granted_for(at.now)),
             remaining_lease: held.map(|hold| hold.deadline().saturating_duration_since(at.now)),
             waiting: self.queue.len(),
             waiting_for: first.map(|first| first.waited(at.now)),
