@@ -123,6 +123,8 @@ impl<K: Kind> Guard<K> {
     /// [`Denied`](ErrorKind::Denied): the server did not confirm within the node timeout (two of them after another command of the
     /// hold; with `replicas`, more), or refused; the release goes on in the background until the lease is over.
     /// [`Misuse`](ErrorKind::Misuse): called outside a tokio runtime; the release goes on in the background.
+    /// [`Closed`](ErrorKind::Closed): the runtime that the `Locks` was connected on has ended; the release was written if the socket still
+    /// took it, and otherwise the lease frees the lock.
     ///
     /// # Cancel safety
     ///
@@ -252,7 +254,8 @@ impl<K: Kind> Guard<K> {
         self.held().valid_until()
     }
 
-    /// Makes the hold good for at least `lease` from now, in whole milliseconds.
+    /// Makes the hold good for at least `lease` from now, in whole milliseconds, but not beyond the end that
+    /// [`max_hold`](crate::Request::max_hold) sets.
     ///
     /// It never shortens the hold. A hold that is renewed stays renewed.
     ///

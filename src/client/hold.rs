@@ -116,7 +116,8 @@ impl<K: Kind> Hold<K> {
         self.held.valid_until()
     }
 
-    /// Makes the hold good for at least `lease` from now, in whole milliseconds. It never shortens the hold.
+    /// Makes the hold good for at least `lease` from now, in whole milliseconds, but not beyond the end that
+    /// [`max_hold`](crate::Request::max_hold) sets. It never shortens the hold.
     ///
     /// See the example of [`Hold`].
     ///
