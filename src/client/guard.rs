@@ -255,7 +255,7 @@ impl<K: Kind> Guard<K> {
     }
 
     /// Makes the hold good for at least `lease` from now, in whole milliseconds, but not beyond the end that
-    /// [`max_hold`](crate::Request::max_hold) sets.
+    /// [`max_hold`](crate::futures::Request::max_hold) sets.
     ///
     /// It never shortens the hold. A hold that is renewed stays renewed.
     ///

@@ -117,7 +117,7 @@ impl<K: Kind> Hold<K> {
     }
 
     /// Makes the hold good for at least `lease` from now, in whole milliseconds, but not beyond the end that
-    /// [`max_hold`](crate::Request::max_hold) sets. It never shortens the hold.
+    /// [`max_hold`](crate::futures::Request::max_hold) sets. It never shortens the hold.
     ///
     /// See the example of [`Hold`].
     ///
