@@ -38,12 +38,11 @@ fn run() -> ExitCode {
         Ok(options) => options,
         Err(error) => {
             let is_answer = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            let (message, args) = (error.to_string(), || std::env::args_os());
-            let json = !is_answer && args().any(|arg| arg == "--json");
-            // The message repeats an argument that stands in a wrong place, and an address may have a password.
-            let is_address = |arg: &str| arg.contains("://") && message.contains(arg);
-            if args().any(|arg| is_address(&arg.to_string_lossy())) {
-                let message = "an address is given by --url or in REDIS_URL, not as a name; `nestlock --help` shows how";
+            let message = error.to_string();
+            let json = !is_answer && std::env::args_os().any(|arg| arg == "--json");
+            // The message repeats what stands in a wrong place, and an address may have a password.
+            if !is_answer && message.contains("://") {
+                let message = "an address stands in a wrong place: give it by --url or in REDIS_URL; `nestlock --help` shows how";
                 return ExitCode::from(Failure::usage(message).report(json));
             }
             if json {

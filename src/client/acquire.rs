@@ -180,9 +180,10 @@ pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Gu
         loop {
             if let Some(answer) = answer {
                 let answer = request.ended(answer);
-                if answer.is_err() {
+                if answer.is_err() && request.single_attempt && request.options.part.is_none() {
                     // A `try_lock` that other requests of this process refuse never waits. Without this, a loop of such calls would
-                    // never let them run.
+                    // never let them run. It has left the queue then, so that nothing is offered to it.
+                    request.leave();
                     consume_budget().await;
                 }
                 return answer;
@@ -208,8 +209,8 @@ struct Acquire {
     limit: Option<Instant>,
     /// Whether it makes a single attempt, and does not wait for others.
     single_attempt: bool,
-    /// Whether it had to wait for others of this process, so that the log reports it if it waits for long.
-    had_to_queue: bool,
+    /// Whether it was refused before it asked, so that the log reports it if it waits for long.
+    was_refused: bool,
     waiting: Waiting,
     /// `None` until an attempt is refused or fails.
     attempts: Option<Box<Attempts>>,
@@ -273,7 +274,7 @@ impl Acquire {
             began,
             limit,
             single_attempt,
-            had_to_queue: false,
+            was_refused: false,
             waiting: Waiting::default(),
             attempts: None,
             command_wait_since: None,
@@ -315,7 +316,7 @@ impl Acquire {
     /// Returns why a request ends whose time is over: it failed, or somebody else holds the lock. `unanswered` is the error to report
     /// if no master has answered yet that somebody else holds the lock.
     fn over(&self, unanswered: Option<Error>) -> NotGranted {
-        let refused = self.had_to_queue || self.has_asked_in_vain();
+        let refused = self.was_refused || self.has_asked_in_vain();
         // If an owner of this process holds it, no master is needed to refuse this request, whatever failed before or fails for that hold.
         let is_held = self.visit(|entry, _| entry.is_held_by_another(self.id()));
         // A request that waited behind others has not asked the masters itself, and they may be unreachable.
@@ -376,8 +377,8 @@ impl Acquire {
             })
             .map_err(|error| self.last_failure().unwrap_or(error))?;
         self.id = Some(id);
-        if matches!(admission, Admission::Refused(_)) && !self.single_attempt && !self.had_to_queue {
-            self.had_to_queue = true;
+        if matches!(admission, Admission::Refused(_)) && !self.single_attempt && !self.was_refused {
+            self.was_refused = true;
             let context = telemetry::context().map(Arc::new);
             drop(context.and_then(|context| self.visit(|entry, _| entry.set_wait_context(id, context))));
         }
@@ -425,7 +426,7 @@ impl Acquire {
             Admission::Wait(_) if self.single_attempt => entry.wake_on_command_end(waker),
             Admission::Refused(_) if !self.single_attempt => {
                 entry.warn_of_self_wait(id, Owner::surrounds);
-                if !self.had_to_queue {
+                if !self.was_refused {
                     entry.schedule_wait_report(id, self.options.call.location, at.now);
                 }
             }
@@ -852,6 +853,13 @@ impl Acquire {
         self.id.unwrap_or_default()
     }
 
+    /// Leaves the queue, if it is in it.
+    fn leave(&mut self) {
+        if let Some(id) = self.id.take() {
+            drop(self.visit(|entry, at| entry.leave_queue(id, at.now)));
+        }
+    }
+
     fn visit<R>(&self, visit: impl FnOnce(&mut LockEntry, Moment) -> R) -> R {
         self.options.handle.visit(&self.options.keys, visit)
     }
@@ -859,9 +867,7 @@ impl Acquire {
 
 impl Drop for Acquire {
     fn drop(&mut self) {
-        if let Some(id) = self.id {
-            drop(self.visit(|entry, at| entry.leave_queue(id, at.now)));
-        }
+        self.leave();
     }
 }
 

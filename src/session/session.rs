@@ -54,7 +54,7 @@ pub(crate) struct Session {
     pub(super) pulse: Pulse,
     /// How many forced releases have not reached all masters yet.
     pub(super) forcing: AtomicU64,
-    /// How many locks are held by requests for several names that wait for another one.
+    /// How many locks requests for several names hold, or have lost or are giving back, that they have not handed out.
     pub(super) gathered: AtomicU64,
     /// The receivers of the backends' reports. The session keeps them alive, since the backends don't.
     _events: Vec<Arc<dyn Events>>,

@@ -116,9 +116,9 @@ impl Session {
         self.progress.notify_waiters();
     }
 
-    /// Returns whether requests for several names hold locks while they wait for another one.
+    /// Returns whether requests for several names hold locks that they have not handed out. Lost holds are not waited for.
     pub(crate) fn has_gathered(&self) -> bool {
-        self.gathered.load(SeqCst) > 0
+        self.gathered.load(SeqCst) > 0 && self.table(|table, _| table.held()) > 0
     }
 
     /// Returns what `close` waits for: whether ends are unconfirmed, whether other commands are left to be sent, and whether

@@ -27,7 +27,7 @@ pub(crate) enum Meaning {
 /// What a master answered after the verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LateAnswer {
-    /// It did as asked. If it was asked for an end, the field was there until now.
+    /// It did as asked, or deferred only the count. If it was asked for an end, the field was there until now.
     Done,
     /// The field is not there.
     Missing,

@@ -47,7 +47,7 @@ impl Timing {
     }
 
     /// Returns when a lease is renewed: a third of the lease after `sent`, or up to a tenth of that time earlier. If the drift takes so much
-    /// of the lease that the hold would not be certain for long after that, half of the time that it is certain.
+    /// of the lease that the hold would not be good for long after that, half of the time that it is good.
     pub(super) fn renew_at(&self, sent: Instant) -> Instant {
         // Computed in 64 bits, which are enough for 584 years, since this runs for each renewal.
         let nanos = |time: Duration| time.as_nanos() as u64;

@@ -86,8 +86,16 @@ async fn an_address_that_cannot_be_used_is_a_mistake() {
 #[tokio::test]
 async fn an_address_in_the_place_of_a_name_is_not_repeated() {
     let url = "redis://:hunter2@host";
-    for args in [&["ls", url][..], &[url], &[url, "ls"], &["show", "a", url], &["--node-timeout", url, "ls"]]
-    {
+    let timeout = format!("--node-timeout={url}");
+    let wrong = [
+        &["ls", url][..],
+        &[url],
+        &[url, "ls"],
+        &["show", "a", url],
+        &["--node-timeout", url, "ls"],
+        &[&timeout, "ls"],
+    ];
+    for args in wrong {
         for json in [false, true] {
             let mut all = args.to_vec();
             all.extend(json.then_some("--json"));

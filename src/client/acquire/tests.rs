@@ -1,3 +1,5 @@
+use std::pin::Pin;
+
 use tokio::time::{advance, timeout};
 
 use super::*;
@@ -58,19 +60,28 @@ async fn a_request_that_ends_while_a_task_of_its_process_holds_the_lock_was_refu
     assert!(error.holder().is_some());
 }
 
-/// A loop of `try_lock` that another request of its process refuses lets that one go on.
+/// A loop of `try_lock` that another request of its process refuses lets that one go on. While it does, nothing is in the queue to which
+/// a hold could be offered.
 #[tokio::test(start_paused = true)]
 async fn each_refusal_without_a_wait_takes_a_part_of_the_budget() {
     let store = Memory::new();
-    let stock = Locks::builder(&store).connect().await.unwrap().mutex("stock");
+    let locks = Locks::builder(&store).connect().await.unwrap();
+    let stock = locks.mutex("stock");
     store.faults().stall(Duration::from_millis(400));
     let (asks, stranger) = (tokio::spawn(stock.lock().run(async |_| {})), Owner::new());
     tokio::task::yield_now().await;
-    let refused = poll_fn(|cx| {
-        let try_once = || pin!(stock.try_lock().owner(&stranger)).poll(cx).is_ready();
-        Poll::Ready(std::iter::repeat_with(try_once).take(1000).take_while(|refused| *refused).count())
-    });
-    let refused = refused.await;
+    let mut request = stock.try_lock().owner(&stranger);
+    let mut refused = 0;
+    poll_fn(|cx| {
+        while refused < 1000 && Pin::new(&mut request).poll(cx).is_ready() {
+            refused += 1;
+            request = stock.try_lock().owner(&stranger);
+        }
+        Poll::Ready(())
+    })
+    .await;
     assert!((1..1000).contains(&refused), "{refused}");
+    assert_eq!(locks.status()[0].waiting(), 1);
+    assert!(request.await.unwrap().is_none());
     asks.await.unwrap().unwrap();
 }

@@ -25,9 +25,9 @@ fn a_renewal_is_not_due_at_once_however_long_the_lease() {
     }
 }
 
-/// The drift over this lease of 30 s is 25 s, so a hold is certain for 5 s after each renewal.
+/// The drift over this lease of 30 s is 25 s, so a hold is good for 5 s after each renewal.
 #[tokio::test(start_paused = true)]
-async fn a_hold_is_renewed_while_it_is_certain_however_much_the_clocks_may_drift() {
+async fn a_hold_is_renewed_in_time_however_much_the_clocks_may_drift() {
     let options = Locks::builder(Memory::new()).drift(0.5, Duration::from_secs(10));
     let guard = options.connect().await.unwrap().mutex("stock").lock().await.unwrap();
     tokio::time::sleep(Duration::from_secs(300)).await;
