@@ -180,9 +180,10 @@ pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Gu
         loop {
             if let Some(answer) = answer {
                 let answer = request.ended(answer);
-                if answer.is_err() && request.single_attempt && request.options.part.is_none() {
-                    // A `try_lock` that other requests of this process refuse never waits. Without this, a loop of such calls would
-                    // never let them run. It has left the queue then, so that nothing is offered to it.
+                if answer.is_err() && request.options.part.is_none() {
+                    // A `try_lock` that other requests of this process refuse never waits, and nor does a request after `close` or the
+                    // end of the runtime. Without this, a loop of such calls would never let others run, and a runtime that ends would
+                    // wait for it for ever. It has left the queue then, so that nothing is offered to it.
                     request.leave();
                     consume_budget().await;
                 }

@@ -85,3 +85,25 @@ async fn each_refusal_without_a_wait_takes_a_part_of_the_budget() {
     assert!(request.await.unwrap().is_none());
     asks.await.unwrap().unwrap();
 }
+
+/// A task that asks again after each error, also once its runtime ends: 1. `main` returns. 2. The runtime ends, and each request fails at
+/// once. 3. The runtime waits for the task to yield.
+#[test]
+fn a_loop_of_requests_does_not_keep_its_runtime_from_ending() {
+    for _ in 0..5 {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(async {
+            let locks = Locks::builder(&Memory::new()).connect().await.unwrap();
+            let stock = locks.mutex("stock");
+            locks.close().await.unwrap();
+            tokio::spawn(async move { while stock.lock().await.is_err() {} });
+        });
+        let (ended, ends) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            drop(runtime);
+            ended.send(()).unwrap();
+        });
+        ends.recv_timeout(Duration::from_secs(60)).expect("the runtime ends");
+    }
+}
