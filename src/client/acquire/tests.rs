@@ -94,7 +94,7 @@ fn a_loop_of_requests_does_not_keep_its_runtime_from_ending() {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(async {
-            let locks = Locks::builder(&Memory::new()).connect().await.unwrap();
+            let locks = Locks::builder(Memory::new()).connect().await.unwrap();
             let stock = locks.mutex("stock");
             locks.close().await.unwrap();
             tokio::spawn(async move { while stock.lock().await.is_err() {} });
