@@ -827,7 +827,7 @@ impl Acquire {
         let (within, keys) = (self.options.call.within.unwrap_or_default(), &self.options.keys);
         let look = || self.options.handle.table(|table, at| table.entry_of(keys)?.holder(at).map(Box::new));
         let by = if self.options.call.busy_is_error { look() } else { None };
-        // Of several names, the request as a whole counts.
+        // A request for several names counts once, as a whole.
         if self.options.part.is_none() && self.options.call.counts_timeout() {
             self.options.handle.measure(&keys.name, Sample::TimedOut);
         }

@@ -88,7 +88,7 @@ async fn the_same_name_elsewhere_is_another_lock() {
     let mut running = start(on(&server, &["exec", "a", "--", "sh", "-c", &text]));
     running.line().await;
     assert_eq!((server.keys().await, other.keys().await), (vec!["a".to_owned()], vec!["a".to_owned()]));
-    // Nor is the lock entered under another prefix of the keys.
+    // The lock is not entered under another prefix of the keys either.
     let text = script("nestlock --key-prefix app: exec -n a -- sh -c 'echo; sleep 1000'");
     let mut running = start(on(&server, &["exec", "b", "--", "sh", "-c", &text]));
     running.line().await;

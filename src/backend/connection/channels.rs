@@ -80,7 +80,7 @@ impl Channels {
         self.channels.get(channel).is_some_and(|entry| entry.reported_failed)
     }
 
-    /// Marks the channel as wanted. Each call is answered by an event, even if the channel is subscribed already, or its failure was
+    /// Marks the channel as wanted. Each call is answered by an event once the server is reachable, even if the channel is subscribed already, or its failure was
     /// reported to earlier waiters.
     pub(super) fn want(&mut self, channel: &Arc<str>) {
         let entry = self.channels.entry(channel.clone()).or_insert(Channel {

@@ -280,7 +280,7 @@ impl ConnectionSlot {
     /// Drops the connection if it is not usable after this error.
     pub(crate) fn discard_after(&self, link: &Link, error: &RedisError) {
         if redis_error::is_demoted(error) {
-            self.discard(link.id, "the server has become a replica");
+            self.discard(link.id, "the server answers as a replica does");
         } else if redis_error::is_logged_out(error) {
             // A proxy may end a login, where Redis would close the connection. The next connection logs in again.
             self.discard(link.id, "it is not logged in any more");

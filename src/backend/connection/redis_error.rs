@@ -346,7 +346,7 @@ pub(crate) fn answer(error: &RedisError) -> Option<String> {
     Some(format!("{} {detail}", error.code().unwrap_or("ERR")).trim_end_matches([' ', '.']).to_owned())
 }
 
-/// Returns whether the server has become a replica, which may load the data of its master, or have no link to it. The server's name
+/// Returns whether the server answers as one that has become a replica, which may load the data of its master, or have no link to it. The server's name
 /// then has to be resolved again, since it may lead to another machine now.
 pub(super) fn is_demoted(error: &RedisError) -> bool {
     matches!(error.code(), Some("READONLY" | "LOADING" | "MASTERDOWN"))

@@ -65,6 +65,7 @@ async fn options_that_cannot_work_are_rejected() {
         (options(nestlock::Master::sentinel(Vec::<String>::new(), NAME)), "no address"),
         (options(nestlock::Master::sentinel(one(), "")), "empty name"),
         (options(nestlock::Master::sentinel(["redis://:hidden@"], NAME)), "address"),
+        (options(nestlock::Master::sentinel(["unix:///hidden.sock"], NAME)), "Unix socket"),
         (
             quorum([
                 Master::sentinel(one(), NAME),

@@ -79,6 +79,21 @@ async fn close_waits_for_several_names_of_which_some_are_held() {
     assert_eq!(format!("{store:?}"), "Memory { locks: {} }");
 }
 
+/// Once the lease of what it held is over, there is nothing left to wait for.
+#[tokio::test(start_paused = true)]
+async fn close_does_not_wait_for_several_names_that_are_lost() {
+    let store = Memory::new();
+    let locks = Locks::builder(&store).connect().await.unwrap();
+    let held = Locks::builder(&store).connect().await.unwrap().mutex("b").lock().await.unwrap();
+    let mut request = Box::pin(locks.mutexes(["a", "b"]).lock());
+    assert!(timeout(SECOND, &mut request).await.is_err());
+    locks.close().await.unwrap_err();
+    sleep(60 * SECOND).await;
+    locks.close().await.unwrap();
+    held.release().await.unwrap();
+    drop(request);
+}
+
 /// The two are in one task, so each poll of one is a poll of the other.
 #[tokio::test(start_paused = true)]
 async fn a_close_beside_a_request_of_its_task_waits_without_being_polled_on_and_on() {

@@ -93,7 +93,7 @@ fn who_asks_for_a_free_lock_makes_no_report_due() {
     let (granted, level) = world.take();
     assert!(world.entry.queue.report_at().is_none());
     let _ = world.entry.leave(granted.hold, level, None, world.at());
-    // Nor does a request that waits for its own process's command.
+    // A request that waits for its own process's command is not reported either.
     let asks = world.asks(&Owner::new(), true);
     assert_eq!(world.entry.queue.get(asks).map(|request| request.phase), Some(WaiterState::Waiting));
     assert!(world.entry.queue.report_at().is_none(), "it waits for a command of this process alone");
