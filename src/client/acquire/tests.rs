@@ -51,7 +51,7 @@ async fn a_request_that_ends_while_a_task_of_its_process_holds_the_lock_was_refu
     let store = Memory::new();
     let stock = Locks::builder(&store).connect().await.unwrap().mutex("stock");
     store.faults().drop_replies(1);
-    let mut request = pin!(stock.lock().within(Duration::from_secs(20)));
+    let mut request = pin!(stock.lock().within(Duration::from_millis(600)));
     timeout(Duration::from_millis(501), &mut request).await.unwrap_err();
     let other = stock.clone();
     let _held = tokio::spawn(async move { other.lock().await }).await.unwrap().unwrap();
