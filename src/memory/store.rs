@@ -263,8 +263,7 @@ impl Store {
             // Never asked for, since the store's clock is never set and no reply of the store names the end of a key.
             Action::Shorten { .. } => change_if_held(self.held_by(key, field, now), |_| ()),
             Action::Repair { count, lease } if self.held(key, now).is_none() => {
-                let until = after(now, lease.duration());
-                self.put(key, StoredLock { field: field.clone(), count, until }, now)
+                self.put(key, field, count, lease, now)
             }
             Action::Settle { count, lease } | Action::Repair { count, lease } => {
                 change_if_held(self.held_by(key, field, now), |held| {
@@ -329,11 +328,7 @@ impl Store {
                     None => Reply::busy(holder.remaining_lease()),
                 }
             }
-            None => self.put(
-                key,
-                StoredLock { field: field.clone(), count, until: after(now, lease.duration()) },
-                now,
-            ),
+            None => self.put(key, field, count, lease, now),
         }
     }
 
@@ -415,15 +410,11 @@ impl Store {
             let first = self.lines.take_first(&call.keys.line().line, now)?;
             let mine = mine.filter(|_| first == call.field);
             if mine.is_some() || wire::polls(&first) || self.hint(call, &first, None) {
-                let lease = mine.unwrap_or(line.term).duration();
+                let lease = mine.unwrap_or(line.term);
                 if mine.is_none() {
-                    self.put(
-                        &call.keys.key,
-                        StoredLock { field: first.clone(), count: 0, until: after(now, lease) },
-                        now,
-                    );
+                    self.put(&call.keys.key, &first, 0, lease, now);
                 }
-                self.tell(0, call, if wire::polls(&first) { Duration::ZERO } else { lease }, now);
+                self.tell(0, call, if wire::polls(&first) { Duration::ZERO } else { lease.duration() }, now);
                 return Some(first);
             }
         }
@@ -475,9 +466,11 @@ impl Store {
         }
     }
 
-    fn put(&mut self, key: &Arc<str>, held: StoredLock, now: Instant) -> Reply {
+    /// Gives a lock that nobody holds to this field.
+    fn put(&mut self, key: &Arc<str>, field: &Arc<str>, count: u32, lease: Lease, now: Instant) -> Reply {
         sweep(&mut self.locks, &mut self.sweep_at, |held| held.is_live(now));
-        self.locks.insert(key.clone(), held);
+        let until = after(now, lease.duration());
+        self.locks.insert(key.clone(), StoredLock { field: field.clone(), count, until });
         Reply::Done
     }
 
