@@ -70,10 +70,6 @@ impl Counters {
         self.all.get(key).filter(|counter| counter.is_live(now))
     }
 
-    pub(crate) fn clear(&mut self) {
-        self.all.clear();
-    }
-
     #[cfg(test)]
     pub(crate) fn seen(&self, key: &str, now: Instant) -> Option<(u64, Option<Instant>)> {
         self.found(key, now).map(|counter| (counter.token, counter.until))

@@ -101,10 +101,6 @@ impl Lines {
         places.map(|place| WaitingProcess::new(place.field.clone(), waits(place))).collect()
     }
 
-    pub(super) fn clear(&mut self) {
-        self.all.clear();
-    }
-
     /// Returns the fields in the line, in order, and until when the line stays.
     #[cfg(test)]
     pub(crate) fn seen(&self, key: &str, now: Instant) -> Option<(Vec<Arc<str>>, Instant)> {

@@ -173,8 +173,7 @@ impl Store {
     /// Drops locks, commands that have not run, and subscriptions. The clients reconnect at once.
     pub(crate) fn restart(&mut self, now: Instant) {
         self.locks.clear();
-        self.lines.clear();
-        self.counters.clear();
+        (self.lines, self.counters) = Default::default();
         self.restarted = Some(now);
         (self.stalled_until, self.unanswered) = (None, 0);
         for (_, pending) in self.backlog.drain(..) {

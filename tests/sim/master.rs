@@ -165,7 +165,7 @@ impl SimMaster {
     pub(super) fn put(&self, name: usize, foreign: Foreign, until: Instant) {
         match foreign {
             Foreign::Text | Foreign::Lock => self.delete(name),
-            Foreign::Counter => self.memory.visit(|store| store.counters.clear()),
+            Foreign::Counter => self.memory.visit(|store| store.counters = Default::default()),
             Foreign::Field => {}
         }
         lock(&self.state).foreign.insert(name, (foreign, until));
