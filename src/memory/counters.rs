@@ -37,16 +37,12 @@ impl Counters {
         self.stands(&fence.counter, now) == Some(HIGHEST)
     }
 
-    /// Returns the next token, or `None` if the counter has its largest value.
-    pub(crate) fn next(&mut self, fence: &Fence, now: Instant) -> Option<u64> {
+    /// Returns the next token of a counter that is not at its end.
+    pub(crate) fn next(&mut self, fence: &Fence, now: Instant) -> u64 {
         let least = fence.least.unwrap_or_default();
-        let token = match self.stands(&fence.counter, now) {
-            Some(HIGHEST) => return None,
-            Some(token) => least.max(token + 1),
-            None => least,
-        };
+        let token = self.stands(&fence.counter, now).map_or(least, |token| least.max(token + 1));
         self.put(fence, token, now);
-        Some(token)
+        token
     }
 
     /// Raises a counter to at least a token that was handed out.

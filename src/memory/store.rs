@@ -11,7 +11,7 @@ use crate::holder::Holder;
 use crate::memory::counters::Counters;
 use crate::memory::lines::Lines;
 use crate::memory::sweep::sweep;
-use crate::wire::{self, AT_ITS_END, Action, Call, Fence, Hint, LEFT_TO_OTHERS, Line, RELEASED, Reply};
+use crate::wire::{self, AT_ITS_END, Action, Call, Hint, LEFT_TO_OTHERS, Line, RELEASED, Reply};
 
 /// The reply to a command once it has run. The inner value is `None` if the connection broke first.
 pub(crate) type PendingReply = Arc<OnceLock<Option<Reply>>>;
@@ -236,8 +236,14 @@ impl Store {
                 {
                     return Reply::NotACounter(AT_ITS_END.to_owned());
                 }
-                let reply = self.acquire(call, (count, lease), now);
-                self.fenced(key, reply, fence.as_deref(), held, now)
+                match (self.acquire(call, (count, lease), now), fence) {
+                    (Reply::Done, Some(fence)) => {
+                        // A repeated call returns the token that it was given before.
+                        let given = self.counters.stands(&fence.counter, now).filter(|_| held);
+                        Reply::Token(given.unwrap_or_else(|| self.counters.next(fence, now)))
+                    }
+                    (reply, _) => reply,
+                }
             }
             Action::END | Action::Settle { count: 0, .. } => self.end(call, now),
             Action::Move { lease } => {
@@ -450,19 +456,6 @@ impl Store {
         *held = StoredLock { field: kept.into(), count: 1, until: after(now, lease.duration()) };
         self.publish(call.keys.channel(), RELEASED);
         Reply::Done
-    }
-
-    /// Adds the token to a grant if the call is fenced. A repeated call returns the token that it was given before.
-    fn fenced(&mut self, key: &str, reply: Reply, fence: Option<&Fence>, held: bool, now: Instant) -> Reply {
-        let (Reply::Done, Some(fence)) = (&reply, fence) else { return reply };
-        let given = self.counters.stands(&fence.counter, now).filter(|_| held);
-        match given.or_else(|| self.counters.next(fence, now)) {
-            Some(token) => Reply::Token(token),
-            None => {
-                self.locks.remove(key);
-                Reply::NotACounter(AT_ITS_END.to_owned())
-            }
-        }
     }
 
     /// Gives a lock that nobody holds to this field.
