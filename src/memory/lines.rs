@@ -39,21 +39,17 @@ impl Lines {
     pub(super) fn enter(&mut self, keys: &Keys, field: &Arc<str>, stays: Lease, now: Instant) -> u32 {
         let (key, until) = (&keys.line().line, after(now, stays.duration()));
         sweep(&mut self.all, &mut self.sweep_at, |line| line.is_live(now));
-        match self.all.get_mut(key).filter(|line| line.is_live(now)) {
-            Some(line) => {
-                if !line.places.iter().any(|known| known.field == *field) {
-                    let score = line.places.back().map_or(0, |last| last.score) + 1;
-                    line.places.push_back(Place::new(field, score, now));
-                }
-                line.until = line.until.max(until);
-                u32::try_from(line.places.len()).unwrap_or(u32::MAX)
-            }
-            None => {
-                let places = [Place::new(field, 1, now)].into();
-                self.all.insert(key.clone(), StoredLine { places, until });
-                1
-            }
+        let empty = || StoredLine { places: VecDeque::new(), until };
+        let line = self.all.entry(key.clone()).or_insert_with(empty);
+        if !line.is_live(now) {
+            *line = empty();
         }
+        if !line.places.iter().any(|known| known.field == *field) {
+            let score = line.places.back().map_or(0, |last| last.score) + 1;
+            line.places.push_back(Place { field: field.clone(), score, since: now, gave_way: false });
+        }
+        line.until = line.until.max(until);
+        u32::try_from(line.places.len()).unwrap_or(u32::MAX)
     }
 
     pub(super) fn first(&self, key: &str, now: Instant) -> Option<Arc<str>> {
@@ -73,12 +69,6 @@ impl Lines {
         let first =
             line.places.front_mut().filter(|first| !first.gave_way && first.score.is_multiple_of(every));
         first.map(|first| first.gave_way = true).is_some()
-    }
-
-    pub(super) fn take_first(&mut self, key: &str, now: Instant) -> Option<Arc<str>> {
-        let first = self.first(key, now)?;
-        self.remove(key, &first, now);
-        Some(first)
     }
 
     /// Removes an entry. Returns whether it was there.
@@ -106,12 +96,6 @@ impl Lines {
     pub(crate) fn seen(&self, key: &str, now: Instant) -> Option<(Vec<Arc<str>>, Instant)> {
         let line = self.all.get(key).filter(|line| line.is_live(now))?;
         Some((line.places.iter().map(|place| place.field.clone()).collect(), line.until))
-    }
-}
-
-impl Place {
-    fn new(field: &Arc<str>, score: u64, since: Instant) -> Place {
-        Place { field: field.clone(), score, since, gave_way: false }
     }
 }
 

@@ -412,7 +412,9 @@ impl Store {
     /// the lock for this lease. Returns the field that has the lock now.
     fn serve(&mut self, call: &Call, line: Line, mine: Option<Lease>, now: Instant) -> Option<Arc<str>> {
         for _ in 0..MOST_SERVED {
-            let first = self.lines.take_first(&call.keys.line().line, now)?;
+            let line_key = &call.keys.line().line;
+            let first = self.lines.first(line_key, now)?;
+            self.lines.remove(line_key, &first, now);
             let mine = mine.filter(|_| first == call.field);
             if mine.is_some() || wire::polls(&first) || self.hint(call, &first, None) {
                 let lease = mine.unwrap_or(line.term);
