@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::holder::Holder;
+pub(crate) use crate::holder::shown;
 
 /// A [`Result`](std::result::Result) whose error is nestlock's [`Error`] by default.
 ///
@@ -268,16 +269,6 @@ fn in_one_line(message: String) -> String {
         line.push('…');
     }
     line
-}
-
-/// Returns a lock's name as messages show it: escaped, and cut if it is long.
-pub(crate) fn shown(name: &str) -> String {
-    const LONGEST: usize = 80;
-    let mut shown: String = name.chars().take(LONGEST).flat_map(char::escape_debug).collect();
-    if name.chars().nth(LONGEST).is_some() {
-        shown.push('…');
-    }
-    shown
 }
 
 impl fmt::Display for Error {

@@ -74,8 +74,8 @@ impl Holder {
     }
 
     /// Returns its name or, if it has none, its field: escaped, and cut if it is long.
-    pub(crate) fn shown(&self) -> impl fmt::Display {
-        Name(self.field.clone())
+    pub(crate) fn shown(&self) -> String {
+        shown_field(&self.field)
     }
 }
 
@@ -136,19 +136,22 @@ impl WaitingProcess {
 
 impl fmt::Display for WaitingProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} for {} s", Name(self.field.clone()), self.waiting_for.as_secs())
+        write!(f, "{} for {} s", shown_field(&self.field), self.waiting_for.as_secs())
     }
 }
 
-struct Name(Arc<str>);
+fn shown_field(field: &str) -> String {
+    shown(name_of(field).unwrap_or(field))
+}
 
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const LONGEST: usize = 80;
-        let name = name_of(&self.0).unwrap_or(&self.0);
-        name.chars().take(LONGEST).try_for_each(|char| write!(f, "{}", char.escape_debug()))?;
-        if name.chars().nth(LONGEST).is_some() { f.write_str("…") } else { Ok(()) }
+/// Returns a name as messages show it: escaped, and cut if it is long.
+pub(crate) fn shown(name: &str) -> String {
+    const LONGEST: usize = 80;
+    let mut shown: String = name.chars().take(LONGEST).flat_map(char::escape_debug).collect();
+    if name.chars().nth(LONGEST).is_some() {
+        shown.push('…');
     }
+    shown
 }
 
 /// Shows a duration in whole seconds or, if it is shorter, in milliseconds.
