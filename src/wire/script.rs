@@ -288,7 +288,7 @@ fn decimal(mut number: u64, digits: &mut [u8; DIGITS]) -> &[u8] {
 /// Returns the field of a hold: the session's prefix, and the hold's number. It is made for each lock and release, so it takes one
 /// allocation only.
 pub(crate) fn field(uuid: &str, no: u64) -> Arc<str> {
-    field_within::<64>(uuid, no).unwrap_or_else(|| long_field(uuid, no))
+    short_field(uuid, no).unwrap_or_else(|| format!("{uuid}:{no}").into())
 }
 
 /// Returns the field of a hold whose process gets no hints, and may not publish. Its number is negative, so that the lock is handed to
@@ -308,15 +308,9 @@ pub(crate) fn kept_field(field: &str) -> String {
     format!("{session}:0")
 }
 
-/// Returns a field that is long because of its label.
-#[inline(never)]
-fn long_field(uuid: &str, no: u64) -> Arc<str> {
-    field_within::<128>(uuid, no).unwrap_or_else(|| format!("{uuid}:{no}").into())
-}
-
-/// Returns the field, or `None` if it takes more room.
-fn field_within<const ROOM: usize>(uuid: &str, no: u64) -> Option<Arc<str>> {
-    let (mut digits, mut bytes) = ([0; DIGITS], [0; ROOM]);
+/// Returns the field, or `None` if it takes more room than that of the longest holder name.
+fn short_field(uuid: &str, no: u64) -> Option<Arc<str>> {
+    let (mut digits, mut bytes) = ([0; DIGITS], [0; 128]);
     let (head, digits) = (uuid.as_bytes(), decimal(no, &mut digits));
     let length = head.len() + 1 + digits.len();
     let (to_head, rest) = bytes.split_at_mut_checked(head.len())?;
