@@ -44,20 +44,6 @@ impl NewLevel {
     pub(crate) fn watched(level: u64, lease: Lease) -> NewLevel {
         NewLevel { level, lease, fixed: false, max_hold: None, at_least: None, token: None }
     }
-
-    /// Makes the level of this request in a hold. `ends`: when a fixed lease is over. `from`: when its time starts.
-    fn level(&self, hold: &Hold, request: &Waiter, ends: Instant, from: Instant) -> Level {
-        Level {
-            owner: request.owner.clone(),
-            bare: request.bare,
-            first_polled: request.first_polled,
-            branch: request.branch,
-            watched: !self.fixed,
-            until: self.fixed.then(|| ends.into()),
-            max_hold: self.max_hold.and_then(|longest| limit(from, longest)).map(Stamp::from),
-            grant: hold.new_grant(self.level),
-        }
-    }
 }
 
 /// Why a grant does not become a level.
@@ -105,8 +91,8 @@ impl LockEntry {
         let doubted = hold.finish(pending.command_id, at.now).is_some_and(|command| command.doubted);
         hold.in_line = false;
         let first = hold.levels.is_empty();
-        let ends = new.lease.valid_until(pending.sent, hold.timing.drift);
-        let over = if first { ends } else { hold.deadline() };
+        let over =
+            if first { new.lease.valid_until(pending.sent, hold.timing.drift) } else { hold.deadline() };
         let taken = hold.loss().is_some() || newer.is_some();
         // It may no longer enter: 1. A child asks to re-enter. 2. Its last scope ends, so the request passes to its parent, and another
         // branch of that parent holds the lock; or the level that it would be nested in ends.
@@ -137,7 +123,7 @@ impl LockEntry {
             return Err(self.not_held(grantee, if late { NotHeld::Late } else { NotHeld::Taken }));
         };
         hold.confirmed(new.lease, pending.sent, at.slept);
-        let server_count = match pending.call.action {
+        hold.server_count = match pending.call.action {
             Action::Acquire { count, .. } => count,
             _ => 1,
         };
@@ -151,7 +137,7 @@ impl LockEntry {
             }
             self.out.measure(Sample::Held);
         }
-        let granted = hold.grant(new, new.level(hold, &request, ends, pending.sent), server_count, at.now);
+        let granted = hold.grant(new, &request, pending.sent, at.now);
         if doubted {
             // The hold may be gone again: 1. The acquire was granted. 2. The lock was released by force, or the server restarted
             // empty. 3. The grant is looked at.
@@ -187,10 +173,8 @@ impl LockEntry {
         } else {
             self.out.measure(Sample::Nested);
         }
-        // The level ends no later than the hold.
-        let ends = new.lease.valid_until(now, hold.timing.drift);
-        // The masters have counted nothing.
-        let granted = hold.grant(new, new.level(hold, &request, ends, now), hold.server_count, now);
+        // The level ends no later than the hold. The masters have counted nothing.
+        let granted = hold.grant(new, &request, now, now);
         self.has_entered(now);
         Some((granted, request))
     }
@@ -275,14 +259,23 @@ impl LockEntry {
 }
 
 impl Hold {
-    /// Adds the level that a request was granted. `server_count`: the masters' count now, which is that of the acquire, or the old one
-    /// if the level is granted without a command.
-    fn grant(&mut self, new: &NewLevel, level: Level, server_count: u32, now: Instant) -> Arc<Grant> {
+    /// Adds the level that a request was granted. `from`: when its time starts. Only an acquire has changed the masters' count.
+    fn grant(&mut self, new: &NewLevel, request: &Waiter, from: Instant, now: Instant) -> Arc<Grant> {
         if self.levels.is_empty() {
             self.since = now;
         }
         // Counted from now, since the requester is notified of the grant no earlier.
         new.at_least.into_iter().for_each(|longest| self.keep_until(after(now, longest)));
-        self.add_level(level, server_count)
+        let level = Level {
+            owner: request.owner.clone(),
+            bare: request.bare,
+            first_polled: request.first_polled,
+            branch: request.branch,
+            watched: !new.fixed,
+            until: new.fixed.then(|| new.lease.valid_until(from, self.timing.drift).into()),
+            max_hold: new.max_hold.and_then(|longest| limit(from, longest)).map(Stamp::from),
+            grant: self.new_grant(new.level),
+        };
+        self.add_level(level, self.server_count)
     }
 }
