@@ -119,7 +119,11 @@ impl LockEntry {
             hold.granted_in_vain(new.lease, at.now);
             let late = entered && !taken;
             // The newer hold is checked: 1. It is released by force. 2. This acquire runs, late.
-            self.doubt_hold(newer, at.now);
+            if let Some(newer) = newer.and_then(|id| self.hold(id)) {
+                newer.withdraw_offer(at.now);
+                newer.doubt();
+                newer.settle_at_once(at.now);
+            }
             return Err(self.not_held(grantee, if late { NotHeld::Late } else { NotHeld::Taken }));
         };
         hold.confirmed(new.lease, pending.sent, at.slept);
@@ -238,14 +242,6 @@ impl LockEntry {
             self.back_to_waiting(id);
         }
         why
-    }
-
-    pub(super) fn doubt_hold(&mut self, id: Option<u64>, now: Instant) {
-        if let Some(hold) = self.holds.iter_mut().find(|hold| Some(hold.id) == id) {
-            hold.withdraw_offer(now);
-            hold.doubt();
-            hold.settle_at_once(now);
-        }
     }
 
     /// Marks other holds that were believed alive as lost: a fresh grant shows that no other field is in the key.
