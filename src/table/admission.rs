@@ -314,7 +314,7 @@ impl LockEntry {
         }
         if front != Some(id) {
             let head = front.and_then(|front| self.queue.get(front));
-            let moves = head.is_some_and(|head| head.phase == WaiterState::Asking || head.is_woken());
+            let moves = head.is_some_and(|head| head.phase == WaiterState::Asking || head.woken);
             if moves {
                 self.no_longer_asleep(id);
                 return Admission::Refused(None);

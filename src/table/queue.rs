@@ -57,7 +57,7 @@ pub(crate) struct Waiter {
     /// When it entered the queue.
     pub(super) began: Instant,
     /// Whether it was woken, and has not been polled since.
-    woken: bool,
+    pub(super) woken: bool,
     /// When it was woken or, if it was not, last polled.
     since: Instant,
     /// Whether it was passed over, since it was not polled when its turn came.
@@ -183,10 +183,7 @@ impl Waiter {
 
     /// Returns until when nothing wakes it.
     pub(super) fn pauses_until(&self, now: Instant) -> Option<Instant> {
-        match self.phase {
-            WaiterState::Pausing { until } if now < until => Some(until),
-            _ => None,
-        }
+        self.sleeps_until(now).filter(|_| matches!(self.phase, WaiterState::Pausing { .. }))
     }
 
     /// Notes that its last answer, or the one on its way, is out of date: it asks once more before it sleeps.
@@ -196,10 +193,6 @@ impl Waiter {
             WaiterState::Pausing { .. } => {}
             _ => self.again = true,
         }
-    }
-
-    pub(super) fn is_woken(&self) -> bool {
-        self.woken
     }
 
     /// Returns whether it was woken and was not polled in time.
