@@ -116,12 +116,8 @@ impl LockTable {
             self.unattended = None;
             return false;
         }
-        let since = *self.unattended.get_or_insert_with(std::time::Instant::now);
-        let late = since.elapsed() >= takeover;
-        if late {
-            self.unattended = None;
-        }
-        late
+        self.unattended.get_or_insert_with(std::time::Instant::now);
+        self.unattended.take_if(|since| since.elapsed() >= takeover).is_some()
     }
 
     /// Returns the entries that are not empty.
