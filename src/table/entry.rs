@@ -198,9 +198,7 @@ impl LockEntry {
         if self.queue.is_empty() {
             return self.withdraw_offer(now);
         }
-        if self.timing.line.is_some() {
-            self.leave_line(now);
-        }
+        self.leave_line(now);
         let next = match self.live() {
             Some(live) if live.is_callers_turn(self.is_open, now) => self.inner_front(),
             Some(_) => None,

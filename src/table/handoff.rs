@@ -51,9 +51,7 @@ impl LockEntry {
 
     /// Ends the offered hold, if there is one: it may be gone, or nobody is left to take it.
     pub(crate) fn withdraw_offer(&mut self, now: Instant) {
-        if self.timing.line.is_some() {
-            self.leave_line(now);
-        }
+        self.leave_line(now);
         self.holds.iter_mut().filter(|hold| hold.is_offered()).for_each(|hold| hold.withdraw_offer(now));
     }
 

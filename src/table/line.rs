@@ -104,7 +104,8 @@ impl LockEntry {
     /// Takes this process out of the line, by an end of its hold, if nobody here waits for the lock.
     pub(super) fn leave_line(&mut self, now: Instant) {
         let stands = |hold: &&mut Hold| hold.in_line && hold.command.is_none();
-        if !self.is_in_line() || (self.is_open && self.outer_front().is_some()) {
+        if self.timing.line.is_none() || !self.is_in_line() || (self.is_open && self.outer_front().is_some())
+        {
             return;
         }
         self.holds.iter_mut().filter(stands).for_each(|hold| hold.end_place_in_line(now));
