@@ -84,7 +84,7 @@ impl LockEntry {
         self.others_due = 0;
         self.seen = Seen::default();
         self.outage.ends();
-        self.orphans.reset();
+        self.orphans = Orphans::default();
         self.queue.reset();
         self.wake_command_waiters();
     }

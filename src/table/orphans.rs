@@ -68,11 +68,6 @@ impl Orphans {
         self.0.as_ref().is_none_or(|schedule| schedule.holds.is_empty())
     }
 
-    /// Forgets the last pause between ends, and frees the memory. Called when there is no orphan.
-    pub(super) fn reset(&mut self) {
-        self.0 = None;
-    }
-
     pub(super) fn ids(&self) -> impl Iterator<Item = u64> {
         self.0.iter().flat_map(|schedule| schedule.holds.keys().copied())
     }
@@ -147,17 +142,12 @@ impl Orphans {
 impl Schedule {
     fn note(&mut self, id: u64) {
         let Some(orphan) = self.holds.get_mut(&id) else { return };
-        let over = orphan.hold.is_over();
-        let due = orphan.hold.due_as_orphan();
-        let before = std::mem::replace(&mut orphan.due, due);
-        if over {
+        self.dues.remove(&(orphan.due, id));
+        if orphan.hold.is_over() {
             self.holds.remove(&id);
-        }
-        if over || due != before {
-            self.dues.remove(&(before, id));
-        }
-        if !over {
-            self.dues.insert((due, id));
+        } else {
+            orphan.due = orphan.hold.due_as_orphan();
+            self.dues.insert((orphan.due, id));
         }
     }
 }

@@ -23,9 +23,7 @@ pub(crate) struct Failures {
 impl Outage {
     /// Called when a command got one of the expected answers.
     pub(super) fn ends(&mut self) {
-        if self.0.is_some() {
-            self.0 = None;
-        }
+        self.0 = None;
     }
 
     /// Called when a command failed. A last failure that is older than `patience` says nothing about the time since, in which
