@@ -51,10 +51,6 @@ impl Hasher for Mixed {
         self.write_u64(word as u64);
     }
 
-    fn write_isize(&mut self, word: isize) {
-        self.write_u64(word.cast_unsigned() as u64);
-    }
-
     fn finish(&self) -> u64 {
         self.0
     }
