@@ -317,11 +317,7 @@ impl LockTable {
         let lingers = self.takeover.is_none();
         let (before, due) = (entry.scheduled, entry.next_due(lingers, now));
         entry.scheduled = due;
-        match (was_empty, is_empty) {
-            (true, false) => self.busy += 1,
-            (false, true) => self.busy -= 1,
-            _ => {}
-        }
+        self.busy = self.busy + usize::from(was_empty) - usize::from(is_empty);
         if due != before {
             effects.sooner = self.schedule(slot, before, due, now);
         }
@@ -342,11 +338,7 @@ impl LockTable {
             listening.push(keys.name.clone());
             return true;
         }
-        let last = listening.is_empty();
-        if last {
-            self.channels.remove(keys.channel());
-        }
-        last
+        listening.is_empty() && self.channels.remove(keys.channel()).is_some()
     }
 
     /// Moves an entry in the agenda. Returns whether the sleeping watchdog has to be woken.
@@ -358,12 +350,9 @@ impl LockTable {
         self.agenda.insert(due, slot);
         // It is woken for work that is due sooner than it knows, so a lock that is taken and released again does not wake it; and
         // if its time to wake has passed, since tokio's timers have steps of a millisecond.
-        let sooner =
-            self.asleep.is_some_and(|until| until.is_none_or(|until| due < until || until.max(due) <= now));
-        if sooner {
-            self.asleep = None;
-        }
-        sooner
+        let wakes =
+            |until: &mut Option<Instant>| until.is_none_or(|until| due < until || until.max(due) <= now);
+        self.asleep.take_if(wakes).is_some()
     }
 }
 
