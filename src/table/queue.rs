@@ -89,7 +89,7 @@ pub(crate) struct Ambiguous;
 #[derive(Debug, Default)]
 pub(crate) struct Queue(Option<Box<Waiters>>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Waiters {
     requests: VecDeque<Waiter>,
     /// Owners that have asked from two branches at once.
@@ -224,6 +224,12 @@ impl Waiter {
 }
 
 impl Queue {
+    fn waiters(&mut self) -> &mut Waiters {
+        // There is usually one request, and a deque that grows by itself begins with room for four.
+        let one = || Box::new(Waiters { requests: VecDeque::with_capacity(1), ..Waiters::default() });
+        self.0.get_or_insert_with(one)
+    }
+
     /// Called before a visit of an empty entry, since the visit may add a request.
     pub(super) fn take_memory(&mut self, free: &mut FreeQueues) {
         if self.0.is_none() {
@@ -289,7 +295,7 @@ impl Queue {
 
     /// Registers a waker with [`command_waiters`](Queue::command_waiters).
     pub(super) fn wake_on_command_end(&mut self, waker: Waker) {
-        let waiters = &mut self.0.get_or_insert_default().command_waiters;
+        let waiters = &mut self.waiters().command_waiters;
         // A future that is polled again because another one in its task is ready registers only once.
         if waiters.last().is_none_or(|last| !last.will_wake(&waker)) {
             waiters.push(waker);
@@ -308,7 +314,7 @@ impl Queue {
     /// that, a bare request of an owner that holds the lock may be nested in that hold, so that it must not wait, or it may be a branch,
     /// so that it must not enter. The two look the same.
     pub(super) fn enter(&mut self, mut request: Waiter, owner_has_guard: bool) -> Result<(), Ambiguous> {
-        let waiters = self.0.get_or_insert_default();
+        let waiters = self.waiters();
         if request.bare {
             if waiters.known_branches.contains(&request.owner) {
                 if owner_has_guard {
@@ -347,7 +353,7 @@ impl Queue {
 
     /// Marks the bare requests of this owner as branches.
     pub(super) fn note_branch(&mut self, owner: &Owner) {
-        self.0.get_or_insert_default().note_branch(owner);
+        self.waiters().note_branch(owner);
     }
 
     /// Called when the owner is granted the lock by a call that was never in the queue. If the owner also has bare requests under
@@ -456,20 +462,6 @@ impl Queue {
         }
         out.wake(request.wake(now));
         0
-    }
-}
-
-impl Default for Waiters {
-    fn default() -> Waiters {
-        // There is usually one request, and a deque that grows by itself begins with room for four.
-        let requests = VecDeque::with_capacity(1);
-        Waiters {
-            requests,
-            known_branches: Vec::new(),
-            per_tree: HashMap::new(),
-            command_waiters: Vec::new(),
-            report_at: None,
-        }
     }
 }
 
