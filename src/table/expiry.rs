@@ -84,10 +84,9 @@ impl LockEntry {
             hold.doubt();
             if hold.lives() {
                 hold.settle_at_once(now);
+            } else if hold.owes_end() || hold.is_gone() {
+                hold.retry_at = now;
             }
-        }
-        for hold in self.holds.iter_mut().filter(|hold| hold.owes_end() || hold.is_gone()) {
-            hold.retry_at = now;
         }
     }
 

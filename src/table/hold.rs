@@ -212,9 +212,7 @@ impl Hold {
 
     /// Notes that the exact count, or the end, has to be sent.
     pub(super) fn unsettle(&mut self) {
-        if let State::Stands { unsettled } = &mut self.state {
-            *unsettled = true;
-        }
+        self.settled(true);
     }
 
     /// Notes that the exact count, or the end, has to be sent at once.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use crate::base::telemetry::{Context, Place};
-use crate::base::{Moment, after};
+use crate::base::{Moment, after, earlier};
 use crate::table::effects::{LogEvent, LongWait};
 use crate::table::entry::LockEntry;
 use crate::table::queue::Wait;
@@ -18,8 +18,7 @@ impl LockEntry {
         let Some(request) = self.queue.get_mut(id).filter(|request| request.wait.is_none()) else { return };
         let due = after(request.began, first).max(now);
         request.wait = Some(Box::new(Wait { location, context: None, due }));
-        let next = self.queue.report_at().map_or(due, |next| next.min(due));
-        self.queue.set_report_at(Some(next));
+        self.queue.set_report_at(earlier(self.queue.report_at(), Some(due)));
     }
 
     /// Notes what the program was doing when it made the request. This is a visit of its own, since the subscriber's code must not
@@ -39,7 +38,7 @@ impl LockEntry {
             return;
         }
         let (by, waiting) = (self.holder(at), self.queue.len());
-        let mut next = None::<Instant>;
+        let mut next = None;
         for request in self.queue.iter_mut() {
             let waited = request.waited(at.now);
             let Some(wait) = &mut request.wait else { continue };
@@ -49,7 +48,7 @@ impl LockEntry {
                 self.out.log(LogEvent::Waits(Box::new(report)));
                 wait.due = after(at.now, again);
             }
-            next = Some(next.map_or(wait.due, |next| next.min(wait.due)));
+            next = earlier(next, Some(wait.due));
         }
         self.queue.set_report_at(next);
     }

@@ -273,14 +273,13 @@ impl LockEntry {
         self.expect_no_echo(pending);
         let Some(hold) = self.hold(pending.hold) else { return Meaning::Void };
         // The first of two releases may have run, and then the second one gets this answer.
-        let repeated = pending.is_end() && tried && at.now < hold.valid_until;
-        if repeated {
+        let in_time = at.now < hold.valid_until;
+        if pending.is_end() && tried && in_time {
             self.resolve_pending_releases_of(pending.hold, Ok(()));
             return Meaning::Done;
         }
         // Otherwise: 1. A release is sent shortly before the end of the lease. 2. It runs after the key has expired. 3. The hold
         // would be reported as deleted or released by force.
-        let in_time = at.now < hold.valid_until;
         let loss = hold.loss().unwrap_or_else(|| if in_time { Loss::Gone } else { hold.why_late(at) });
         // Its last guard has left, and its release reports the loss.
         let found = matches!(command.sender, Sender::Release(_)) || hold.pending_releases.is_some();
@@ -378,9 +377,8 @@ impl LockEntry {
     /// Called when it is unknown whether the command ran, or will run: the background settles it.
     fn unknown(&mut self, pending: &Pending, now: Instant) {
         self.expect_no_echo(pending);
-        let hold = self.hold(pending.hold);
-        if let Some((hold, command)) =
-            hold.and_then(|hold| hold.unknown(pending.command_id, now).map(|command| (hold, command)))
+        if let Some(hold) = self.hold(pending.hold)
+            && let Some(command) = hold.unknown(pending.command_id, now)
         {
             if !command.sender.is_background() {
                 // The background has not tried yet: it ends or settles the hold at once, and the next request goes after that.
