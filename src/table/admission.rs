@@ -228,12 +228,11 @@ impl LockEntry {
         if let (Some(until), false) = (paused, ask.single_attempt) {
             return Admission::Refused(Some(until));
         }
-        if self.inner_front().is_none_or(|front| front.id != id) {
+        let renews = self.is_open;
+        let Some(request) = self.inner_front().filter(|front| front.id == id) else {
             self.no_longer_asleep(id);
             return Admission::Refused(None);
-        }
-        let renews = self.is_open;
-        let Some(request) = self.queue.get(id) else { return Admission::Refused(None) };
+        };
         let Some(hold) = self.live() else { return Admission::Refused(None) };
         if ask.fence.is_some() && hold.fence.is_none() {
             return Admission::Unfenced;
