@@ -497,12 +497,9 @@ impl Hold {
     /// Returns the command that ends it now. It is a plain end once the time of `at_least` is over, even if the first attempt was
     /// sent before. A lost hold does not keep its lock, since on a minority that still has the hold, this would block others.
     fn end_action(&self, now: Instant) -> Action {
-        if self.loss().is_some() {
-            return Action::END;
-        }
+        let kept = self.kept_for(now).filter(|_| self.loss().is_none());
         // Rounded up to whole milliseconds.
-        let whole = |left: Duration| Lease::rest(left + Duration::from_millis(1));
-        self.kept_for(now).map_or(Action::END, |left| Action::Keep { lease: whole(left) })
+        kept.map_or(Action::END, |left| Action::Keep { lease: Lease::rest(left + Duration::from_millis(1)) })
     }
 
     /// Returns what must be sent, now or at `retry_at`, to bring the server to the state that is known here.
@@ -560,9 +557,7 @@ impl Hold {
     /// master still has it. These two would confirm a hold that was over.
     pub(super) fn lacked_in_doubt(&mut self, young: MasterSet, old: MasterSet, now: Instant) {
         let masters = if old.without(self.copies.never_had).is_empty() { young } else { MasterSet::NONE };
-        if masters != self.copies.lacking {
-            self.copies.change(|copies| copies.lacking = masters);
-        }
+        self.copies.change(|copies| copies.lacking = masters);
         self.repair_soon(masters, now);
     }
 
