@@ -1,6 +1,5 @@
 //! One command connection, and the slot that holds the current one.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -356,12 +355,6 @@ impl ConnectionSlot {
             })
         });
         old.is_some()
-    }
-}
-
-impl fmt::Debug for ConnectionSlot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ConnectionSlot").field(&self.address).finish()
     }
 }
 

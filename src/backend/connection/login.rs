@@ -164,12 +164,6 @@ fn pause(failures: u32) -> Duration {
     Duration::from_secs(1 << failures.saturating_sub(1).min(6)).min(LONGEST_PAUSE)
 }
 
-impl std::fmt::Debug for Login {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Login(..)")
-    }
-}
-
 /// The credentials that a connection has logged in with. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct LoggedIn {

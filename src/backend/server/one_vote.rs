@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// 3. It loses its data or becomes unreachable, and so does the majority: another client is granted the lock, or nobody is.
 ///
 /// So, of two masters that lead to the same server, only the first has a connection. The other has no vote until it leads to another server.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct OneVote {
     master: usize,
     slots: Arc<Mutex<Slots>>,

@@ -5,7 +5,7 @@ use crate::backend::server::one_vote::OneVote;
 use crate::config::{AddressMap, Replicas};
 
 /// How the masters use a server.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Role {
     /// Whether the server is the only master. A call to one of several masters fails at once if there is no connection. If it
     /// waited: 1. An acquire waits for a connection, and so does the release after it. 2. The connection is made, and they are sent in any

@@ -1,7 +1,6 @@
 //! How the backup thread makes a second connection, of its own, to the server of a slot.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -170,12 +169,6 @@ impl Spare {
 
 fn not_renewed() -> RedisError {
     (redis::ErrorKind::Client, "not renewed").into()
-}
-
-impl fmt::Debug for Spare {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Spare").field(&self.endpoint.address).finish()
-    }
 }
 
 #[cfg(test)]
