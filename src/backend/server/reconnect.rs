@@ -195,29 +195,18 @@ impl Reconnector {
     async fn keep_logged_in(&self) {
         let mut state = self.slot.state.subscribe();
         loop {
-            let link = match state.wait_for(|state| matches!(state, State::Up(_))).await.as_deref() {
-                Ok(State::Up(link)) => Some(link.clone()),
-                _ => None,
-            };
-            let Some(link) = link else { return pending().await };
-            let id = link.id;
-            tokio::select! {
-                biased;
-                _ = state.wait_for(|state| !matches!(state, State::Up(link) if link.id == id)) => {}
-                () = self.keep_link_logged_in(link) => {}
+            if let Ok(Link { connection, id, logged_in: Some(logged_in), .. }) = self.slot.link_now() {
+                tokio::select! {
+                    biased;
+                    _ = state.wait_for(|state| !matches!(state, State::Up(link) if link.id == id)) => {}
+                    _ = boxed(logged_in.keep(&connection, &self.slot.address)) => {
+                        self.slot.discard(id, LOST_AT_LOGIN);
+                    }
+                }
+            } else if state.changed().await.is_err() {
+                return pending().await;
             }
         }
-    }
-
-    /// Returns once it has dropped the connection because it is not usable any more.
-    async fn keep_link_logged_in(&self, Link { connection, id, logged_in, .. }: Link) {
-        let Some(logged_in) = logged_in else {
-            // Dropped so that this task does not keep the connection alive.
-            drop(connection);
-            return pending().await;
-        };
-        boxed(logged_in.keep(&connection, &self.slot.address)).await;
-        self.slot.discard(id, LOST_AT_LOGIN);
     }
 
     /// Makes `link` the current connection. `first`: a server that has the vote of another master is then reported as a wrong
@@ -263,9 +252,7 @@ impl Reconnector {
         let link = endpoint.within(self.limit, connect).await?;
         Ok((link, endpoint))
     }
-}
 
-impl Reconnector {
     /// Fails if the two connections of the pair lead to different servers: the address may resolve to another one by now.
     fn check_same_server(
         &self,
