@@ -8,8 +8,7 @@ use crate::backend::cluster::limit::{CallResult, Limit};
 use crate::backend::cluster::nodes::{Node, Nodes};
 use crate::backend::cluster::slots::{NodeAddress, slot};
 use crate::backend::cluster::split_calls::needs_split;
-use crate::backend::connection::CHUNK;
-use crate::backend::connection::redis_error::{self, Redirect};
+use crate::backend::connection::{CHUNK, redis_error};
 use crate::base::{Failure, Outcome, after, boxed, join_all};
 use crate::error::{Error, ErrorKind, shown};
 use crate::wire::{Call, Reply};
@@ -252,11 +251,11 @@ impl Nodes {
         }
         let node_address = |text| Some(NodeAddress::of(text, at?)?.mapped(self.address_map()));
         let redirected = match redis_error::redirect(failure) {
-            Some(Redirect::Moved(to)) => node_address(to).zip(slot_of(call).ok()).map(|(owner, slot)| {
+            Some(("ASK", to)) => node_address(to).map(Retry::Asking),
+            Some((_, to)) => node_address(to).zip(slot_of(call).ok()).map(|(owner, slot)| {
                 self.moved(slot, &owner);
                 Retry::AtOwner
             }),
-            Some(Redirect::Ask(to)) => node_address(to).map(Retry::Asking),
             None => None,
         };
         let is_away =

@@ -74,18 +74,11 @@ pub(crate) fn failed(error: RedisError, call: &Call, server: &Arc<str>) -> Failu
     Failure { outcome, error: Error::new(kind, message).at(server).because(error) }
 }
 
-/// The address that a node of a cluster redirects to.
-pub(crate) enum Redirect<'a> {
-    /// For all calls from now on.
-    Moved(&'a str),
-    /// For this call only: the slot is migrating there.
-    Ask(&'a str),
-}
-
-pub(crate) fn redirect(failure: &Failure) -> Option<Redirect<'_>> {
+/// Returns the address that a node of a cluster redirects to, after `MOVED` for all calls from now on, or after `ASK` for this call only:
+/// the slot is migrating there.
+pub(crate) fn redirect(failure: &Failure) -> Option<(&str, &str)> {
     let error = cause(&failure.error)?;
-    let (address, _) = error.redirect_node()?;
-    Some(if error.code() == Some("ASK") { Redirect::Ask(address) } else { Redirect::Moved(address) })
+    Some((error.code()?, error.redirect_node()?.0))
 }
 
 /// Returns the keys of a call, for error texts.
