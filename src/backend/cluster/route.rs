@@ -236,8 +236,7 @@ impl Nodes {
     fn publish_at_owner(&self, call: &Call) {
         let Ok(owner) = self.owner(slot(call.keys.channel())) else { return };
         let Ok(link) = owner.server.slot().link_now() else { return };
-        let mut publish = redis::cmd("SPUBLISH");
-        publish.arg(&**call.keys.channel()).arg("0");
+        let publish = redis::cmd("SPUBLISH").arg(&**call.keys.channel()).arg("0").take();
         let limit = self.limit();
         self.runtime.spawn(boxed(async move {
             let _ = timeout_at(limit.answer_by, link.connection.send(&publish, Some(limit.send_by))).await;

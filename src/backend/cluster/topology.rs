@@ -52,7 +52,7 @@ impl Topology {
 }
 
 pub(super) fn slots_command() -> redis::Cmd {
-    redis::cmd("CLUSTER").arg("SLOTS").to_owned()
+    redis::cmd("CLUSTER").arg("SLOTS").take()
 }
 
 /// Parses the answer of the node at `asked`. `address` names the server in errors.

@@ -79,9 +79,7 @@ impl DataWatch {
 
 /// Returns the command that makes the server report.
 pub(super) fn command() -> Cmd {
-    let mut command = redis::cmd("CLIENT");
-    command.arg("TRACKING").arg("ON").arg("OPTIN");
-    command
+    redis::cmd("CLIENT").arg("TRACKING").arg("ON").arg("OPTIN").take()
 }
 
 /// Returns whether the server behaves as [`DataWatch`] needs it, by its answer to `INFO`. It has to be Redis itself or a fork of it, not

@@ -55,8 +55,7 @@ impl Requester {
             (ChannelKind::Sharded, ChannelRequest::Subscribe) => ("SSUBSCRIBE", PushKind::SSubscribe),
             (ChannelKind::Sharded, ChannelRequest::Unsubscribe) => ("SUNSUBSCRIBE", PushKind::SUnsubscribe),
         };
-        let mut request = cmd(command);
-        request.arg(channel);
+        let request = cmd(command).arg(channel).take();
         let encode = |bytes: &mut Vec<u8>| request.write_packed_command(bytes);
         let (no_deadline, answers) = (None, 1);
         let answer = self.connection.call(no_deadline, answers, &encode, Some((confirmation, channel)))?;

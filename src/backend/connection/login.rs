@@ -205,8 +205,8 @@ impl LoggedIn {
                     () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => self.login.renew().await,
                 }
             };
-            let mut auth = redis::cmd("AUTH");
-            auth.arg(issued.credentials.user()).arg(issued.credentials.password());
+            let (user, password) = (issued.credentials.user(), issued.credentials.password());
+            let auth = redis::cmd("AUTH").arg(user).arg(password).take();
             match connection.send(&auth, None).await.and_then(Value::extract_error) {
                 Ok(_) => {
                     (self.issued, refusals) = (issued, 0);

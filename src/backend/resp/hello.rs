@@ -92,16 +92,12 @@ fn commands(settings: &RedisConnectionInfo) -> Vec<Cmd> {
     }
     let mut commands = vec![hello];
     if settings.db() != 0 {
-        let mut select = cmd("SELECT");
-        select.arg(settings.db());
-        commands.push(select);
+        commands.push(cmd("SELECT").arg(settings.db()).take());
     }
     if !settings.skip_set_lib_name() {
         // Redis knows these properties since version 7.2.
         for (property, value) in [("LIB-NAME", settings.lib_name()), ("LIB-VER", settings.lib_ver())] {
-            let mut set = cmd("CLIENT");
-            set.arg("SETINFO").arg(property).arg(value.unwrap_or_default());
-            commands.push(set);
+            commands.push(cmd("CLIENT").arg("SETINFO").arg(property).arg(value.unwrap_or_default()).take());
         }
     }
     commands
