@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::backend::{Backend, BoxFuture, Spare};
-use crate::base::{Failure, MasterSet, Outcome, boxed};
+use crate::base::{Failure, MasterSet, boxed};
 use crate::error::{Error, ErrorKind};
 use crate::quorum::tally::{Tally, Verdict};
 use crate::wire::keys::Keys;
@@ -60,18 +60,13 @@ impl Quorum {
 
     /// Waits for the first attempts to connect, until a majority can be asked or it is certain that none can.
     pub(crate) async fn first_attempts(&self) {
-        let attempts = self.masters.iter().map(|master| Some(master.clone().first_attempt()));
-        let (mut attempts, mut there): (Vec<_>, usize) = (attempts.collect(), 0);
+        let masters = self.masters.iter().cloned().enumerate();
+        let mut attempts =
+            Stragglers(masters.map(|(index, master)| (index, master.first_attempt())).collect());
+        let mut there = 0;
         poll_fn(|cx| {
-            for attempt in &mut attempts {
-                if let Some(Poll::Ready(is_there)) = attempt.as_mut().map(|attempt| attempt.as_mut().poll(cx))
-                {
-                    *attempt = None;
-                    there += usize::from(is_there);
-                }
-            }
-            let pending = attempts.iter().flatten().count();
-            let is_certain = self.is_majority(there) || !self.is_majority(there + pending);
+            attempts.poll(cx, |_, is_there| there += usize::from(is_there));
+            let is_certain = self.is_majority(there) || !self.is_majority(there + attempts.0.len());
             if is_certain { Poll::Ready(()) } else { Poll::Pending }
         })
         .await
@@ -353,20 +348,18 @@ impl Quorum {
 
 /// Asks one master.
 fn run(master: &Arc<dyn Backend>, call: &Call, is_copied: bool) -> BoxFuture<Reported> {
-    if is_copied { Box::pin(ready(Err(not_run()))) } else { master.clone().run(call.clone()) }
+    match is_copied {
+        true => Box::pin(ready(Err(Failure::not_run(of_the_parent())))),
+        false => master.clone().run(call.clone()),
+    }
 }
 
 /// Sends many calls to one master.
 fn run_all(master: &Arc<dyn Backend>, calls: Vec<Call>, is_copied: bool) -> BoxFuture<Vec<Reported>> {
     match is_copied {
-        true => Box::pin(ready(calls.iter().map(|_| Err(not_run())).collect())),
+        true => Box::pin(ready(calls.iter().map(|_| Err(Failure::not_run(of_the_parent()))).collect())),
         false => master.clone().run_all(calls),
     }
-}
-
-#[cold]
-fn not_run() -> Failure {
-    Failure { outcome: Outcome::NotRun, error: of_the_parent() }
 }
 
 #[cold]
