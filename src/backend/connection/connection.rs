@@ -330,11 +330,6 @@ impl ConnectionSlot {
         self.up(|link| link.connection.is_unused()) == Some(true)
     }
 
-    /// Notes that the loss of the connection before this one is reported.
-    pub(crate) fn is_reported(&self, id: u64) {
-        self.reported.store(id, Ordering::SeqCst);
-    }
-
     /// Notes the outcome of an attempt to connect, unless the slot has ended.
     pub(crate) fn end_attempt(&self, outcome: State) {
         self.replace(outcome, |state| matches!(state, State::Down { .. }));

@@ -1,6 +1,7 @@
 //! The checks of a new command connection, before a call is sent over it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use redis::{Cmd, RedisResult, Value};
 use tokio::time::Instant;
@@ -52,7 +53,7 @@ impl Purpose {
             needs_server.then(|| section("server")),
             self.needs_age.then(|| section("replication")),
             // Read only once, since a server logs what it denies.
-            (self.reads_policy && !info.is_eviction_policy_read()).then(|| section("memory")),
+            (self.reads_policy && !info.is_eviction_policy_read.load(Relaxed)).then(|| section("memory")),
             // It waits for zero replicas, so it returns at once.
             self.sends_wait.then(|| redis::cmd("WAIT").arg(0).arg(1).take()),
         ];
@@ -140,7 +141,7 @@ fn check_wait(answer: Value, address: &Arc<str>) -> Result<()> {
 
 /// Warns if the server may evict keys, by its answer to `INFO memory`. Neither the right to that command nor the field is required.
 fn read_policy(memory: Value, slot: &ConnectionSlot) {
-    slot.server_info.set_eviction_policy_read();
+    slot.server_info.is_eviction_policy_read.store(true, Relaxed);
     let info: String = redis::from_redis_value(memory).unwrap_or_default();
     if let Some(policy) = field(&info, "maxmemory_policy").filter(|policy| *policy != "noeviction") {
         telemetry::evicts(&slot.address, policy);

@@ -1,7 +1,7 @@
 //! What is known about a server: its age (a young one may have lost its grants), its clock, and whether its eviction policy was read.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -14,7 +14,8 @@ use crate::base::lock;
 pub(crate) struct ServerInfo {
     run: Mutex<Option<Run>>,
     clock: Mutex<Option<ServerClock>>,
-    is_eviction_policy_read: AtomicBool,
+    /// Whether the eviction policy was read.
+    pub(super) is_eviction_policy_read: AtomicBool,
 }
 
 /// A reading of a server's clock.
@@ -129,15 +130,6 @@ impl ServerInfo {
 
     pub(crate) fn clock(&self) -> Option<ServerClock> {
         *lock(&self.clock)
-    }
-
-    /// Returns whether the eviction policy was read.
-    pub(super) fn is_eviction_policy_read(&self) -> bool {
-        self.is_eviction_policy_read.load(Relaxed)
-    }
-
-    pub(super) fn set_eviction_policy_read(&self) {
-        self.is_eviction_policy_read.store(true, Relaxed);
     }
 
     /// Returns whether the server was started less than `age` ago. False if its age is unknown.

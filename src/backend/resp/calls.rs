@@ -114,11 +114,6 @@ impl Calls {
         encode(&mut self.out);
     }
 
-    /// Returns whether [last calls](Calls::add_last) were added.
-    pub(super) fn is_silent(&self) -> bool {
-        self.silent
-    }
-
     /// Returns whether a call that enters now would be the only one, so that its caller writes it.
     pub(super) fn is_unused(&self) -> bool {
         let is_idle = self.waiting.is_empty() && self.sent.is_empty() && self.out.is_empty();

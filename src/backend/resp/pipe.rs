@@ -141,7 +141,7 @@ impl Commands {
             if !calls.ended {
                 calls.end_with_runtime(&task_has_ended(), &mut woken);
             }
-            if !calls.is_silent() {
+            if !calls.silent {
                 // Nobody learns that the server has forgotten a script, so the first call of each is sent by its text once more.
                 shared.scripts.store(0, Relaxed);
             }

@@ -173,7 +173,7 @@ impl Reconnector {
             if let Some(events) = self.events.upgrade() {
                 events.reconnected();
             }
-            self.slot.is_reported(attempt);
+            self.slot.reported.store(attempt, Ordering::SeqCst);
         }
     }
 
