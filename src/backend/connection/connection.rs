@@ -188,18 +188,14 @@ impl ConnectionSlot {
 
     /// Drops the connection of this number if it is the current one. The reconnect task makes another.
     pub(crate) fn discard(&self, id: u64, why: &str) {
-        let Some(paired_with) = self.up(|link| (link.id == id).then_some(link.paired_with)).flatten() else {
-            return;
-        };
         let down = State::Down { attempt: id, failed: None };
         let replaced = self.replace(down, |state| matches!(state, State::Up(link) if link.id == id));
-        if replaced {
-            telemetry::connection_lost(&self.address, why);
-            // Both are replaced. If only this one were, the two could lead to different servers when the server's name resolves to
-            // another address now.
-            if let (Some(main), Some(paired_with)) = (&self.main, paired_with) {
-                main.discard(paired_with, why);
-            }
+        let Some(State::Up(Link { paired_with, .. })) = replaced else { return };
+        telemetry::connection_lost(&self.address, why);
+        // Both are replaced. If only this one were, the two could lead to different servers when the server's name resolves to
+        // another address now.
+        if let (Some(main), Some(paired_with)) = (&self.main, paired_with) {
+            main.discard(paired_with, why);
         }
     }
 
@@ -335,9 +331,9 @@ impl ConnectionSlot {
         self.replace(outcome, |state| matches!(state, State::Down { .. }));
     }
 
-    /// Replaces the state if `when` accepts the old one. The old state is dropped outside the lock: it may hold the last clone of a
-    /// connection, and with it the connection's task.
-    fn replace(&self, new: State, when: impl Fn(&State) -> bool) -> bool {
+    /// Replaces the state if `when` accepts the old one. Returns the old state, since it has to be dropped outside the lock: it may hold the
+    /// last clone of a connection, and with it the connection's task.
+    fn replace(&self, new: State, when: impl Fn(&State) -> bool) -> Option<State> {
         let mut new = Some(new);
         let mut old = None;
         // This wakes those who wait for a connection, and wakers are the program's code.
@@ -349,7 +345,7 @@ impl ConnectionSlot {
                 old.is_some()
             })
         });
-        old.is_some()
+        old
     }
 }
 
