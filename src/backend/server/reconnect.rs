@@ -52,7 +52,8 @@ impl Reconnector {
         one_vote: Option<OneVote>,
     ) -> Reconnector {
         one_vote.iter().for_each(|one_vote| one_vote.add(&slot));
-        let purpose = Purpose { checks_role: source.can_change(), ..purpose };
+        // Another server may become the master, unless the address is fixed.
+        let purpose = Purpose { checks_role: !matches!(source, Source::Fixed(_)), ..purpose };
         let (target, master_changed) = (watch::Sender::new(source.known()), watch::Sender::new(()));
         Reconnector { slot, source, purpose, target, master_changed, events, limit, one_vote }
     }
@@ -234,8 +235,8 @@ impl Reconnector {
     }
 
     async fn open(&self, id: u64, first: bool, accepted: bool) -> Result<(Link, Endpoint)> {
-        let endpoint = self.source.endpoint(first, id == 1).await?;
-        let (paired_with, status) = (self.source.paired_with(), Arc::new(LinkStatus::default()));
+        let (endpoint, paired_with) = self.source.endpoint(first, id == 1).await?;
+        let status = Arc::new(LinkStatus::default());
         let on_push = on_push(id, status.clone(), Arc::downgrade(&self.slot));
         // Outside the limit: the provider of credentials may take longer than a server, and has a limit of its own.
         let (to, logged_in) = endpoint.destination().await?;

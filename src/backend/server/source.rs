@@ -32,14 +32,6 @@ impl Source {
         Source::Paired(Paired { main, target, with: Mutex::default() })
     }
 
-    /// Returns the number of the connection for commands that the last connection is paired with.
-    pub(super) fn paired_with(&self) -> Option<u64> {
-        match self {
-            Source::Paired(paired) => *lock(&paired.with),
-            _ => None,
-        }
-    }
-
     /// Returns the endpoint, if it is known without a query.
     pub(super) fn known(&self) -> Option<Endpoint> {
         match self {
@@ -49,17 +41,13 @@ impl Source {
         }
     }
 
-    /// Returns whether another server may become the master.
-    pub(super) fn can_change(&self) -> bool {
-        !matches!(self, Source::Fixed(_))
-    }
-
-    /// Returns where to connect to now. `first` means before the first connection: an apparent mistake in an option is reported as
-    /// one. `awaited`: `connect` waits for this attempt, so the attempt waits for no other connection.
-    pub(super) async fn endpoint(&self, first: bool, awaited: bool) -> Result<Endpoint> {
+    /// Returns where to connect to now, and the number of the connection for commands to pair with, if any. `first` means before the first
+    /// connection: an apparent mistake in an option is reported as one. `awaited`: `connect` waits for this attempt, so the attempt waits
+    /// for no other connection.
+    pub(super) async fn endpoint(&self, first: bool, awaited: bool) -> Result<(Endpoint, Option<u64>)> {
         match self {
-            Source::Fixed(endpoint) => Ok(Endpoint::clone(endpoint)),
-            Source::Sentinel(sentinels) => sentinels.endpoint(first).await,
+            Source::Fixed(endpoint) => Ok((Endpoint::clone(endpoint), None)),
+            Source::Sentinel(sentinels) => Ok((sentinels.endpoint(first).await?, None)),
             Source::Paired(paired) => paired.endpoint(awaited).await,
         }
     }
@@ -75,7 +63,7 @@ impl Source {
 }
 
 impl Paired {
-    async fn endpoint(&self, awaited: bool) -> Result<Endpoint> {
+    async fn endpoint(&self, awaited: bool) -> Result<(Endpoint, Option<u64>)> {
         let mut state = self.main.state.subscribe();
         loop {
             if !awaited {
@@ -93,6 +81,7 @@ impl Paired {
             // The slot is checked again, since this may have happened: 1. The number is read. 2. That connection is replaced: `watch`
             // finds no number. 3. The number is stored. So in every order one of the two sees the change.
             if self.main.id() == Some(with) {
+                let endpoint = endpoint.map(|endpoint| (endpoint, Some(with)));
                 return endpoint.ok_or_else(|| redis_error::not_sent(NO_MASTER, &self.main.address).error);
             }
         }
