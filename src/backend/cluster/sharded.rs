@@ -199,22 +199,10 @@ impl Subscriptions {
                     self.with_events(|events| events.message(&channel, &text));
                 }
             }
-            Report::NotSubscribed(channel) => {
-                let known = self.at(&channel, source);
-                if let Some(known) = known.filter(|known| !known.is_on || known.is_on_at(source)) {
-                    known.is_on = false;
-                    self.with_events(|events| events.not_subscribed(&channel));
-                }
-            }
+            Report::NotSubscribed(channel) => self.lose(&channel, source),
             Report::Lost => {
-                let events = self.events.upgrade();
-                for (channel, known) in &mut self.channels {
-                    // Reported even if this subscription is not confirmed yet, since the confirmation of an earlier one may have been reported.
-                    if known.is_at(source) && (!known.is_on || known.is_on_at(source)) {
-                        known.is_on = false;
-                        events.iter().for_each(|events| events.not_subscribed(channel));
-                    }
-                }
+                let channels: Vec<_> = self.channels.keys().cloned().collect();
+                channels.iter().for_each(|channel| self.lose(channel, source));
             }
             Report::Moved(channel, to) => {
                 let Some(known) = self.at(&channel, source) else { return };
@@ -232,6 +220,16 @@ impl Subscriptions {
                     self.make_plain(&channel);
                 }
             }
+        }
+    }
+
+    /// Reports that the subscription by this subscriber has failed or was lost. Reports that even if it is not confirmed yet, since the
+    /// confirmation of an earlier one may have been reported.
+    fn lose(&mut self, channel: &str, source: Option<&Weak<RedisServer>>) {
+        let known = self.at(channel, source);
+        if let Some(known) = known.filter(|known| !known.is_on || known.is_on_at(source)) {
+            known.is_on = false;
+            self.with_events(|events| events.not_subscribed(channel));
         }
     }
 
