@@ -41,18 +41,19 @@ impl Endpoint {
     pub(crate) async fn destination(&self) -> Result<(Destination, Option<LoggedIn>)> {
         let Some(login) = &self.login else { return Ok((self.to.clone(), None)) };
         let logged_in = boxed(login.begin()).await.map_err(|error| error.at(&self.address))?;
-        Ok((self.with_credentials(logged_in.user(), logged_in.password()), Some(logged_in)))
+        Ok((self.with_credentials(&logged_in), Some(logged_in)))
     }
 
     /// Returns how to make one connection with the credentials that the provider, if there is one, has returned last. It is not asked.
     pub(crate) fn last_destination(&self) -> Destination {
         let last = self.login.as_ref().and_then(Login::last_issued);
-        last.map_or_else(|| self.to.clone(), |(user, password)| self.with_credentials(&user, &password))
+        last.map_or_else(|| self.to.clone(), |logged_in| self.with_credentials(&logged_in))
     }
 
-    fn with_credentials(&self, user: &str, password: &str) -> Destination {
-        let settings = self.to.redis_settings().clone();
-        self.to.with_redis_settings(settings.set_username(user).set_password(password))
+    fn with_credentials(&self, logged_in: &LoggedIn) -> Destination {
+        let (settings, credentials) = (self.to.redis_settings().clone(), logged_in.credentials());
+        let settings = settings.set_username(credentials.user()).set_password(credentials.password());
+        self.to.with_redis_settings(settings)
     }
 
     /// Waits for an attempt to connect, until the limit.

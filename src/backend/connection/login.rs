@@ -69,10 +69,10 @@ impl Login {
         Ok(LoggedIn { login: self.clone(), issued })
     }
 
-    /// Returns user and password as the provider returned them last.
-    pub(super) fn last_issued(&self) -> Option<(String, String)> {
+    /// Returns what a new connection logs in with if the provider is not asked: what it returned last.
+    pub(super) fn last_issued(&self) -> Option<LoggedIn> {
         let issued = self.0.current.borrow().issued.clone()?;
-        Some((issued.credentials.user().to_owned(), issued.credentials.password().to_owned()))
+        Some(LoggedIn { login: self.clone(), issued })
     }
 
     /// Asks the provider if that is still due: another connection may have asked while this one waited for the mutex.
@@ -172,12 +172,8 @@ pub(crate) struct LoggedIn {
 }
 
 impl LoggedIn {
-    pub(super) fn user(&self) -> &str {
-        self.issued.credentials.user()
-    }
-
-    pub(super) fn password(&self) -> &str {
-        self.issued.credentials.password()
+    pub(super) fn credentials(&self) -> &Credentials {
+        &self.issued.credentials
     }
 
     /// Logs the connection in again with each new pair of credentials. Ends with an error once the connection is not usable any more. A
