@@ -46,6 +46,7 @@ pub(super) struct Channels {
     pub(super) events: Vec<(SubscriptionEvent, Arc<str>)>,
 }
 
+#[derive(Default)]
 struct Channel {
     wanted: bool,
     state: ChannelState,
@@ -57,8 +58,9 @@ struct Channel {
 
 /// A channel has at most one request in flight. Otherwise the answer to a subscribe could be taken for the answer to a second one, sent
 /// after an unsubscribe.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum ChannelState {
+    #[default]
     Off,
     Subscribing,
     On,
@@ -83,12 +85,7 @@ impl Channels {
     /// Marks the channel as wanted. Each call is answered by an event once the server is reachable, even if the channel is subscribed already, or its failure was
     /// reported to earlier waiters.
     pub(super) fn want(&mut self, channel: &Arc<str>) {
-        let entry = self.channels.entry(channel.clone()).or_insert(Channel {
-            wanted: false,
-            state: ChannelState::Off,
-            due: None,
-            reported_failed: false,
-        });
+        let entry = self.channels.entry(channel.clone()).or_default();
         self.wanted += usize::from(!entry.wanted);
         entry.wanted = true;
         match entry.state {
