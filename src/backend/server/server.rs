@@ -387,7 +387,7 @@ impl Backend for RedisServer {
 
     fn spare(&self, _: &Keys) -> Option<Spare> {
         let endpoint = self.target.borrow().clone();
-        Spare::new(&self.slot, endpoint, self.sentinels.clone(), self.limit, self.renews_together)
+        Spare::new(&self.slot, endpoint, self.sentinels.clone(), self.limit)
     }
 
     /// Sends them over the connection for acquires, so that an end does not overtake an acquire that has had no answer.

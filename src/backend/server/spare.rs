@@ -33,8 +33,7 @@ pub(crate) struct Spare {
     sentinels: Option<Arc<Sentinels>>,
     /// How long connecting may take.
     connect_limit: Duration,
-    /// Whether one script may have the keys of several locks.
-    renews_together: bool,
+    /// `None` except on a Cluster.
     redirect: Option<Redirect>,
 }
 
@@ -48,11 +47,10 @@ impl Spare {
         endpoint: Option<Endpoint>,
         sentinels: Option<Arc<Sentinels>>,
         connect_limit: Duration,
-        renews_together: bool,
     ) -> Option<Spare> {
         let link = slot.link_now().ok()?;
         let (slot, id, run_id, endpoint) = (slot.clone(), link.id, link.run_id.clone()?, endpoint?);
-        Some(Spare { slot, id, run_id, endpoint, sentinels, connect_limit, renews_together, redirect: None })
+        Some(Spare { slot, id, run_id, endpoint, sentinels, connect_limit, redirect: None })
     }
 
     pub(crate) fn with_redirect(self, redirect: Redirect) -> Spare {
@@ -151,9 +149,11 @@ impl Spare {
     /// Returns for each call that it has renewed a hold, or why not.
     async fn send(&self, link: &Link, calls: &[Call], deadline: Instant) -> Vec<RedisResult<()>> {
         let mut renewed = Vec::with_capacity(calls.len());
+        // On a Cluster the keys of several locks are in several slots, so that no script may have them together.
+        let renews_together = self.redirect.is_none();
         for calls in calls.chunks(CHUNK) {
             let mut answers: Vec<Option<RedisResult<Value>>> = calls.iter().map(|_| None).collect();
-            let asked = ask_all(&link.connection, calls, &[], self.renews_together, &mut answers, deadline);
+            let asked = ask_all(&link.connection, calls, &[], renews_together, &mut answers, deadline);
             asked.await;
             renewed.extend(calls.iter().zip(answers).map(|(call, answer)| {
                 let answer = answer.unwrap_or_else(|| Err(not_renewed()))?.extract_error()?;

@@ -40,7 +40,6 @@ async fn a_silent_target_of_a_redirect_does_not_use_up_the_time_of_another() {
         endpoint: endpoint("old:1"),
         sentinels: None,
         connect_limit: LIMIT,
-        renews_together: false,
         redirect: Some(Arc::new(|to| Some(endpoint(to)))),
     };
     let connection = Commands::connect(&spare.endpoint.to, Box::new(drop)).await.unwrap();
