@@ -7,6 +7,7 @@ use redis::{RedisError, Value};
 use crate::backend::cluster::identity::Ids;
 use crate::backend::cluster::slots::{NodeAddress, Slots};
 use crate::backend::connection::redis_error;
+use crate::backend::resp::text;
 use crate::config::AddressMap;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -117,14 +118,6 @@ fn node_address(node: &Value, asked: &NodeAddress) -> Option<NodeAddress> {
 /// Returns the value of `ip` in the metadata of a node, which is a list of pairs, or in RESP3 a map.
 fn ip_in(metadata: &Value) -> Option<&str> {
     metadata.as_map_iter()?.find(|(name, _)| text(name) == Some("ip")).and_then(|(_, ip)| text(ip))
-}
-
-fn text(value: &Value) -> Option<&str> {
-    match value {
-        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
-        Value::SimpleString(text) => Some(text),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

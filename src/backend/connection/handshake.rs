@@ -10,7 +10,7 @@ use crate::backend::connection::connection::ConnectionSlot;
 use crate::backend::connection::data_watch::{self, DataWatch};
 use crate::backend::connection::redis_error;
 use crate::backend::connection::server_info::{field, was_replica};
-use crate::backend::resp::Commands;
+use crate::backend::resp::{Commands, text};
 use crate::base::telemetry;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -120,8 +120,7 @@ fn check_serving(ping: Option<Value>) -> RedisResult<()> {
 /// Returns whether the answer to `HELLO`, if it was sent, is that of a master.
 fn is_master(hello: Option<Value>) -> RedisResult<bool> {
     let Some(Value::Map(properties)) = hello.map(Value::extract_error).transpose()? else { return Ok(true) };
-    let text = |value: &Value| redis::from_redis_value_ref::<String>(value).unwrap_or_default();
-    Ok(properties.iter().all(|(name, value)| text(name) != "role" || text(value) == "master"))
+    Ok(properties.iter().all(|(name, value)| text(name) != Some("role") || text(value) == Some("master")))
 }
 
 /// Checks the right to `WAIT` by its answer.

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use redis::{PushKind, RedisError, RedisResult, Value};
 use tokio::time::Instant;
 
-use crate::backend::resp::frame::garbled;
+use crate::backend::resp::frame::{garbled, text};
 use crate::backend::resp::unsent::{CONNECTION_LOST, TOO_LATE, unsent};
 
 /// This many bytes fill a packet of most networks.
@@ -261,7 +261,9 @@ impl Calls {
             if let Value::Push { kind, data } = &answer {
                 let is_answer = |at: usize| {
                     let expected = self.slots[at].confirmed_by.as_deref();
-                    expected.is_some_and(|(its, channel)| its == kind && names(data, channel))
+                    expected.is_some_and(|(its, channel)| {
+                        its == kind && data.first().and_then(text) == Some(channel)
+                    })
                 };
                 if !sent.is_some_and(is_answer) {
                     continue;
@@ -399,15 +401,6 @@ impl Calls {
     /// Returns the task's waker, if the task sleeps and no write is under way.
     pub(super) fn task(&mut self) -> Option<Waker> {
         if self.writing { None } else { self.task.take() }
-    }
-}
-
-/// Returns whether a push is about this channel.
-fn names(data: &[Value], channel: &str) -> bool {
-    match data.first() {
-        Some(Value::BulkString(bytes)) => bytes == channel.as_bytes(),
-        Some(Value::SimpleString(text)) => text == channel,
-        _ => false,
     }
 }
 

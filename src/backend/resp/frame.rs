@@ -150,6 +150,15 @@ fn number(text: &[u8]) -> Option<i64> {
     Some(if is_negative { -number } else { number })
 }
 
+/// Returns a value as text, if it is one.
+pub(crate) fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
+}
+
 pub(super) fn garbled(what: &'static str) -> RedisError {
     (redis::ErrorKind::Parse, "what answers is not a Redis server", what.to_owned()).into()
 }

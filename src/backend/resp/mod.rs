@@ -12,6 +12,7 @@ mod socket;
 mod tls;
 mod unsent;
 
+pub(crate) use frame::text;
 pub(crate) use hello::open;
 #[cfg(all(test, any(feature = "tls-rustls", feature = "tls-native-tls")))]
 pub(crate) use hello::open_sealed;
