@@ -1,6 +1,6 @@
 //! What goes over the connection of a subscriber: requests (`Requester`) and pushes (`Listener`).
 
-use redis::{ErrorKind, Msg, PushInfo, PushKind, RedisResult, Value, cmd};
+use redis::{ErrorKind, PushInfo, PushKind, RedisResult, Value, cmd};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::backend::connection::channels::ChannelRequest;
@@ -16,15 +16,6 @@ pub(crate) enum ChannelKind {
     Sharded,
 }
 
-/// What a server sends, except the answers that a [`Requester`] returns.
-pub(crate) enum Received {
-    Message(Msg),
-    /// A channel is subscribed from now on.
-    Subscribed(String),
-    /// A channel is no longer subscribed, since that was requested or the slot of a sharded channel has moved to another node.
-    Unsubscribed(String),
-}
-
 /// Sends requests. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Requester {
@@ -32,7 +23,7 @@ pub(crate) struct Requester {
     pub(super) connection: Commands,
 }
 
-/// Receives what the server sends.
+/// Receives what the server sends, except the answers that a [`Requester`] returns.
 pub(crate) struct Listener(UnboundedReceiver<PushInfo>);
 
 pub(crate) async fn open(to: &Destination, kind: ChannelKind) -> RedisResult<(Requester, Listener)> {
@@ -46,8 +37,7 @@ pub(crate) async fn open(to: &Destination, kind: ChannelKind) -> RedisResult<(Re
 
 impl Requester {
     /// Sends a request and waits for its answer, for as long as the caller does. Fails if the server refuses it, or the connection is
-    /// lost. `Ok` is not yet the confirmation, which is [received](Received::Subscribed) in order with messages and with the end of the
-    /// subscription.
+    /// lost. `Ok` is not yet the confirmation, which a [`Listener`] receives in order with messages and with the end of the subscription.
     pub(crate) async fn request(&self, request: ChannelRequest, channel: &str) -> RedisResult<()> {
         let (command, confirmation) = match (self.kind, request) {
             (ChannelKind::Plain, ChannelRequest::Subscribe) => ("SUBSCRIBE", PushKind::Subscribe),
@@ -72,28 +62,9 @@ impl Requester {
 
 impl Listener {
     /// Returns what the server sends next, or `None` if the connection is lost.
-    pub(crate) async fn next(&mut self) -> Option<Received> {
-        loop {
-            let push = self.0.recv().await?;
-            match push.kind {
-                PushKind::Disconnection => return None,
-                PushKind::Subscribe | PushKind::SSubscribe => {
-                    return Some(Received::Subscribed(text(push.data.first())));
-                }
-                PushKind::Unsubscribe | PushKind::SUnsubscribe => {
-                    return Some(Received::Unsubscribed(text(push.data.first())));
-                }
-                _ => {}
-            }
-            if let Some(message) = Msg::from_push_info(push) {
-                return Some(Received::Message(message));
-            }
-        }
+    pub(crate) async fn next(&mut self) -> Option<PushInfo> {
+        self.0.recv().await.filter(|push| push.kind != PushKind::Disconnection)
     }
-}
-
-fn text(value: Option<&Value>) -> String {
-    value.and_then(|value| redis::from_redis_value_ref(value).ok()).unwrap_or_default()
 }
 
 #[cfg(test)]

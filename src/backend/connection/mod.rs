@@ -29,7 +29,7 @@ pub(crate) use dial::connect_limit;
 pub(crate) use endpoint::{Endpoint, Gate, Target, moved};
 pub(crate) use evalsha::{CHUNK, ask_about_data, ask_all, begin, finish, info_replication, run_last};
 pub(crate) use handshake::Purpose;
-pub(crate) use listener::{ChannelKind, Listener, Received, Requester, open as listen};
+pub(crate) use listener::{ChannelKind, Listener, Requester, open as listen};
 pub(crate) use login::Login;
 pub(crate) use optional_rights::OptionalRights;
 pub(crate) use server_info::ServerClock;

@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use redis::{Msg, PushInfo, PushKind};
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -12,9 +13,10 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::backend::connection::backoff::Backoff;
 use crate::backend::connection::channels::{ChannelRequest, Channels, SubscriptionEvent};
 use crate::backend::connection::dial::too_long;
-use crate::backend::connection::listener::{self, ChannelKind, Listener, Received, Requester};
+use crate::backend::connection::listener::{self, ChannelKind, Listener, Requester};
 use crate::backend::connection::login::LoggedIn;
 use crate::backend::connection::{ConnectionSlot, Target, moved, redis_error};
+use crate::backend::resp::text;
 use crate::backend::tasks::Tasks;
 use crate::base::{Events, boxed, gated, telemetry};
 
@@ -233,10 +235,10 @@ impl Task {
                     }
                     None => return End::Closed,
                 },
-                sent = listener.next() => {
-                    let Some(sent) = sent else { return End::Lost("closed by the server".into()) };
+                push = listener.next() => {
+                    let Some(push) = push else { return End::Lost("closed by the server".into()) };
                     received = Instant::now();
-                    self.receive(sent, received);
+                    self.receive(push, received);
                 }
                 () = sleep_until(wake) => {}
             }
@@ -283,19 +285,22 @@ impl Task {
         None
     }
 
-    fn receive(&mut self, sent: Received, now: Instant) {
-        match sent {
-            Received::Message(message) => {
+    fn receive(&mut self, push: PushInfo, now: Instant) {
+        let channel = || push.data.first().and_then(text).unwrap_or_default().into();
+        match push.kind {
+            PushKind::Subscribe | PushKind::SSubscribe => {
+                self.channels.answered(ChannelRequest::Subscribe, &channel(), true, now);
+            }
+            // That was requested, or the slot of a sharded channel has moved to another node.
+            PushKind::Unsubscribe | PushKind::SUnsubscribe => self.channels.ended(&channel(), now),
+            _ => {
+                let Some(message) = Msg::from_push_info(push) else { return };
                 let channel = message.get_channel_name();
                 if self.channels.wants(channel) {
                     let text = String::from_utf8_lossy(message.get_payload_bytes());
                     self.with_events(|events| events.message(channel, &text));
                 }
             }
-            Received::Subscribed(channel) => {
-                self.channels.answered(ChannelRequest::Subscribe, &channel.into(), true, now);
-            }
-            Received::Unsubscribed(channel) => self.channels.ended(&channel.into(), now),
         }
     }
 

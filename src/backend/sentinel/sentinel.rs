@@ -10,9 +10,10 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::backend::connection::dial::too_long;
 use crate::backend::connection::{
-    Backoff, ChannelKind, ChannelRequest, Commands, Endpoint, Listener, Login, Received, Requester,
-    connect_limit, listen, redis_error, tuned,
+    Backoff, ChannelKind, ChannelRequest, Commands, Endpoint, Listener, Login, Requester, connect_limit,
+    listen, redis_error, tuned,
 };
+use crate::backend::resp::text;
 use crate::backend::sentinel::reports::{Report, ReportHistory, ReportedMaster, decide_master};
 use crate::backend::tasks::Tasks;
 use crate::base::{lock, telemetry};
@@ -238,13 +239,13 @@ async fn forward(
 ) {
     loop {
         match timeout(QUIET, listener.next()).await {
-            Ok(Some(Received::Message(message))) => {
-                let text = String::from_utf8_lossy(message.get_payload_bytes()).into_owned();
+            Ok(Some(push)) => {
+                // The text of a message comes last. A confirmation has a number there.
+                let text = push.data.last().and_then(text).unwrap_or_default();
                 if text.split(' ').any(|part| part == name) {
                     hint.notify_one();
                 }
             }
-            Ok(Some(_)) => {}
             Ok(None) => return,
             Err(_) if matches!(timeout(limit, requester.ping()).await, Ok(Ok(()))) => {}
             Err(_) => return,
