@@ -58,7 +58,12 @@ impl Nodes {
             // connection is not used either.
             ids.shared(shown) == 0 || recognized.is_some() && !ids.includes(shown)
         };
-        others.iter().filter(is_stranger).for_each(|stranger| self.disconnect_stranger(stranger));
+        for stranger in others.iter().filter(is_stranger) {
+            if let Some(slot) = &stranger.slot {
+                slot.discard_current("the node belongs to another cluster now");
+            }
+            self.identity.report_stranger(&stranger.address);
+        }
         if let Some(topology) = recognized {
             return Ok(topology);
         }
@@ -68,14 +73,6 @@ impl Nodes {
             Some(address) => Error::new(ErrorKind::Unavailable, TOO_FEW).at(&address),
             None => query.failure(),
         })
-    }
-
-    /// Called when a node of another cluster answers at an address.
-    fn disconnect_stranger(&self, stranger: &NodeReport) {
-        if let Some(slot) = &stranger.slot {
-            slot.discard_current("the node belongs to another cluster now");
-        }
-        self.identity.report_stranger(&stranger.address);
     }
 
     /// Returns the topology to use if no recognized one was reported for a lease. The first choice is the cluster that most seeds belong

@@ -37,7 +37,10 @@ impl OptionalRights {
 
     /// Returns whether the answer denies the call as a whole, possibly because of its line. The call is then sent again without it.
     pub(crate) fn may_lack_lines(call: &Call, answer: &Result<Reply, Failure>) -> bool {
-        call.line.is_some() && is_denied(answer)
+        let is_denied = |failure: &Failure| {
+            failure.outcome == Outcome::NotRun && failure.error.kind() == ErrorKind::Denied
+        };
+        call.line.is_some() && answer.as_ref().is_err_and(is_denied)
     }
 
     /// Handles the answer to the same call without its line. If it is answered, the user may not use the line.
@@ -62,12 +65,6 @@ impl OptionalRights {
             _ => {}
         }
     }
-}
-
-fn is_denied(answer: &Result<Reply, Failure>) -> bool {
-    let denied =
-        |failure: &Failure| failure.outcome == Outcome::NotRun && failure.error.kind() == ErrorKind::Denied;
-    answer.as_ref().is_err_and(denied)
 }
 
 #[cfg(test)]

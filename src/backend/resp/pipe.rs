@@ -310,7 +310,9 @@ impl Task {
     async fn run(mut self) {
         if let Err(why) = poll_fn(|cx| self.poll(cx)).await {
             (self.on_push)(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
-            self.end(&why);
+            let mut woken = Vec::new();
+            lock(&self.shared.calls).end(&why, &mut woken);
+            wake_all(woken);
         }
     }
 
@@ -343,12 +345,6 @@ impl Task {
                 _ => return,
             }
         }
-    }
-
-    fn end(&self, why: &RedisError) {
-        let mut woken = Vec::new();
-        lock(&self.shared.calls).end(why, &mut woken);
-        wake_all(woken);
     }
 
     /// Ready once nobody uses the connection any more, or it is lost.
