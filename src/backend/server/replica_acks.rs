@@ -100,9 +100,8 @@ impl ReplicaAcks {
         self.shared.cancel_ended(calls);
         let until = after(Instant::now(), self.shared.slot.node_timeout);
         loop {
+            // Created before the check, so that an answer in between is not missed.
             let answered = self.shared.answered.notified();
-            let mut answered = std::pin::pin!(answered);
-            answered.as_mut().enable();
             if !self.shared.any_in_flight(calls) || timeout_at(until, answered).await.is_err() {
                 return;
             }
