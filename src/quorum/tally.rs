@@ -34,19 +34,17 @@ impl Verdict {
 
     /// Combines a grant with the renewal by which its holder tried to make the highest token known to a majority.
     pub(crate) fn acknowledged(self, renewal: Verdict) -> Verdict {
-        let why = match renewal.result {
+        let unavailable = |why: &str| Error::new(ErrorKind::Unavailable, why);
+        let error = match renewal.result {
             Ok(Reply::Done | Reply::Longer(..)) => return self,
             Ok(Reply::Deferred(why)) => {
-                format!("its fencing counter could not be raised: {why}; try again later")
+                unavailable(&format!("its fencing counter could not be raised: {why}; try again later"))
             }
-            Ok(_) => "it was lost before its fencing token was known to a majority; try again".to_owned(),
-            Err(failure) => {
-                // The acquire was granted, and the renewal that was sent after it may have run.
-                return Verdict { result: Err(Failure { outcome: Outcome::Unknown, ..failure }), ..self };
-            }
+            Ok(_) => unavailable("it was lost before its fencing token was known to a majority; try again"),
+            Err(failure) => failure.error,
         };
-        let error = Error::new(ErrorKind::Unavailable, why);
-        Verdict { result: Err(Failure { outcome: Outcome::Unknown, error }), ..self }
+        // The acquire was granted, and the renewal that was sent after it may have run.
+        Verdict { result: Err(Failure::unknown(error)), ..self }
     }
 
     /// Adds the name of the lock to the error.
