@@ -34,6 +34,7 @@ const NOTHING_WRITTEN: &str = " script: user_script, nothing written";
 pub(crate) fn failed(error: RedisError, call: &Call, server: &Arc<str>) -> Failure {
     let outcome = outcome(&error);
     let (name, keys) = (call.name(), keys(call));
+    let unavailable = |message| (ErrorKind::Unavailable, message);
     let (kind, message) = if let Some(text) = answer(&error) {
         if is_credentials(&error) {
             (ErrorKind::Denied, format!("the server rejects the credentials ({text}); {GIVE_CREDENTIALS}"))
@@ -51,25 +52,18 @@ pub(crate) fn failed(error: RedisError, call: &Call, server: &Arc<str>) -> Failu
             );
             (ErrorKind::Config, message)
         } else {
-            (
-                ErrorKind::Unavailable,
-                format!("the server refuses `{name}` on {keys}: {text}; {}", remedy(&error)),
-            )
+            let is_node = matches!(error.code(), Some("MOVED" | "ASK"));
+            let remedy = if is_node { ONE_MASTER } else { FIX_SERVER };
+            unavailable(format!("the server refuses `{name}` on {keys}: {text}; {remedy}"))
         }
     } else if let Some(why) = why_unsent(&error) {
-        (ErrorKind::Unavailable, format!("`{name}` was not sent: {why}"))
+        unavailable(format!("`{name}` was not sent: {why}"))
     } else if error.is_io_error() {
-        (
-            ErrorKind::Unavailable,
-            format!("the connection was lost before the answer to `{name}` arrived; {CHECK}"),
-        )
+        unavailable(format!("the connection was lost before the answer to `{name}` arrived; {CHECK}"))
     } else {
-        (
-            ErrorKind::Unavailable,
-            format!(
-                "the answer to `{name}` on {keys} can't be parsed; check that a Redis server runs at this address"
-            ),
-        )
+        unavailable(format!(
+            "the answer to `{name}` on {keys} can't be parsed; check that a Redis server runs at this address"
+        ))
     };
     Failure { outcome, error: Error::new(kind, message).at(server).because(error) }
 }
@@ -142,6 +136,7 @@ pub(crate) fn not_sent(why: &str, server: &Arc<str>) -> Failure {
 
 /// Returns the error of a failed attempt to connect.
 pub(crate) fn unreachable(error: RedisError, server: &Arc<str>) -> Error {
+    let unavailable = |message| (ErrorKind::Unavailable, message);
     let (kind, message) = if is_credentials(&error) {
         let wrong = if is_logged_out(&error) {
             "it asks for a password, and none was given"
@@ -156,29 +151,22 @@ pub(crate) fn unreachable(error: RedisError, server: &Arc<str>) -> Error {
     } else if error.kind() == RedisErrorKind::InvalidClientConfig
         && error.to_string().contains("o address found")
     {
-        (ErrorKind::Unavailable, "the server's name has no address; check it".into())
+        unavailable("the server's name has no address; check it".into())
     } else if error.kind() == RedisErrorKind::InvalidClientConfig {
         (ErrorKind::Config, format!("these settings can't be used to connect: {error}; correct them"))
     } else if error.kind() == RedisErrorKind::RESP3NotSupported {
-        (ErrorKind::Unavailable, "the server is too old: nestlock needs Redis 6.2 or later".into())
+        unavailable("the server is too old: nestlock needs Redis 6.2 or later".into())
     } else if let Some(text) = answer(&error) {
-        (ErrorKind::Unavailable, format!("the server refuses to work: {text}; {FIX_SERVER}"))
+        unavailable(format!("the server refuses to work: {text}; {FIX_SERVER}"))
     } else if is_refused_handshake(&error) {
-        (
-            ErrorKind::Unavailable,
-            format!("the server refuses the handshake of TLS: {error}; {GIVE_CERTIFICATE}"),
-        )
+        unavailable(format!("the server refuses the handshake of TLS: {error}; {GIVE_CERTIFICATE}"))
     } else if is_certificate(&error) {
-        let message = format!(
+        unavailable(format!(
             "the connection is not trusted: {error}; check the server's certificate, its dates and its names, and the \
              authorities that are trusted here"
-        );
-        (ErrorKind::Unavailable, message)
+        ))
     } else {
-        (
-            ErrorKind::Unavailable,
-            format!("the server can't be reached: {error}; check that it runs, and its address"),
-        )
+        unavailable(format!("the server can't be reached: {error}; check that it runs, and its address"))
     };
     Error::new(kind, message).at(server).because(error)
 }
@@ -231,14 +219,6 @@ fn is_refused_handshake(error: &RedisError) -> bool {
 
 fn is_of_the_stream(error: &RedisError) -> bool {
     matches!(error.kind(), RedisErrorKind::Io | RedisErrorKind::Client)
-}
-
-/// Returns what the user can do about a refusal.
-fn remedy(error: &RedisError) -> &'static str {
-    match error.code() {
-        Some("MOVED" | "ASK") => ONE_MASTER,
-        _ => FIX_SERVER,
-    }
 }
 
 const ONE_MASTER: &str = "it is a node of a cluster: give it to `Master::cluster`, or \
