@@ -126,24 +126,20 @@ impl Subscriptions {
 
     /// Subscribes at the node that serves the slot, and no longer at any other.
     fn assign(&mut self, channel: &Arc<str>) {
-        let owner = self.nodes.owner(slot(channel)).ok();
+        let owner = self.nodes.owner(slot(channel)).ok().map(|node| node.server);
         let Some(known) = self.channels.get_mut(channel) else { return };
-        let before = known.at.take().and_then(|at| at.upgrade());
-        if let (Some(before), Some(owner)) = (&before, &owner)
-            && Arc::ptr_eq(before, &owner.server)
-        {
-            known.at = Some(Arc::downgrade(before));
+        let to = owner.as_ref().map(Arc::downgrade);
+        if to.is_some() && known.is_at(to.as_ref()) {
             return;
         }
-        if let Some(before) = before {
+        if let Some(before) = std::mem::replace(&mut known.at, to).and_then(|at| at.upgrade()) {
             before.unsubscribe(channel);
         }
         let was_on = known.is_on;
         known.is_on &= known.plain;
         let is_lost = !known.is_on && (was_on || owner.is_none());
         if let Some(owner) = owner {
-            known.at = Some(Arc::downgrade(&owner.server));
-            owner.server.subscribe(channel);
+            owner.subscribe(channel);
         }
         if is_lost {
             self.with_events(|events| events.not_subscribed(channel));
