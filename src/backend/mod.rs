@@ -14,7 +14,7 @@ pub(crate) mod testing;
 use std::fmt;
 use std::future::{Future, ready};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 #[cfg(test)]
@@ -24,7 +24,7 @@ pub(crate) use late::why_late;
 pub(crate) use server::Spare;
 pub(crate) use tasks::Tasks;
 
-use crate::base::Failure;
+use crate::base::{Events, Failure};
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::keys::Keys;
 use crate::wire::{Call, Reply};
@@ -115,6 +115,13 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Closes connections and aborts tasks. Later calls fail.
     fn close(&self);
+}
+
+/// Reports to the receiver of events, if there still is one.
+fn with_events(events: &Weak<dyn Events>, report: impl FnOnce(&dyn Events)) {
+    if let Some(events) = events.upgrade() {
+        report(&*events);
+    }
 }
 
 /// Returns the runtime for the tasks of a connection.

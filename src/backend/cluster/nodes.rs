@@ -8,13 +8,13 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use crate::backend::Backend;
 use crate::backend::cluster::identity::Identity;
 use crate::backend::cluster::shard_reports::{Inbox, ShardReports};
 use crate::backend::cluster::slots::{NodeAddress, Slots, slot};
 use crate::backend::cluster::topology::Topology;
 use crate::backend::connection::{CLOSED, ConnectionSlot, Endpoint, State, connect_limit, tuned};
 use crate::backend::server::{RedisServer, Role};
+use crate::backend::{Backend, with_events};
 use crate::base::{Events, Failure, after, boxed, lock, telemetry};
 use crate::config::{AddressMap, Seeds, Server};
 use crate::error::{Error, ErrorKind, Result, rejected};
@@ -368,9 +368,7 @@ async fn request_topology_on_loss(slot: Arc<ConnectionSlot>, nodes: Weak<Nodes>)
 impl Events for Nodes {
     fn reconnected(&self) {
         self.notify_changes();
-        if let Some(events) = self.events.upgrade() {
-            events.reconnected();
-        }
+        with_events(&self.events, |events| events.reconnected());
     }
 
     // The nodes' subscriptions are reported elsewhere.

@@ -5,12 +5,12 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::mpsc;
 
-use crate::backend::Backend;
 use crate::backend::cluster::nodes::Nodes;
 use crate::backend::cluster::shard_reports::{Note, Report};
 use crate::backend::cluster::slots::slot;
 use crate::backend::connection::Subscriber;
 use crate::backend::server::RedisServer;
+use crate::backend::{Backend, with_events};
 use crate::base::Events;
 use crate::wire::keys::{is_for_hints, keys_of};
 
@@ -142,7 +142,7 @@ impl Subscriptions {
             owner.subscribe(channel);
         }
         if is_lost {
-            self.with_events(|events| events.not_subscribed(channel));
+            with_events(&self.events, |events| events.not_subscribed(channel));
         }
     }
 
@@ -165,7 +165,7 @@ impl Subscriptions {
         known.is_on = false;
         if is_for_hints(channel) {
             // There are no plain hints: the lock has no line here.
-            return self.with_events(|events| events.not_subscribed(channel));
+            return with_events(&self.events, |events| events.not_subscribed(channel));
         }
         known.plain = true;
         self.plain.subscribe(channel);
@@ -182,7 +182,7 @@ impl Subscriptions {
                 if was_plain {
                     self.plain.unsubscribe(&channel);
                 }
-                self.with_events(|events| {
+                with_events(&self.events, |events| {
                     if was_plain && was_on {
                         // Sharded messages that were published before did not arrive: the session has to look again.
                         events.not_subscribed(&channel);
@@ -192,7 +192,7 @@ impl Subscriptions {
             }
             Report::Message(channel, text) => {
                 if self.at(&channel, source).is_some() {
-                    self.with_events(|events| events.message(&channel, &text));
+                    with_events(&self.events, |events| events.message(&channel, &text));
                 }
             }
             Report::NotSubscribed(channel) => self.lose(&channel, source),
@@ -225,19 +225,13 @@ impl Subscriptions {
         let known = self.at(channel, source);
         if let Some(known) = known.filter(|known| !known.is_on || known.is_on_at(source)) {
             known.is_on = false;
-            self.with_events(|events| events.not_subscribed(channel));
+            with_events(&self.events, |events| events.not_subscribed(channel));
         }
     }
 
     /// Returns the channel, if that subscriber has subscribed to it or was asked to.
     fn at(&mut self, channel: &str, source: Option<&Weak<RedisServer>>) -> Option<&mut Channel> {
         self.channels.get_mut(channel).filter(|known| known.is_at(source))
-    }
-
-    fn with_events(&self, call: impl FnOnce(&dyn Events)) {
-        if let Some(events) = self.events.upgrade() {
-            call(&*events);
-        }
     }
 }
 

@@ -18,6 +18,7 @@ use crate::backend::connection::login::LoggedIn;
 use crate::backend::connection::{ConnectionSlot, Target, moved, redis_error};
 use crate::backend::resp::text;
 use crate::backend::tasks::Tasks;
+use crate::backend::with_events;
 use crate::base::{Events, boxed, gated, telemetry};
 
 /// A connection that is not needed for this long is closed.
@@ -143,7 +144,7 @@ impl Task {
                 End::Lost(why) => {
                     self.failed(&why, &mut backoff);
                     telemetry::subscriber_lost(&self.address, &why);
-                    self.with_events(|events| events.subscriptions_lost());
+                    with_events(&self.events, |events| events.subscriptions_lost());
                 }
             }
         }
@@ -298,7 +299,7 @@ impl Task {
                 let channel = message.get_channel_name();
                 if self.channels.wants(channel) {
                     let text = String::from_utf8_lossy(message.get_payload_bytes());
-                    self.with_events(|events| events.message(channel, &text));
+                    with_events(&self.events, |events| events.message(channel, &text));
                 }
             }
         }
@@ -309,7 +310,7 @@ impl Task {
         if reports.is_empty() {
             return;
         }
-        self.with_events(|events| {
+        with_events(&self.events, |events| {
             for (report, channel) in &reports {
                 match report {
                     SubscriptionEvent::Subscribed => events.subscribed(channel),
@@ -317,12 +318,6 @@ impl Task {
                 }
             }
         });
-    }
-
-    fn with_events(&self, call: impl FnOnce(&dyn Events)) {
-        if let Some(events) = self.events.upgrade() {
-            call(&*events);
-        }
     }
 }
 

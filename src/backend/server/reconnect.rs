@@ -15,6 +15,7 @@ use crate::backend::connection::{
 use crate::backend::resp::OnPush;
 use crate::backend::server::one_vote::OneVote;
 use crate::backend::server::source::Source;
+use crate::backend::with_events;
 use crate::base::{Events, boxed, meter, telemetry};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -171,9 +172,7 @@ impl Reconnector {
             } else if lazily && is_absent {
                 telemetry::arrived(&self.slot.address);
             }
-            if let Some(events) = self.events.upgrade() {
-                events.reconnected();
-            }
+            with_events(&self.events, |events| events.reconnected());
             self.slot.reported.store(attempt, Ordering::SeqCst);
         }
     }
