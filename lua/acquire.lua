@@ -72,6 +72,9 @@ if type(count) == 'string' then
   local lease = tonumber(ARGV[3])
   if ttl < lease or ARGV[4] == 'moves' then
     redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.max(lease, ttl + 1)))
+  else
+    -- A write that changes nothing, as in renew.lua.
+    redis.call('HDEL', KEYS[1], ARGV[1] .. ' ')
   end
   return -1
 end
@@ -90,6 +93,13 @@ if count or ttl < 0 then
     return ttl
   end
   return kind
+end
+-- A write that changes nothing, since the field is not there. A server that has become a replica refuses it: otherwise it would answer
+-- "busy" for as long as others have turns at its master. Any other refusal says nothing about who has the lock. It is left out if the line
+-- is written to: a full server would no longer refuse that after a first write.
+local written = KEYS[2] or redis.pcall('HDEL', KEYS[1], ARGV[1])
+if type(written) == 'table' and string.find(written.err, 'READONLY', 1, true) then
+  return redis.error_reply(written.err .. ' script: user_script, nothing written')
 end
 if not KEYS[2] and ARGV[#ARGV] ~= 'whose' then
   return ttl

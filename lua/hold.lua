@@ -82,13 +82,17 @@ if ARGV[2] == '0' then
       return -1
     end
     if line then
-      if type(sent) == 'number' and sent > 0 then
+      if type(sent) == 'table' then
+        -- The client has to remember it: while it has the lock, those who wait have to ask by themselves.
+        return {0}
+      end
+      if sent > 0 then
         local _, time = others(string.match(ARGV[#ARGV], '^S?%d+ %d+ (.*)$'))
         if time then
           return {time}
         end
       end
-      return -4 - (tonumber(sent) or 0)
+      return -4 - sent
     end
     if ARGV[4] or type(sent) ~= 'number' then
       return -1

@@ -14,6 +14,7 @@
 --          -2        not held: the field is not there
 --          -4 - n    released, and n clients got the message on the lock's channel (if ARGV[4] is left out, or there is a KEYS[2])
 --          {ms}      released, and the lock is left to clients that do not know the line for this long (if there is a KEYS[2])
+--          {0}       released, and the user may not publish it (if there is a KEYS[2])
 --          a string  the count could not be lowered, and why (a full server); the hold stands
 
 if type(count) ~= 'string' then

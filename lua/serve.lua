@@ -3,8 +3,7 @@
 --
 -- KEYS[2]  the lock's line: a sorted set. A member is what the channels of processes begin with, followed by a field that asks for the lock.
 --          Without its last colon and number it is the channel of its process. Scores: see enter.lua. The number is negative if its process
---          may not subscribe: it asks by itself. While such a field has the lock, the others that wait do so too, since its process may not
---          publish either.
+--          may not subscribe or not publish: it asks by itself. While such a field has the lock, the others that wait do so too.
 --
 -- The parameters of the line are one argument, since each argument costs time even for processes that never wait:
 -- `<how long the lock is kept for the field that it is handed to, in ms> <how long the line stays if nobody asks, in ms> <what the channels

@@ -34,4 +34,6 @@ end
 if count ~= ARGV[2] then
   return count_to_stand() or -1
 end
+-- A write that changes nothing, as in renew.lua: a replica must not confirm a hold.
+redis.call('HDEL', KEYS[1], ARGV[1] .. ' ')
 return -1

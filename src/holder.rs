@@ -51,8 +51,9 @@ impl Holder {
     /// Returns the id of the hold, which is its field in Redis: `<uuid>:<number>`, preceded by the holder's name and a colon if it has
     /// one.
     ///
-    /// It equals [`Guard::hold_id`](crate::Guard::hold_id) in the process that has the lock. Redisson writes `<uuid>:<thread id>`. Bytes that
-    /// are not UTF-8 are replaced.
+    /// It equals [`Guard::hold_id`](crate::Guard::hold_id) in the process that has the lock. The number is 0 while
+    /// [`at_least`](crate::futures::Request::at_least) keeps a lock after its release. Redisson writes `<uuid>:<thread id>`. Bytes that are
+    /// not UTF-8 are replaced.
     #[must_use]
     pub fn hold_id(&self) -> &str {
         &self.field
@@ -61,7 +62,8 @@ impl Holder {
     /// Returns how many times the holder has the lock, as the server counts it: 1, and one more for each re-entry that the server
     /// granted.
     ///
-    /// A nested level that was [granted without a command](crate::Builder::confirm_reentry) is not counted there.
+    /// It is 0 from when a release hands the lock to a process that waits until that process takes it. A nested level that was
+    /// [granted without a command](crate::Builder::confirm_reentry) is not counted there.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count

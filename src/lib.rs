@@ -43,9 +43,10 @@
 //!
 //! # The types
 //!
-//! - [`Locks`]: the entry point, one per process. [`Builder`] has the options, [`Server`] is the address of a server, [`Tls`] its TLS
-//!   settings, [`Credentials`] what a provider of changing credentials returns, [`Memory`] a store that replaces a server, and
-//!   [`Master`] any of these as one member of a quorum.
+//! - [`Locks`]: the entry point, one per process. [`Builder`] has the options, one of which takes a [`BareReentry`].
+//! - [`Server`]: the address of a server. [`Tls`] has its TLS settings, and [`Credentials`] are what a provider of changing credentials
+//!   returns. [`Memory`] is a store that replaces a server, and [`testing::Faults`] makes it fail. [`Master`] is any of these as one member
+//!   of a quorum.
 //! - [`Mutex`]: a lock with a name. [`run`](Mutex::run) runs work while it is held; [`lock`](Mutex::lock) and
 //!   [`try_lock`](Mutex::try_lock) return a guard. The [`futures`] that they return take options, and document errors and cancel
 //!   safety.
@@ -56,7 +57,8 @@
 //!   [`Kind`] stands for both in generic code.
 //! - [`Owner`], [`scope()`]: who re-enters. A lock is granted to an owner if it is free, or if everyone who holds it is that owner or
 //!   one of its ancestors. By default the owner is the current tokio task. Bare guards in branches of one task, and servers that run
-//!   several requests in one task, need [some care](guide::owners).
+//!   several requests in one task, need [some care](guide::owners). `OwnerLayer`, of the feature `tower`, makes each request of a server an
+//!   owner.
 //! - [`Error`], [`ErrorKind`], [`Loss`]: what went wrong.
 //! - [`Holder`], [`WaitingProcess`], [`LockStatus`]: who holds a lock, who waits for it, and what this process holds.
 //!
@@ -165,6 +167,7 @@ pub mod guide {
     /// [fencing tokens]: crate::guide::fencing
     /// [how waiting works]: crate::guide::waiting
     /// [operations]: crate::guide::operations#rights-of-a-least-privilege-user
+    /// [fleet]: crate::guide::operations#changes-to-a-running-fleet
     #[doc = include_str!("../docs/leases.md")]
     pub mod leases {}
 
@@ -224,6 +227,7 @@ pub mod guide {
     /// [promises]: crate::guide::promises
     /// [testing]: crate::guide::testing#several-masters
     /// [operations]: crate::guide::operations#rights-of-a-least-privilege-user
+    /// [fleet]: crate::guide::operations#changes-to-a-running-fleet
     /// [credentials]: crate::guide::operations#credentials-that-change
     /// [failover]: crate::guide::failover#what-a-failover-changes
     /// [cluster]: crate::guide::failover#what-a-cluster-changes
@@ -242,6 +246,8 @@ pub mod guide {
     /// [hand-off]: crate::guide::leases#hand-off-inside-a-process
     /// [line]: crate::guide::leases#first-come-first-served
     /// [masters]: crate::guide::deployments#several-masters
+    /// [mute]: crate::guide::waiting#processes-that-get-no-messages
+    /// [connections]: crate::guide::services#connections
     /// [stand-in]: crate::guide::leases#work-without-an-await
     /// [the end of a program]: crate::guide::cancellation#the-end-of-a-program
     #[doc = include_str!("../docs/operations.md")]

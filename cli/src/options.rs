@@ -49,10 +49,11 @@ pub(crate) struct Options {
 pub(crate) enum Call {
     Exec(ExecOptions),
     Ls(LsOptions),
-    /// Shows who holds a lock
+    /// Shows who holds a lock, and who waits for it
     #[command(
         override_usage = "nestlock show [OPTIONS] NAME",
-        long_about = "Shows who holds a lock, and for how long if nobody renews it. Exit status 1: it is free."
+        long_about = "Shows who holds a lock, for how long if nobody renews it, and who waits for it, in order. Exit status 1: \
+        it is free."
     )]
     Show {
         /// The name of the lock

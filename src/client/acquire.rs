@@ -107,10 +107,12 @@ impl NotGranted {
             NotGranted::Busy { name, within, by } => {
                 let now = by.as_deref().map(held_by).unwrap_or_default();
                 let nested = if by.as_deref().is_some_and(|by| by.here) { NESTED } else { "" };
-                let message = format!(
-                    "somebody else held it for all of the {within:?} that `within` allows{now}; try again later, or wait \
-                     longer{nested}"
-                );
+                let time = match within.is_zero() {
+                    true => String::new(),
+                    false => format!(" for all of the {within:?} that `within` allows"),
+                };
+                let message =
+                    format!("somebody else held it{time}{now}; try again later, or wait longer{nested}");
                 Error::new(ErrorKind::Timeout, message).held_by(by.map(|by| by.holder)).on(&name)
             }
             NotGranted::Failed(error) => error,
@@ -396,6 +398,9 @@ impl Acquire {
             Admission::Refused(until) => self.wait_for_others(until, at)?,
             Admission::Wait(until) => self.wait_for_command(until, at)?,
         };
+        // Otherwise: 1. This request looks whether the `Locks` is open. 2. `close` wakes all requests in the queue. 3. This one enters it,
+        // and sleeps for as long as another owner of this process holds the lock.
+        self.options.handle.check_open()?;
         Poll::Pending
     }
 

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::base::after;
 use crate::base::telemetry::{self, HeldSpan};
 use crate::client::claim::Claim;
-use crate::client::hold::Held;
+use crate::client::hold::{Held, Hold};
 use crate::client::kind::{Fenced, Kind, Plain};
 use crate::error::{Error, ErrorKind, Loss, Result};
 use crate::owner::Owner;
@@ -233,8 +233,8 @@ impl<K: Kind> Guard<K> {
     /// Returns until when the hold is good if nothing renews it.
     ///
     /// It counts from before the command that granted or renewed the hold was sent, less drift, and is never later than `max_hold`
-    /// allows. Renewals, [`extend`](Guard::extend) and nested holds that the server was asked for move it forward. It is in the past once
-    /// the hold is lost.
+    /// allows. Renewals, [`extend`](Guard::extend) and nested holds that the server was asked for move it forward. It is never in the
+    /// future once the hold is lost.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -257,7 +257,8 @@ impl<K: Kind> Guard<K> {
     /// Makes the hold good for at least `lease` from now, in whole milliseconds, but not beyond the end that
     /// [`max_hold`](crate::futures::Request::max_hold) sets.
     ///
-    /// It never shortens the hold. A hold that is renewed stays renewed.
+    /// It never shortens the hold. A hold that is renewed stays renewed. With several masters, `lease` must not be longer than
+    /// [`restart_delay`](crate::Builder::restart_delay), which is the builder's lease by default.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -273,11 +274,11 @@ impl<K: Kind> Guard<K> {
     ///
     /// # Errors
     ///
-    /// [`Config`](ErrorKind::Config): a lease that is too short or too long; nothing was sent. [`Lost`](ErrorKind::Lost): the hold is
-    /// over. [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied): the server did not answer within the node
-    /// timeout (three of them after another command of the hold; with `replicas`, more), or refused; the hold is good at least until
-    /// the earlier [`valid_until`](Guard::valid_until). [`Closed`](ErrorKind::Closed): after `close`, guards can only be released.
-    /// [`Misuse`](ErrorKind::Misuse): called outside a tokio runtime; nothing was sent.
+    /// [`Config`](ErrorKind::Config): a lease that is too short, too long, or longer than `restart_delay`; nothing was sent.
+    /// [`Lost`](ErrorKind::Lost): the hold is over. [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied): the server did
+    /// not answer within the node timeout (three of them after another command of the hold; with `replicas`, more), or refused; the hold
+    /// is good at least until the earlier [`valid_until`](Guard::valid_until). [`Closed`](ErrorKind::Closed): after `close`, guards can
+    /// only be released. [`Misuse`](ErrorKind::Misuse): called outside a tokio runtime; nothing was sent.
     ///
     /// # Cancel safety
     ///
@@ -336,6 +337,25 @@ impl<K: Kind> Guard<K> {
     pub(super) fn keep(&self, at_least: Duration) {
         let held = self.held();
         held.handle.visit(&held.keys, |entry, at| entry.keep(held.hold, at_least, at.now));
+    }
+
+    /// Returns the hold as the work of a [`run`](crate::Mutex::run) sees it, for functions that take a [`Hold`].
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
+    /// # let stock = nestlock::Locks::in_memory().mutex("stock");
+    /// async fn deduct(hold: &nestlock::Hold) -> nestlock::Result<()> {
+    ///     hold.check().await
+    /// }
+    /// stock.run(async |hold| deduct(&hold).await).await??;
+    /// let guard = stock.lock().await?;
+    /// deduct(&guard.hold()).await?;
+    /// guard.release().await
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn hold(&self) -> Hold<K> {
+        Hold::new(self.held())
     }
 
     /// Returns the level of this hold at its grant: 1 is the outermost. It never changes.

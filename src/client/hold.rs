@@ -19,7 +19,8 @@ use crate::session::{Handle, Sent};
 use crate::table::{self, Grant, Level, LockEntry, Meaning};
 use crate::wire::{Pending, Reply};
 
-/// The hold of a `run`, as its work sees it. [`Mutex::run`](crate::Mutex::run) passes it to the work.
+/// The hold of a `run`, as its work sees it. [`Mutex::run`](crate::Mutex::run) passes it to the work, and
+/// [`Guard::hold`](crate::Guard::hold) returns that of a guard.
 ///
 /// It holds nothing itself: the run releases the lock when the work has ended, even if a copy of this value lives on. A function for
 /// fenced holds and plain ones takes a `&Hold<K>` with `K: Kind`.
@@ -64,7 +65,11 @@ impl Deref for Held {
 impl<K: Kind> Hold<K> {
     /// Fails if a fenced hold is requested and the level has no token.
     pub(super) fn of(held: &Held) -> Result<Hold<K>> {
-        held.check_kind::<K>().map(|()| Hold { held: held.clone(), kind: PhantomData })
+        held.check_kind::<K>().map(|()| Hold::new(held))
+    }
+
+    pub(super) fn new(held: &Held) -> Hold<K> {
+        Hold { held: held.clone(), kind: PhantomData }
     }
 
     /// Returns the lock's name, without the prefix.
@@ -102,7 +107,7 @@ impl<K: Kind> Hold<K> {
 
     /// Returns until when the hold is good if nothing renews it. See [`Guard::valid_until`](crate::Guard::valid_until).
     ///
-    /// It is in the past once the hold is lost, or its run has ended.
+    /// It is never in the future once the hold is lost, or its run has ended.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -117,7 +122,8 @@ impl<K: Kind> Hold<K> {
     }
 
     /// Makes the hold good for at least `lease` from now, in whole milliseconds, but not beyond the end that
-    /// [`max_hold`](crate::futures::Request::max_hold) sets. It never shortens the hold.
+    /// [`max_hold`](crate::futures::Request::max_hold) sets. It never shortens the hold. With several masters, `lease` must not be longer
+    /// than [`restart_delay`](crate::Builder::restart_delay), which is the builder's lease by default.
     ///
     /// See the example of [`Hold`].
     ///
@@ -263,7 +269,7 @@ impl Held {
 
     /// Returns the error of a call for a level that has been released.
     fn over(&self) -> Error {
-        let message = "the run that this hold belongs to has ended; use the hold inside its work only";
+        let message = "the run or guard that this hold belongs to is gone; use the hold only while it lasts";
         Error::new(ErrorKind::Misuse, message).on(&self.keys.name)
     }
 
@@ -280,9 +286,7 @@ impl Held {
         sent.is_armed = false;
         let at = match verdict.result {
             // The level was held until then, however long the machine has slept since.
-            Ok(Reply::Done | Reply::Ended(_) | Reply::LeftToOthers(_)) if pending.is_end() => {
-                self.handle.glance(Instant::now())
-            }
+            Ok(Reply::Done | Reply::Ended(_)) if pending.is_end() => self.handle.glance(Instant::now()),
             _ => self.handle.moment(),
         };
         let conclude =

@@ -27,8 +27,8 @@ use crate::session::{EventRelay, Handle, MasterEvents, Session, Stage, check_run
 /// of it are gone, it finishes what is queued, and its background task and connections end.
 ///
 /// It lives on the tokio runtime that [`connect`](Locks::connect) was awaited on, and may be used from others while that one lives.
-/// That runtime needs its time and I/O drivers (`enable_all`), and has to be driven: a `current_thread` runtime reads nothing between two
-/// calls of `block_on`, and a thread renews what is held, for [a limited time](Builder::blocked_for).
+/// That runtime needs its time and I/O drivers (`enable_all`), and must keep running. A `current_thread` runtime does nothing between two
+/// calls of `block_on`. During such a gap a thread renews the holds, for [a limited time](Builder::blocked_for).
 /// [`in_memory`](Locks::in_memory) needs no server and no I/O driver. A call that is awaited outside any tokio runtime, by another
 /// executor, fails with [`Misuse`](ErrorKind::Misuse). Only [`Guard::lost`](crate::Guard::lost), and a release that sends nothing, work
 /// there.
@@ -118,7 +118,7 @@ impl Locks {
     /// Returns a [`Builder`] with every option at its default, for locks that this master keeps.
     ///
     /// `master` is a URL or another address of a [`Server`](crate::Server), a [`Master`] that sentinels monitor or that is a
-    /// Cluster, or a `&Memory`. See the example of [`Builder`].
+    /// Cluster, or a [`Memory`], by value or by reference. See the example of [`Builder`].
     pub fn builder(master: impl Into<Master>) -> Builder {
         Builder::over([master])
     }
@@ -127,7 +127,7 @@ impl Locks {
     ///
     /// A process holds a lock if it holds it on a majority of them, so one of three masters may fail, or two of five. They must be
     /// independent, not replicas of each other. A Sentinel deployment and a Cluster have one vote each, however many servers they
-    /// consist of. An even number tolerates no more failures than one fewer would, and logs a warning.
+    /// consist of. Four masters tolerate no more failures than three: an even number logs a warning.
     /// [`connect`](Builder::connect) needs a majority; a master that is away joins when it is back.
     ///
     /// ```no_run
@@ -184,15 +184,17 @@ impl Locks {
         Mutexes::new(self.handle.clone(), names)
     }
 
-    /// Closes this `Locks`: it grants no new holds, finishes queued releases, and ends the background task.
+    /// Closes this `Locks` and all its clones: they grant no new holds, and finish queued releases. The background task ends once no guard
+    /// is left.
     ///
     /// Before it returns, it undoes the requests that are under way, and waits for masters that have not confirmed a release yet,
     /// even if a majority has. So the process may end once it has returned. It takes at most two node timeouts; with
     /// [`replicas`](Builder::replicas), three times as long plus three waits.
     ///
     /// It may be called more than once. Guards that are still alive are no longer renewed, so they are lost when their leases end;
-    /// [`release`](crate::Guard::release) works, and a drop still tries to release. Every other call fails with
-    /// [`Closed`](ErrorKind::Closed) from then on.
+    /// [`release`](crate::Guard::release) works, and a drop still tries to release. Every other call that needs the server fails with
+    /// [`Closed`](ErrorKind::Closed) from then on, and so does every request, even a nested one. What only looks at this process still
+    /// works: [`status`](Locks::status), [`is_held`](Mutex::is_held), [`lost`](crate::Guard::lost).
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -207,9 +209,9 @@ impl Locks {
     /// # Errors
     ///
     /// [`Unavailable`](ErrorKind::Unavailable): some releases were not confirmed within that time, and go on in the background; or
-    /// the runtime has ended with some left, and their leases free those locks; or a request for [several names](Locks::mutexes) holds some
-    /// of them, and its future was neither polled nor dropped in that time. [`Misuse`](ErrorKind::Misuse): called outside a tokio
-    /// runtime; the `Locks` is closed, and the releases go on in the background.
+    /// the runtime has ended with some left, and their leases free those locks; or a request for [several names](Locks::mutexes) already
+    /// held some of its locks, and nobody polled or dropped its future. [`Misuse`](ErrorKind::Misuse): called outside a tokio runtime; the
+    /// `Locks` is closed, and the releases go on in the background.
     ///
     /// # Cancel safety
     ///
@@ -272,8 +274,9 @@ impl Builder {
     /// can't be read; `rediss://` without a TLS feature; a lease that is not longer than the drift over it, or more than Redis can
     /// store; any other option out of its range. Also `Config`, after the servers' answers: a master that the sentinels do not know,
     /// two masters that are one server, a server that is no node of a cluster or that can't wait for [`replicas`](Builder::replicas).
-    /// [`Misuse`](ErrorKind::Misuse): called outside a tokio runtime. [`Denied`](ErrorKind::Denied): a wrong password, or a missing
-    /// right. [`Unavailable`](ErrorKind::Unavailable): the server can't be reached, or, of several masters, no majority can.
+    /// [`Misuse`](ErrorKind::Misuse): called outside a tokio runtime, unless all masters are stores in [`Memory`](crate::Memory).
+    /// [`Denied`](ErrorKind::Denied): a wrong password, or a missing right. [`Unavailable`](ErrorKind::Unavailable): the server can't be
+    /// reached, or, of several masters, no majority can.
     ///
     /// # Cancel safety
     ///

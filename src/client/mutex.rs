@@ -80,8 +80,8 @@ impl Mutex {
     /// others are refused. So a claim can be used once. The guard is a hold of the current owner with one level. From then on it is
     /// renewed with the lease of this `Locks`, even if its lease was fixed before. Nobody else gets the lock in between.
     ///
-    /// If the same owner has a bare request under way at that time, this counts as another branch, as any other request would: it
-    /// waits.
+    /// If the owner has a `lock` or `try_lock` under way at that moment, the two count as branches of one task. That request waits, and
+    /// does not re-enter the resumed hold.
     ///
     /// See the example of [`Claim`].
     ///
@@ -193,8 +193,8 @@ impl<K: Kind> Mutex<K> {
     /// # Ok(()) }
     /// ```
     ///
-    /// A closure in a variable has to name the type: `async |hold: Hold| …`. A closure that returns a future will do too. In a task
-    /// of its own it owns what it uses, so write `move`, with a clone of the mutex if the work needs it:
+    /// A closure in a variable that calls methods of its hold has to name the type: `async |hold: Hold| …`. A closure that returns a
+    /// future will do too. In a task of its own it owns what it uses, so write `move`, with a clone of the mutex if the work needs it:
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -289,8 +289,8 @@ impl<K: Kind> Mutex<K> {
     /// Returns how long the lock stays held if nobody renews it, or `None` if it is free. Asks Redis.
     ///
     /// With several masters that is the time until a majority of them may be free: a hold on a minority does not count, and a master
-    /// that does not answer counts as held for ever. A slow master is waited for only if its answer may change the result by more
-    /// than 1 % of it, or 10 ms if that is more.
+    /// that does not answer counts as held for ever. It waits for a slow master only if the answer could change the result by more than
+    /// 1 %, or 10 ms if that is more.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -318,6 +318,9 @@ impl<K: Kind> Mutex<K> {
     /// With several masters it is the holder whose field a majority has, with a count and a lease that a majority has too. It is
     /// also `None` if no majority has the same one: after a split vote, or while the last answers to a grant or a release are under
     /// way, everyone may be refused a lock that nobody holds.
+    ///
+    /// While [`at_least`](Request::at_least) keeps the lock, this returns the process that released it, with a
+    /// [`hold_id`](Holder::hold_id) that ends in `:0`.
     ///
     /// The answer may be out of date when it arrives. Use it for logs and for people: nothing that you do because of it is guarded
     /// by the lock.
@@ -354,7 +357,7 @@ impl<K: Kind> Mutex<K> {
     /// let process = async |name| Locks::builder(&memory).holder_name(name).connect().await;
     /// let (ours, theirs) = (process("web-1").await?, process("web-2").await?);
     /// let guard = ours.mutex("stock:42").lock().await?;
-    /// let waits = tokio::spawn(theirs.mutex("stock:42").lock().into_future());
+    /// let waits = tokio::spawn(theirs.mutex("stock:42").lock());
     /// let stock = ours.mutex("stock:42");
     /// while stock.waiters().await?.is_empty() {
     ///     tokio::task::yield_now().await;
@@ -399,11 +402,11 @@ impl<K: Kind> Mutex<K> {
     /// With several masters it frees the lock on those that answer, which must be a majority. **A master that is away at that
     /// moment is not asked again**: if it were asked later, it would free the lock of another process that has taken it by then.
     /// The old hold's field stays on that master until its lease ends, or until its holder, which may be alive after all, ends it.
-    /// Meanwhile others get the lock from the majority. But that master refuses it: if so many other masters fail that it is
-    /// needed, a [`lock`](Mutex::lock) waits for the rest of that lease. No call reports this: [`is_locked`](Mutex::is_locked) asks
-    /// for a majority. `HGETALL` of the lock's key on that master shows the field, and `HDEL` of that one field is safe: no later
-    /// hold of this crate has the same field. A second `force_release` is not safe: it frees the lock of the process that holds it
-    /// by then.
+    /// Meanwhile others get the lock from the majority. That master refuses the lock to everybody until the old lease ends. You notice
+    /// only if other masters fail and its vote is needed: [`lock`](Mutex::lock) then waits for the rest of that lease. No call reports
+    /// this: [`is_locked`](Mutex::is_locked) asks for a majority. `HGETALL` of the lock's key on that master shows the field, and `HDEL` of
+    /// that one field is safe: no later hold of this crate has the same field. A second `force_release` is not safe: it frees the lock of
+    /// the process that holds it by then.
     ///
     /// A server that hangs after it has received the command runs it once it resumes, and frees the lock of the process that holds
     /// it there by then. That holder is notified, or puts its field back if a majority still has it. A holder also puts its field back

@@ -221,7 +221,8 @@ impl<A: Answer> Request<A> {
     /// When it is over, the hold is lost, and this client ends it on the server too. A nested hold never shortens the hold around
     /// it. The lease is counted in whole milliseconds.
     ///
-    /// An impossible lease is an error of kind [`Config`](crate::ErrorKind::Config) when the future is awaited.
+    /// An impossible lease is an error of kind [`Config`](crate::ErrorKind::Config) when the future is awaited. So is one that is longer
+    /// than [`restart_delay`](crate::Builder::restart_delay): with several masters that is the builder's lease by default.
     ///
     /// If there are several locks, the lease of each begins with its own grant: a lock that was granted while another name was waited for ends
     /// earlier.
@@ -264,15 +265,16 @@ impl<A: Answer> Request<A> {
     ///
     /// Use it for a job that each process starts by its own clock, if the job takes less time than these clocks differ: the first
     /// process would be done before the second one asks. A release before that time, also by a drop or the end of a `run`, ends the
-    /// hold, but leaves the lock taken by nobody for the rest of the time. The server's TTL ends that, not this process. Until then
-    /// everybody is refused or waits, including this task. In a nested hold it counts for the whole hold: the longest time of all
-    /// its levels, from the grant of each.
+    /// hold, but the server keeps the lock taken for the rest of the time, by its TTL: this process may end. Until then everybody is
+    /// refused or waits, including this task, and [`Mutex::holder`](crate::Mutex::holder) still returns this process. In a nested hold it
+    /// counts for the whole hold: the longest time of all its levels, from the grant of each.
     ///
     /// It is no lease: if the process crashes before its release, the lock stands until its lease ends, whatever is set here. A
     /// lock that is lost is not kept. [`force_release`](crate::Mutex::force_release) frees a lock that is kept.
     ///
     /// A time longer than `fixed_lease` or `max_hold`, or one that is not possible as a lease, is an error of kind
-    /// [`Config`](crate::ErrorKind::Config) when the future is awaited.
+    /// [`Config`](crate::ErrorKind::Config) when the future is awaited. So is one that is longer than
+    /// [`restart_delay`](crate::Builder::restart_delay): with several masters that is the builder's lease by default.
     ///
     /// If there are several locks, the time begins with the last grant: a lock that is released before all are granted is free at
     /// once.

@@ -17,6 +17,8 @@ use crate::wire::keys::{self, Keys};
 /// Moves the claimed hold to a field of this process.
 pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Result<Guard> {
     check(&handle, &keys, claim).map_err(|error| error.on(&keys.name))?;
+    // Read in the first poll, as that of a request.
+    let owner = Owner::current();
     if let Some(opening) = handle.opening(None) {
         opening.await;
     }
@@ -42,7 +44,6 @@ pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Re
         sent.conclude(answer, verdict.spread);
         return Err(error.on(&keys.name));
     }
-    let owner = Owner::current();
     let granted = handle.visit(&keys, |entry, at| {
         let new = NewLevel::watched(handle.numbers.next(), lease);
         entry.granted(&Grantee::Claimant(&owner), &pending, &new, verdict.spread, at)

@@ -106,8 +106,8 @@ pub enum BareReentry {
     /// The masters are asked, as for a first level: if a branch asks while the answer is on its way, it is noticed.
     #[default]
     Asked,
-    /// It enters without a command if the hold is certain. Use it for code that takes no lock in branches of one owner: branches
-    /// are noticed only if they ask in one poll of their task, or through wakers of their own.
+    /// It enters without a command if the hold is certain. Use it only if no two branches of one task take the same lock: branches go
+    /// unnoticed, and both get in, unless they ask in one poll of their task or through wakers of their own.
     Local,
     /// If the owner itself has a bare guard of the lock, the request fails with [`Ambiguous`](crate::ErrorKind::Ambiguous). Use it
     /// for code that may have branches, and nest calls by a [`run`](crate::Mutex::run).
@@ -178,9 +178,9 @@ impl Builder {
     /// closes them, and the provider is asked again after 1 s, later every 30 s.
     ///
     /// If a server refuses what the provider returned, [`connect`](Builder::connect) fails with [`Denied`](crate::ErrorKind::Denied).
-    /// A server that has accepted a login before is then [`Unavailable`](crate::ErrorKind::Unavailable) to new connections: its
-    /// password may have been changed before the provider has the new one, so requests try again. A standing connection stays logged
-    /// in as before, and tries again after the same pauses. All of this is logged as warnings, without credentials.
+    /// If the server has accepted a login before, new connections fail with [`Unavailable`](crate::ErrorKind::Unavailable) instead: the
+    /// password may have changed before the provider knew it, so requests try again. A standing connection stays logged in as before, and
+    /// tries again after the same pauses. All of this is logged as warnings, without credentials.
     ///
     /// The provider's future runs on a task of its own, on the runtime of [`connect`](Builder::connect), and is dropped with the
     /// `Locks` and by [`close`](crate::Locks::close). The provider is for all masters. Sentinels themselves are asked with the
@@ -312,10 +312,9 @@ impl Builder {
     /// With it the server keeps a line of the processes that wait, and a release hands the lock to the first of them: none starves,
     /// and a release wakes one process, not all. It works with one master: a server, fixed or named by sentinels, a [`Memory`], or
     /// a Cluster with [`sharded_channels`](Builder::sharded_channels), without [`replicas`](Builder::replicas); elsewhere it
-    /// changes nothing. Clients that do not know the line, such as Redisson and processes without this option, have their turns
-    /// among those who wait in it if they subscribe. [`guide::operations`](crate::guide::operations) lists the rights that it
-    /// needs; a user who lacks them has locks without it. Inside a process a lock may first pass on for
-    /// [`local_handoff`](Builder::local_handoff).
+    /// changes nothing. Clients that do not know the line, such as Redisson and processes without this option, get turns too, if they
+    /// subscribe to the release channel. [`guide::operations`](crate::guide::operations) lists the rights that it needs; a user who lacks
+    /// them has locks without it. Inside a process a lock may first pass on for [`local_handoff`](Builder::local_handoff).
     pub fn fair(mut self, fair: bool) -> Self {
         self.config.fair = fair;
         self
@@ -350,8 +349,8 @@ impl Builder {
     ///
     /// Without it two owners may hold a lock: 1. One holds it on masters A and B. 2. B restarts without its data. 3. The other gets
     /// it on B and C. With it, B has no vote until every hold that it may have forgotten is over (the delayed restart of Redlock).
-    /// All clients of a set of masters have to agree on it, and a longer `fixed_lease` or `extend` is an error of kind
-    /// [`Config`](crate::ErrorKind::Config).
+    /// All clients of a set of masters have to agree on it, and a longer `fixed_lease`, `extend` or `at_least` is an error of kind
+    /// [`Config`](crate::ErrorKind::Config). [The guide](crate::guide::operations#changes-to-a-running-fleet) shows how to change it.
     ///
     /// Masters that were started together grant nothing for that time: a `lock` whose
     /// [`unavailable_after`](Builder::unavailable_after) ends earlier fails as [`Unavailable`](crate::ErrorKind::Unavailable), and
@@ -419,7 +418,7 @@ impl Builder {
     /// Sets how a bare request (`lock` or `try_lock`, awaited for a guard) re-enters a lock that its owner or an ancestor holds.
     /// Default: [`BareReentry::Asked`].
     ///
-    /// A [`run`](crate::Mutex::run) is an owner of its own, and re-enters without a command, whatever this option says.
+    /// This option does not apply to a [`run`](crate::Mutex::run); see [`confirm_reentry`](Builder::confirm_reentry).
     pub fn bare_reentry(mut self, how: BareReentry) -> Self {
         self.config.bare_reentry = how;
         self

@@ -15,7 +15,7 @@ use crate::memory::Memory;
 ///
 /// [`Locks::builder`](crate::Locks::builder) takes one, and [`Locks::quorum`](crate::Locks::quorum) takes several, which have
 /// one vote each, whatever number of servers is behind them. Everything that converts into a [`Server`] converts into a master too, and so
-/// does `&Memory`. `Debug` shows no credentials.
+/// do `Memory` and `&Memory`. `Debug` shows no credentials.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -41,7 +41,7 @@ impl Master {
 
     /// Creates a master that sentinels monitor, and that is followed through their failovers.
     ///
-    /// `name` is the name by which they monitor it (`sentinel monitor NAME …`). Give all sentinels, or several of them: some may be
+    /// `name` is the name by which they monitor it (`sentinel monitor NAME …`). Give all sentinels: they are not discovered. Some may be
     /// down. If they disagree, the newest configuration counts and, among equally new ones, the one that most of them report.
     ///
     /// **The master is reached with the user, password, database and TLS (`rediss://`) of the first URL.** Each sentinel is tried with the
@@ -61,8 +61,8 @@ impl Master {
     /// # Ok(()) }
     /// ```
     ///
-    /// Rejected by [`connect`](crate::Builder::connect): no address or one that can't be used, an empty name, and a name that most
-    /// sentinels do not know.
+    /// Rejected by [`connect`](crate::Builder::connect): no address or one that can't be used, a Unix socket as the first address, an empty
+    /// name, and a name that most sentinels do not know.
     pub fn sentinel(
         sentinels: impl IntoIterator<Item = impl Into<Server>>,
         name: impl Into<String>,

@@ -23,11 +23,12 @@ use crate::error::{Result, rejected};
 /// kept, and reported by `connect` as an error of kind [`ErrorKind::Config`](crate::ErrorKind::Config). Neither `Debug` nor any error
 /// shows credentials.
 ///
-/// A query or a fragment that has no meaning here is an error too, since it may be a setting that is meant to protect something. So is a
-/// user without a password: the connection would be that of the default user.
+/// A query or a fragment that has no meaning here is an error too, since it may be a setting that is meant to protect something. The one
+/// exception is `?protocol=…`, which has no effect: connections use RESP3. A user without a password is an error as well: the connection
+/// would be that of the default user.
 ///
-/// With the feature `redis-1`, a `Client` or a `ConnectionInfo` of the redis crate, version 1, is accepted too. Its linger time is
-/// not used. The redis crate does not return certificates that it was given: a client that was built with `TlsCertificates` is
+/// With the feature `redis-1`, a `Client` or a `ConnectionInfo` of the redis crate, version 1, is accepted too. Its linger time and its
+/// protocol are not used. The redis crate does not return certificates that it was given: a client that was built with `TlsCertificates` is
 /// refused; give the certificates to [`tls`](Server::tls) instead.
 ///
 /// # TLS

@@ -10,8 +10,9 @@ use crate::error::rejected;
 
 /// The TLS settings of a [`Server`](crate::Server).
 ///
-/// By default a server's certificate is verified against the system's authorities, or those in the files that `SSL_CERT_FILE` and
-/// `SSL_CERT_DIR` name, and no client certificate is presented. Each method replaces one of these settings.
+/// By default a server's certificate is verified against the system's authorities, and no client certificate is presented. With the feature
+/// `tls-rustls`, the files that `SSL_CERT_FILE` and `SSL_CERT_DIR` name replace the system's authorities. Each method replaces one of these
+/// settings.
 ///
 /// ```
 /// use nestlock::{Server, Tls};

@@ -253,7 +253,8 @@ impl Store {
                 let held = self.held(key, now).filter(moves);
                 change_if_held(held, |held| {
                     if held.field != *field {
-                        (held.field, held.count) = (field.clone(), 1);
+                        let until = after(now, lease.duration());
+                        *held = StoredLock { field: field.clone(), count: 1, until };
                     }
                     held.extend(lease, now);
                 })
@@ -355,7 +356,9 @@ impl Store {
                     false => (held.left(now), held.count),
                 };
                 let (handed, tells_others) = match self.held(key, now).map(wait_and_count) {
-                    None if ended && self.gives_way(call, line, now) => return Reply::LeftToOthers(TURN),
+                    None if ended && self.gives_way(call, line, now) => {
+                        return Reply::Ended(wire::Notice::LeftToOthers(TURN));
+                    }
                     None => {
                         let handed = self.serve(call, line, None, now).is_some();
                         (handed, handed && ended)
@@ -380,9 +383,9 @@ impl Store {
         let listeners = if handed { 0 } else { self.publish(keys.channel(), RELEASED) };
         match *action {
             Action::END if line.is_some() && listeners > 0 && self.others(call) > 0 => {
-                Reply::LeftToOthers(TURN)
+                Reply::Ended(wire::Notice::LeftToOthers(TURN))
             }
-            Action::END => Reply::Ended(listeners),
+            Action::END => Reply::Ended(wire::Notice::Sent(listeners)),
             _ => Reply::Done,
         }
     }

@@ -77,7 +77,7 @@ struct TreeNode {
     scopes: Mutex<Scopes>,
 }
 
-/// The scopes of an owner. Locked only briefly, and never while a table is locked.
+/// The scopes of an owner. Locked only briefly. They may be locked inside a visit of a table; no table is visited while they are locked.
 #[derive(Default)]
 struct Scopes {
     open: usize,

@@ -212,7 +212,7 @@ impl Quorum {
     fn of_one(&self, rule: Rule, call: &Call, answer: Reported) -> Verdict {
         let is_young = self.is_young(0);
         match answer {
-            Ok(reply @ (Reply::Done | Reply::Ended(_) | Reply::LeftToOthers(_))) if !is_young => {
+            Ok(reply @ (Reply::Done | Reply::Ended(_))) if !is_young => {
                 Verdict { result: Ok(reply), ..Verdict::DONE }
             }
             answer => {

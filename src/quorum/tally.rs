@@ -86,6 +86,8 @@ pub(super) struct Tally {
     failed: MasterSet,
     /// The failed masters on which the command may have run, and young ones that granted.
     unknown: MasterSet,
+    /// The failed masters whose error does not pass by itself.
+    lasting: MasterSet,
     /// Masters without a vote: young ones that granted, and young ones that were not asked.
     barred: MasterSet,
     /// What a foreign master has instead.
@@ -123,6 +125,7 @@ impl Tally {
             deferred: none,
             failed: none,
             unknown: none,
+            lasting: none,
             barred: none,
             obstacle: None,
             longer: None,
@@ -169,7 +172,7 @@ impl Tally {
                 self.longer = self.longer.max(Some((left, ends)));
             }
             // Only a single master gives these answers.
-            Ok(reply @ (Reply::Ended(_) | Reply::LeftToOthers(_) | Reply::Waiters(_))) => {
+            Ok(reply @ (Reply::Ended(_) | Reply::Waiters(_))) => {
                 self.done.insert(master);
                 self.special = Some(reply);
             }
@@ -195,7 +198,15 @@ impl Tally {
                 if failure.outcome == Outcome::Unknown {
                     self.unknown.insert(master);
                 }
-                self.failure = Some(failure);
+                // An error that does not pass by itself ends a request. So it counts only if such errors alone keep a majority from
+                // forming: one master with a wrong password must not end requests that only have to wait for another one.
+                let lasts = failure.error.kind() != ErrorKind::Unavailable;
+                if lasts {
+                    self.lasting.insert(master);
+                }
+                if self.failure.is_none() || lasts == self.is_blocking(self.lasting) {
+                    self.failure = Some(failure);
+                }
             }
         }
     }
@@ -383,7 +394,7 @@ impl Tally {
         self.obstacle.clone().unwrap_or_else(|| Reply::NotALock("something else".to_owned()))
     }
 
-    /// Returns the last failure, with the numbers of masters that answered and failed. If none failed, the error says why there
+    /// Returns one of the failures, with the numbers of masters that answered and failed. If none failed, the error says why there
     /// is no majority.
     fn error(&self) -> Error {
         let (young, masters) = (self.barred.union(self.gone_young).len(), self.masters);
@@ -399,7 +410,7 @@ impl Tally {
                     _ => format!(", {young} have no vote yet"),
                 };
                 let counted = format!(
-                    "{answered} of {masters} masters gave an answer that counts, but {} are needed; {failed} failed{young}; the last failure",
+                    "{answered} of {masters} masters gave an answer that counts, but {} are needed; {failed} failed{young}; one failure",
                     self.majority
                 );
                 return failure.error.again().prefixed(&counted);

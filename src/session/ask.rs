@@ -11,7 +11,7 @@ use crate::quorum::{Reported, Stragglers, Verdict};
 use crate::session::session::Session;
 use crate::table::{LateAnswer, LockEntry, Meaning};
 use crate::wire::keys::Keys;
-use crate::wire::{Pending, Reply, Token};
+use crate::wire::{Notice, Pending, Reply, Token};
 
 /// Tasks that wait for stragglers. They start when this is dropped, which must happen after the entry got the verdict. If a
 /// straggler's answer were noted before, the verdict would overwrite it, since the verdict counts the straggler among those still
@@ -98,7 +98,7 @@ impl Session {
         (vec![verdict], late)
     }
 
-    /// Notes which commands failed. Returns the task that waits for the stragglers, if there are any.
+    /// Notes which commands failed, and which messages were denied. Returns the task that waits for the stragglers, if there are any.
     fn note<T: Send + 'static>(
         &self,
         commands: &[Pending],
@@ -107,8 +107,10 @@ impl Session {
         answers: fn(T) -> Vec<Reported>,
     ) -> StragglerTasks {
         for (pending, verdict) in commands.iter().zip(verdicts) {
-            if let Err(failure) = &verdict.result {
-                self.note_failure(pending, &failure.error);
+            match &verdict.result {
+                Ok(Reply::Ended(Notice::Denied)) => self.hints.may_not_publish(),
+                Err(failure) => self.note_failure(pending, &failure.error),
+                Ok(_) => {}
             }
         }
         let me = if stragglers.is_empty() { None } else { self.me.upgrade() };
@@ -182,14 +184,9 @@ impl Session {
 /// Returns what a straggler's answer means for the field.
 fn late_answer(answer: &Reported) -> LateAnswer {
     match answer {
-        Ok(
-            Reply::Done
-            | Reply::Longer(..)
-            | Reply::Ended(_)
-            | Reply::LeftToOthers(_)
-            | Reply::Token(_)
-            | Reply::Deferred(_),
-        ) => LateAnswer::Done,
+        Ok(Reply::Done | Reply::Longer(..) | Reply::Ended(_) | Reply::Token(_) | Reply::Deferred(_)) => {
+            LateAnswer::Done
+        }
         Ok(_) => LateAnswer::Missing,
         Err(Failure { outcome: Outcome::NotRun, .. }) => LateAnswer::Unsent,
         Err(_) => LateAnswer::Unknown,

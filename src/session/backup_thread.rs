@@ -140,18 +140,19 @@ impl Watch {
     /// Returns when to look again, or `None` if the session is over or has had no hold for some time.
     async fn look(&mut self, session: &Weak<Session>) -> Option<Duration> {
         let session = session.upgrade().filter(|session| session.stage() == Stage::Open)?;
+        let lease = session.config.lease.duration();
+        let good = lease.saturating_sub(session.config.drift.of(lease));
         // Long enough for a running watchdog to look in between.
-        let pause = (session.config.lease.duration() / 6).max(SHORTEST);
+        let pause = (good / 6).max(SHORTEST);
         let (now, beats) = (Instant::now(), session.pulse.beats.load(Relaxed));
         // Answers that stay unread may be those of a blocked worker: 1. A task wakes the task that reads answers, which is then the next
         // to run in its worker. 2. The first task blocks. 3. No other worker may steal the reader, though the watchdog runs in one of
         // them. By chance answers may be unread at two looks in a row, but then no renewal is late.
         let unread = session.quorum.is_unread();
         let stuck = std::mem::replace(&mut self.unread, unread) && unread;
-        let lease = session.config.lease.duration();
         match self.beats {
             Some((before, since)) if before == beats || stuck => {
-                let left = if before == beats { lease * 2 / 3 } else { lease / 2 };
+                let left = if before == beats { good * 2 / 3 } else { good / 2 };
                 let silent = now.saturating_duration_since(since);
                 // Twice the pause, since otherwise: 1. A machine is so busy that connecting takes longer than a pause. 2. Each look's
                 // attempt ends before it is connected, and nothing is ever renewed.

@@ -27,14 +27,16 @@ pub(crate) struct Hints {
     on: AtomicBool,
     /// Whether the last attempt to subscribe was refused or failed.
     failed: AtomicBool,
+    /// Whether this process may not publish, so that its releases notify nobody. Tried again once messages arrive over a new connection.
+    mute: AtomicBool,
 }
 
 impl Hints {
     pub(super) fn new(prefix: &str, uuid: &str, line: Option<Line>) -> Hints {
         let wakes = keys::wakes(prefix);
         let channel = [&wakes, uuid].concat().into();
-        let [wanted, on, failed] = [false; 3].map(AtomicBool::new);
-        Hints { line, channel, uuid: uuid.into(), wakes, wanted, on, failed }
+        let [wanted, on, failed, mute] = [false; 4].map(AtomicBool::new);
+        Hints { line, channel, uuid: uuid.into(), wakes, wanted, on, failed, mute }
     }
 
     fn are_sharded(&self) -> bool {
@@ -53,6 +55,7 @@ impl Hints {
         if is_this {
             self.on.store(on, SeqCst);
             self.failed.store(!on, SeqCst);
+            self.mute.store(false, SeqCst);
         }
         is_this
     }
@@ -77,21 +80,26 @@ impl Hints {
         Some([&self.uuid, &**keys.channel()].map(|rest| [&*line.wakes, rest].concat()))
     }
 
+    pub(super) fn may_not_publish(&self) {
+        self.mute.store(true, SeqCst);
+    }
+
     pub(super) fn lost(&self) {
         self.on.store(false, SeqCst);
     }
 
     /// Returns what a request passes to the script to enter the line of this lock, or `None` if it is not known yet whether hints
-    /// will reach this process. If they can't, the request polls in the line. But if this process is subscribed to the lock's
-    /// releases then, the result is `None`: scripts take the process for a client that does not know the line, and such clients
-    /// have turns of their own.
+    /// will reach this process. If they can't, the request polls in the line. So it does if this process may not publish: the others poll
+    /// while a field that polls has the lock. But if this process is subscribed to the lock's releases and gets no hints, the result is
+    /// `None`: scripts take the process for a client that does not know the line, and such clients have turns of their own.
     pub(crate) fn line(&self, entry: &LockEntry) -> Option<Line> {
         let line = self.line?;
+        let mute = self.mute.load(SeqCst);
         let (on, failed) = match line.sharded {
             true => (entry.gets_hints(), false),
-            false => (self.on.load(SeqCst), self.failed.load(SeqCst)),
+            false => (self.on.load(SeqCst), self.failed.load(SeqCst) || mute),
         };
-        (on || failed && !entry.is_subscribed()).then_some(Line { polls: !on, ..line })
+        (on || failed && !entry.is_subscribed()).then_some(Line { polls: !on || mute, ..line })
     }
 
     /// Returns whether hints arrive on this channel.

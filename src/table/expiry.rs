@@ -257,7 +257,7 @@ impl Hold {
     /// Returns when its command is given up, if it keeps somebody waiting. `open`: the session is not closed.
     fn gives_up_at(&self, waiting: usize, open: bool) -> Option<Instant> {
         let overdue = self.overdue_at()?;
-        let UnderWay { sent, sender, .. } = self.command.as_ref()?;
+        let UnderWay { sent, sender, action, .. } = self.command.as_ref()?;
         // The extension is given up at once. Otherwise: 1. The work of a `run` begins to extend its hold, and stops polling that call.
         // 2. The run ends. 3. The release waits for an answer that nobody reads.
         if self.levels.is_empty() && matches!(sender, Sender::Renewal { .. }) {
@@ -267,8 +267,8 @@ impl Hold {
             // `close` waits for this command, and needs the other half of the time to undo it.
             return overdue.checked_sub(self.timing.patience / 2);
         }
-        // A request does not wait for its own command.
-        let asks = matches!(sender, Sender::Request);
+        // A request does not wait for its own command. A resume is not in the queue.
+        let asks = matches!(sender, Sender::Request) && !matches!(action, Action::Move { .. });
         match waiting > usize::from(asks) || self.pending_releases.is_some() {
             true => Some(overdue),
             false => (!self.is_beginning()).then(|| overdue.max(self.renew_at)),

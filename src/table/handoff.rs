@@ -10,7 +10,7 @@ use crate::table::admission::AcquireParams;
 use crate::table::entry::LockEntry;
 use crate::table::hold::{Hold, State};
 use crate::table::queue::HEAD_PATIENCE;
-use crate::wire::{Pending, Reply};
+use crate::wire::{Notice, Pending, Reply};
 
 /// The longest time for which a process lets other processes go first.
 const LONGEST_PAUSE: Duration = HEAD_PATIENCE;
@@ -63,10 +63,10 @@ impl LockEntry {
         // A hold that was never granted has an end too.
         let ended = |hold: &&mut Hold| pending.is_end() && hold.offer.granted().is_some();
         let Some(hold) = self.hold(pending.hold).filter(ended) else { return };
-        let yields = hold.offer.yields() && !matches!(reply, Reply::LeftToOthers(_));
+        let yields = hold.offer.yields() && !matches!(reply, Reply::Ended(Notice::LeftToOthers(_)));
         // This process is subscribed too, and was counted with the others.
         let others = match *reply {
-            Reply::Ended(notified) if self.is_subscribed() => notified.checked_sub(1),
+            Reply::Ended(Notice::Sent(notified)) if self.is_subscribed() => notified.checked_sub(1),
             _ => None,
         };
         self.others_due = others.filter(|_| yields).unwrap_or_default().try_into().unwrap_or(u32::MAX);

@@ -13,7 +13,7 @@ use crate::table::effects::LogEvent;
 use crate::table::entry::LockEntry;
 use crate::table::hold::{Hold, Sender, UnderWay};
 use crate::table::level::Grant;
-use crate::wire::{Action, Pending, Reply};
+use crate::wire::{Action, Notice, Pending, Reply};
 
 /// What an answer means to the sender of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,13 +192,14 @@ impl LockEntry {
                 Meaning::Done
             }
         };
-        if *reply == Reply::Ended(0) && pending.call.line.is_some() {
-            // The lock was handed to the first process in the line, so there is nobody to let go first, and no message reports a free lock.
-            self.expect_no_echo(pending);
-        } else {
-            self.lets_others_go_first(pending, reply, at.now);
+        match *reply {
+            // No message reports a free lock, and there is nobody to let go first: the lock was handed to the first process in the line,
+            // or this process may not publish.
+            Reply::Ended(Notice::Sent(0)) if pending.call.line.is_some() => self.expect_no_echo(pending),
+            Reply::Ended(Notice::Denied) => self.expect_no_echo(pending),
+            _ => self.lets_others_go_first(pending, reply, at.now),
         }
-        if let Reply::LeftToOthers(time) = *reply {
+        if let Reply::Ended(Notice::LeftToOthers(time)) = *reply {
             self.leave_to_others(time, at.now);
         }
         self.sweep(at.now);
@@ -367,6 +368,14 @@ impl LockEntry {
                 self.holds.retain(|hold| hold.id != pending.hold);
             } else if command.is_some_and(|command| command.sender.is_background()) {
                 hold.failed(now);
+            }
+            // Releases that waited for the command need none of their own if the count is low enough.
+            if let Some(hold) = self.hold(pending.hold)
+                && hold.lives()
+                && !hold.is_unsettled()
+                && hold.server_count <= hold.count()
+            {
+                self.resolve_pending_releases_of(pending.hold, Ok(()));
             }
         } else if left {
             self.made_late(pending, now);

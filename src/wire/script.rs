@@ -161,6 +161,17 @@ pub(crate) enum Count {
     Raise,
 }
 
+/// Whom the end of a hold was reported to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// This many clients were subscribed to the lock's channel. Zero if the lock was handed to the first process in the line.
+    Sent(u64),
+    /// The lock is left to clients that do not know the line for this long.
+    LeftToOthers(Duration),
+    /// Nobody: the user may not publish.
+    Denied,
+}
+
 /// What a server answered to a [`Call`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
@@ -168,10 +179,8 @@ pub(crate) enum Reply {
     Done,
     /// Renewed, and the key stays for that long, which is more than the lease; and when it ends, by a number that each new TTL changes.
     Longer(Duration, NonZeroU64),
-    /// The hold has ended, and this many clients were subscribed to the channel of its release.
-    Ended(u64),
-    /// The hold has ended, and the lock is left to clients that do not know the line for this long.
-    LeftToOthers(Duration),
+    /// The hold has ended, and its release was published in this way.
+    Ended(Notice),
     /// The lock is granted with this fencing token, or a counter has this value.
     Token(u64),
     /// The count could not be lowered, or the counter could not be raised (the server is full): the hold stands, and must be settled
@@ -291,7 +300,7 @@ pub(crate) fn field(uuid: &str, no: u64) -> Arc<str> {
     short_field(uuid, no).unwrap_or_else(|| format!("{uuid}:{no}").into())
 }
 
-/// Returns the field of a hold whose process gets no hints, and may not publish. Its number is negative, so that the lock is handed to
+/// Returns the field of a hold whose process gets no hints, or may not publish. Its number is negative, so that the lock is handed to
 /// it, and from it, without a message.
 pub(crate) fn polling_field(uuid: &str, no: u64) -> Arc<str> {
     format!("{uuid}:-{no}").into()
@@ -649,7 +658,8 @@ impl Call {
             // A key lives through its last millisecond: with a TTL of 0 it is still held, not free.
             (Acquire { .. } | Look, Value::Int(ttl @ 0..)) => Reply::busy(left(*ttl)),
             (Action::END, Value::Array(parts)) if self.line().is_some() => match parts[..] {
-                [Value::Int(millis @ 1..=LONGEST_TURN)] => Reply::LeftToOthers(left(millis)),
+                [Value::Int(0)] => Reply::Ended(Notice::Denied),
+                [Value::Int(millis @ 1..=LONGEST_TURN)] => Reply::Ended(Notice::LeftToOthers(left(millis))),
                 _ => return None,
             },
             (Acquire { .. } | Look | Who, Value::Array(parts)) => {
@@ -677,7 +687,7 @@ impl Call {
             (Look | Who | Waiters | Count(_), _) => return None,
             (Acquire { .. }, Value::Int(DONE)) if fenced => return None,
             (_, Value::Int(DONE)) => Reply::Done,
-            (Action::END, Value::Int(ended @ ..=ENDED)) => Reply::Ended(ENDED.abs_diff(*ended)),
+            (Action::END, Value::Int(ended @ ..=ENDED)) => Reply::Ended(Notice::Sent(ENDED.abs_diff(*ended))),
             (Force, _) => return None,
             (_, Value::Int(GONE)) => Reply::Gone,
             _ => return None,

@@ -216,7 +216,7 @@ impl Nodes {
         };
         let mut answer = server.answer_as_allowed(call.clone(), asking, Some(limit.answer_by)).await;
         // No waiter is subscribed at a node that a slot migrates to.
-        let ended = matches!(answer, Ok(Reply::Done | Reply::Ended(_) | Reply::LeftToOthers(_)));
+        let ended = matches!(answer, Ok(Reply::Done | Reply::Ended(_)));
         if asking && call.sharded && ended {
             self.publish_at_owner(call);
             answer = Ok(Reply::Done);

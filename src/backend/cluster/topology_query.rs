@@ -60,7 +60,7 @@ impl Nodes {
         };
         for stranger in others.iter().filter(is_stranger) {
             if let Some(slot) = &stranger.slot {
-                slot.discard_current("the node belongs to another cluster now");
+                slot.leave("the node belongs to another cluster now");
             }
             self.identity.report_stranger(&stranger.address);
         }

@@ -40,6 +40,10 @@ pub(crate) struct Link {
 pub(crate) struct LinkStatus {
     /// Whether the connection has ended.
     pub(crate) ended: AtomicBool,
+    /// Whether another server has, or is about to have, the place of this one. Answers that still arrive do not count: 1. An acquire is
+    /// on its way to a slow master. 2. A failover begins, and the replica is promoted without what that master writes from then on.
+    /// 3. The master runs the acquire, and grants it.
+    left: AtomicBool,
     pub(crate) data: DataWatch,
 }
 
@@ -179,9 +183,13 @@ impl ConnectionSlot {
         }
     }
 
-    /// Drops the current connection, whichever it is.
-    pub(crate) fn discard_current(&self, why: &str) {
-        if let Some(id) = self.id() {
+    /// Drops the current connection, since another server has, or is about to have, the place of this one.
+    pub(crate) fn leave(&self, why: &str) {
+        let leave = |link: &Link| {
+            link.status.left.store(true, Ordering::SeqCst);
+            link.id
+        };
+        if let Some(id) = self.up(leave) {
             self.discard(id, why);
         }
     }
@@ -236,6 +244,9 @@ impl ConnectionSlot {
 
     /// Decodes the answer to a call. Drops the connection if the answer shows that it is not usable.
     fn decode(&self, link: &Link, call: &Call, answer: RedisResult<Value>) -> Result<Reply, Failure> {
+        if answer.is_ok() && link.status.left.load(Ordering::SeqCst) {
+            return Err(self.explain(redis_error::answer_of_a_former_master(call, &self.address)));
+        }
         let decoded = answer.and_then(|answer| call.decode(answer.extract_error()?));
         decoded.map_err(|error| {
             self.discard_after(link, &error);

@@ -102,6 +102,13 @@ pub(crate) fn connection_replaced(call: &Call, server: &Arc<str>) -> Failure {
     Failure::unknown(Error::new(ErrorKind::Unavailable, message).at(server))
 }
 
+/// Returns the failure of a call that was answered after another server took the place of this one.
+pub(crate) fn answer_of_a_former_master(call: &Call, server: &Arc<str>) -> Failure {
+    let (name, keys) = (call.name(), keys(call));
+    let message = format!("another server became the master before `{name}` on {keys} was answered; {CHECK}");
+    Failure::unknown(Error::new(ErrorKind::Unavailable, message).at(server))
+}
+
 /// Returns the failure of a grant of a server that was a replica for a while, and has the data of the master that it followed.
 pub(crate) fn other_data(call: &Call, server: &Arc<str>) -> Failure {
     let message = format!(

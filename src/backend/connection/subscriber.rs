@@ -324,18 +324,24 @@ impl Task {
 /// Sends a request for one channel, so that a refusal concerns that channel only, or a ping. Requests are sent at once and answered in
 /// their order, so many of them take one round trip.
 async fn answered(request: Option<Interest>, requester: Requester, limit: Duration) -> Done {
-    let asked = async {
+    let mut asked = pin!(async {
         match &request {
             Some((kind, channel)) => requester.request(*kind, channel).await,
             None => requester.ping().await,
         }
+    });
+    let answer = loop {
+        let before = requester.connection.answers();
+        break match timeout(limit, &mut asked).await {
+            Ok(Ok(())) => Ok(None),
+            Ok(Err(error)) => redis_error::answer(&error).map(Some).ok_or_else(|| error.to_string()),
+            // The answers to earlier requests are still arriving. Otherwise: 1. A process subscribes to thousands of channels at once, over
+            // a slow connection. 2. The last answers take longer than the limit. 3. It connects again, and so on without end.
+            Err(_) if requester.connection.answers() != before => continue,
+            Err(_) => Err(format!("no answer within {limit:?}")),
+        };
     };
-    let answer = match timeout(limit, asked).await {
-        Ok(Ok(())) => Ok(None),
-        Ok(Err(error)) => redis_error::answer(&error).map(Some).ok_or_else(|| error.to_string()),
-        Err(_) => Err(format!("no answer within {limit:?}")),
-    };
-    (request, answer)
+    (request.clone(), answer)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use futures::FutureExt;
 use super::*;
 use crate::backend::testing::{Event, EventRecorder};
 use crate::base::{Lease, Outcome};
-use crate::wire::{Action, Fence};
+use crate::wire::{Action, Fence, Notice};
 
 mod twins;
 
@@ -49,7 +49,10 @@ async fn a_call_runs_in_its_first_poll_and_is_answered_later() {
     let mut both = client.clone().run_all(vec![release("me:1"), acquire("you:1")]);
     assert!(both.poll_unpin(&mut cx).is_pending());
     let Poll::Ready(answers) = both.poll_unpin(&mut cx) else { panic!("it is still pending") };
-    assert_eq!(answers.into_iter().map(Result::unwrap).collect::<Vec<_>>(), [Reply::Ended(0), Reply::Done]);
+    assert_eq!(
+        answers.into_iter().map(Result::unwrap).collect::<Vec<_>>(),
+        [Reply::Ended(Notice::Sent(0)), Reply::Done]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -91,7 +94,7 @@ async fn a_stalled_store_runs_commands_that_arrived_in_the_stall_at_its_end() {
         tokio::task::yield_now().await;
         memory.faults().stall(Duration::ZERO);
     });
-    assert_eq!(early.unwrap(), Reply::Ended(0));
+    assert_eq!(early.unwrap(), Reply::Ended(Notice::Sent(0)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -278,7 +281,9 @@ async fn an_end_is_answered_by_how_many_are_subscribed() {
     let memory = Memory::new();
     let (client, _events) = joined(&memory);
     let (other, mut events) = joined(&memory);
-    for (subscribed, expected) in [(false, Reply::Ended(0)), (true, Reply::Ended(1))] {
+    for (subscribed, expected) in
+        [(false, Reply::Ended(Notice::Sent(0))), (true, Reply::Ended(Notice::Sent(1)))]
+    {
         client.clone().run(acquire("me:1")).await.unwrap();
         if subscribed {
             let channel = release("me:1").keys.channel().clone();

@@ -115,6 +115,10 @@ fn check(settings: &RedisConnectionInfo, answers: Vec<Value>) -> RedisResult<()>
     if settings.db() != 0
         && let Some(Value::ServerError(refused)) = answers.next()
     {
+        if refused.code() != "ERR" {
+            // A database that can't be selected now, as while a script runs for long, or a right that is missing.
+            return Err(refused.into());
+        }
         let why = refused.details().unwrap_or_default().to_owned();
         let kind = ServerErrorKind::ResponseError.into();
         return Err((kind, "Redis server refused to switch database", why).into());

@@ -111,7 +111,7 @@ impl Reconnector {
     /// Drops the connection, since another server is, or is about to be, the master: no more commands may be sent to the old one.
     fn leave_master(&self) {
         self.master_changed.send_replace(());
-        self.slot.discard_current("another server is, or is about to be, the master");
+        self.slot.leave("another server is, or is about to be, the master");
     }
 
     async fn reconnect(&self, lazily: bool) {

@@ -95,9 +95,10 @@ fn a_loop_of_requests_does_not_keep_its_runtime_from_ending() {
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(async {
             let locks = Locks::builder(Memory::new()).connect().await.unwrap();
-            let stock = locks.mutex("stock");
+            let (stock, both) = (locks.mutex("stock"), locks.mutexes(["stock", "price"]));
             locks.close().await.unwrap();
             tokio::spawn(async move { while stock.lock().await.is_err() {} });
+            tokio::spawn(async move { while both.lock().await.is_err() {} });
         });
         let (ended, ends) = std::sync::mpsc::channel();
         std::thread::spawn(move || {

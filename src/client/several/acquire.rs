@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use scopeguard::ScopeGuard;
+use tokio::task::consume_budget;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::base::meter::Sample;
@@ -234,6 +235,11 @@ impl Gathering {
                 if has_second_pass {
                     self.go_in_order();
                     continue;
+                }
+                // As in `acquire`: a loop of requests that fail lets others run.
+                if pin!(consume_budget()).poll(cx).is_pending() {
+                    self.refused = Some(why);
+                    return Poll::Pending;
                 }
                 let within = options.call.within.unwrap_or_default();
                 return Poll::Ready(Err(match why {

@@ -168,6 +168,7 @@ impl<K: Kind> Guards<K> {
     /// guards.release().await
     /// # }
     /// ```
+    #[must_use]
     pub fn valid_until(&self) -> Instant {
         self.guards.iter().map(Guard::valid_until).min().unwrap_or_else(Instant::now)
     }

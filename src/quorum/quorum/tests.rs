@@ -55,7 +55,7 @@ impl Backend for Fake {
 
     fn begin(self: Arc<Self>, _: &Call) -> Option<BoxFuture<Reported>> {
         self.note("begin");
-        if self.busy { None } else { Some(Box::pin(ready(Ok(Reply::Ended(0))))) }
+        if self.busy { None } else { Some(Box::pin(ready(Ok(Reply::Ended(crate::wire::Notice::Sent(0)))))) }
     }
 
     fn run_last(&self, calls: Vec<Call>) {

@@ -98,7 +98,7 @@ fn too_few_voters_are_no_refusal() {
         judge(tally(Rule::Fresh, 3), vec![failed(Outcome::NotRun), failed(Outcome::NotRun)]);
     let failure = verdict.result.unwrap_err();
     assert_eq!((asked, failure.outcome, failure.error.kind()), (2, Outcome::NotRun, ErrorKind::Unavailable));
-    let counted = "0 of 3 masters gave an answer that counts, but 2 are needed; 2 failed; the last failure: ";
+    let counted = "0 of 3 masters gave an answer that counts, but 2 are needed; 2 failed; one failure: ";
     assert!(failure.error.to_string().starts_with(counted), "{}", failure.error);
     // After the first failure the lock can't be granted any more. That no majority answers is certain only
     // with the last answer.
@@ -109,6 +109,24 @@ fn too_few_voters_are_no_refusal() {
     }
     let answers = vec![failed(Outcome::NotRun), Ok(Reply::Done), failed(Outcome::NotRun)];
     assert_eq!(judge(tally(Rule::Fresh, 3), answers).1.result.unwrap_err().outcome, Outcome::Unknown);
+}
+
+/// One master with a wrong password must not end the requests that only have to wait until another one is back.
+#[test]
+fn an_error_that_does_not_pass_counts_if_such_errors_alone_keep_a_majority_from_forming() {
+    let denied = || Err(Failure::not_run(Error::new(ErrorKind::Denied, "a wrong password")));
+    let away = || failed(Outcome::NotRun);
+    for (answers, expected) in [
+        (vec![denied(), away()], ErrorKind::Unavailable),
+        (vec![away(), denied()], ErrorKind::Unavailable),
+        (vec![denied(), denied()], ErrorKind::Denied),
+        (vec![away(), Ok(Reply::Done), denied()], ErrorKind::Unavailable),
+    ] {
+        let (_, verdict) = judge(tally(Rule::Fresh, 3), answers);
+        assert_eq!(verdict.result.unwrap_err().error.kind(), expected);
+    }
+    let (_, alone) = judge(tally(Rule::Fresh, 1), vec![denied()]);
+    assert_eq!(alone.result.unwrap_err().error.kind(), ErrorKind::Denied);
 }
 
 #[test]
@@ -587,8 +605,8 @@ fn what_a_young_master_has_moved_is_no_vote_and_is_ended_without_a_majority() {
 
 #[test]
 fn only_one_master_alone_knows_how_many_are_subscribed() {
-    for (masters, expected) in [(1, Reply::Ended(2)), (3, Reply::Done)] {
-        let answers = (0..masters).map(|_| Ok(Reply::Ended(2))).collect();
+    for (masters, expected) in [(1, Reply::Ended(crate::wire::Notice::Sent(2))), (3, Reply::Done)] {
+        let answers = (0..masters).map(|_| Ok(Reply::Ended(crate::wire::Notice::Sent(2)))).collect();
         let (_, verdict) = judge(tally(Rule::End { repeated: false }, masters), answers);
         assert_eq!(verdict.result.unwrap(), expected);
     }
@@ -599,8 +617,8 @@ fn only_one_master_alone_knows_how_many_are_subscribed() {
 /// By that answer its entry knows that no message comes back.
 #[test]
 fn an_end_of_what_remains_on_one_master_is_answered_by_how_many_are_subscribed_too() {
-    for (masters, expected) in [(1, Reply::Ended(0)), (3, Reply::Done)] {
-        let answers = (0..masters).map(|_| Ok(Reply::Ended(0))).collect();
+    for (masters, expected) in [(1, Reply::Ended(crate::wire::Notice::Sent(0))), (3, Reply::Done)] {
+        let answers = (0..masters).map(|_| Ok(Reply::Ended(crate::wire::Notice::Sent(0)))).collect();
         assert_eq!(judge(tally(Rule::Remains, masters), answers).1.result.unwrap(), expected);
     }
     assert_eq!(judge(tally(Rule::Remains, 1), vec![Ok(Reply::Gone)]).1.result.unwrap(), Reply::Done);

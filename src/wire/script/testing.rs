@@ -175,8 +175,9 @@ impl Reply {
         match self {
             Reply::Done => format!(":{DONE}\r\n"),
             Reply::Longer(left, ends) => format!("*2\r\n:{}\r\n:{ends}\r\n", left.as_millis()),
-            Reply::LeftToOthers(time) => format!("*1\r\n:{}\r\n", time.as_millis()),
-            Reply::Ended(listeners) => format!(":{}\r\n", ENDED - *listeners as i64),
+            Reply::Ended(Notice::LeftToOthers(time)) => format!("*1\r\n:{}\r\n", time.as_millis()),
+            Reply::Ended(Notice::Denied) => "*1\r\n:0\r\n".to_owned(),
+            Reply::Ended(Notice::Sent(listeners)) => format!(":{}\r\n", ENDED - *listeners as i64),
             Reply::Gone => format!(":{GONE}\r\n"),
             Reply::Free => format!(":{FREE}\r\n"),
             Reply::Busy(left, Some(holder)) => {

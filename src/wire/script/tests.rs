@@ -203,7 +203,7 @@ fn that_a_field_is_in_the_line_is_answered_to_those_who_are_told_of_one() {
         call.decode(answer).unwrap_err();
     }
     let end = Call { line, ..Call::of("k", "f:1", Action::END) };
-    assert_eq!(end.decode(Value::Int(-6)).unwrap(), Reply::Ended(2));
+    assert_eq!(end.decode(Value::Int(-6)).unwrap(), Reply::Ended(Notice::Sent(2)));
 }
 
 #[test]
@@ -313,7 +313,7 @@ fn an_end_is_answered_by_how_many_are_subscribed() {
     for action in [Action::END, Action::Release { count: 1 }, Action::Keep { lease: lease() }] {
         for (answer, listeners) in [(-4, 0), (-5, 1), (i64::MIN, i64::MAX as u64 - 3)] {
             let reply = Call::of("k", "f:1", action).decode(Value::Int(answer));
-            let expected = (action == Action::END).then_some(Reply::Ended(listeners));
+            let expected = (action == Action::END).then_some(Reply::Ended(Notice::Sent(listeners)));
             assert_eq!(reply.ok(), expected, "{action:?} {answer}");
         }
     }
@@ -323,7 +323,7 @@ fn an_end_is_answered_by_how_many_are_subscribed() {
 fn only_a_grant_is_taken_for_one() {
     assert!(Reply::Done.is_grant() && Reply::Token(7).is_grant());
     let others = [
-        Reply::Ended(0),
+        Reply::Ended(Notice::Sent(0)),
         Reply::Gone,
         Reply::Free,
         Reply::busy(Duration::ZERO),

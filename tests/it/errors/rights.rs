@@ -136,29 +136,37 @@ fn lines(begin: &str) -> Vec<&'static str> {
     include_str!("../../../docs/operations.md").lines().filter(|line| line.starts_with(begin)).collect()
 }
 
+/// On Redis 6.2, and where it is set, a new user has the right to all channels, and each pattern that is added to it is an error.
 #[tokio::test]
 async fn the_lines_of_the_guide_are_enough_as_they_stand() {
-    let server = Server::start().await;
+    for channels in ["resetchannels", "allchannels"] {
+        let server = Server::start().await;
+        server.ask::<()>(&["CONFIG", "SET", "acl-pubsub-default", channels]).await;
+        the_lines_are_enough(&server).await;
+    }
+}
+
+async fn the_lines_are_enough(server: &Server) {
     let (made, more) = (lines("ACL SETUSER locker reset "), lines("ACL SETUSER locker +"));
     assert_eq!(made.len(), 2, "one without a prefix, one with the prefix `app:`");
     let [fenced] = more[..] else { panic!("one for fencing tokens: {more:?}") };
     let url = format!("redis://locker:secret@127.0.0.1:{}", server.port());
     for (line, prefix) in made.into_iter().zip(["", "app:"]) {
         server.ask::<()>(&line.split(' ').collect::<Vec<_>>()).await;
-        allow_its_name(&server, "locker").await;
+        allow_its_name(server, "locker").await;
         let connect = async || builder(&url).prefix(prefix).connect().await.unwrap();
-        each_call_passes(&server, prefix, "stock:42", connect).await;
+        each_call_passes(server, prefix, "stock:42", connect).await;
         server.ask::<()>(&["SCRIPT", "FLUSH"]).await;
-        each_call_passes(&server, prefix, "stock:43", connect).await;
+        each_call_passes(server, prefix, "stock:43", connect).await;
         server.ask::<()>(&fenced.split(' ').collect::<Vec<_>>()).await;
-        each_fenced_call_passes(&server, prefix, "stock:42", connect).await;
+        each_fenced_call_passes(server, prefix, "stock:42", connect).await;
         let forever = async || builder(&url).prefix(prefix).token_ttl(Duration::MAX).connect().await.unwrap();
-        each_fenced_call_passes(&server, prefix, "stock:43", forever).await;
+        each_fenced_call_passes(server, prefix, "stock:43", forever).await;
         server.ask::<()>(&["SCRIPT", "FLUSH"]).await;
-        each_fenced_call_passes(&server, prefix, "stock:44", connect).await;
-        a_lock_is_handed_on(&server, prefix, "stock:45", connect).await;
+        each_fenced_call_passes(server, prefix, "stock:44", connect).await;
+        a_lock_is_handed_on(server, prefix, "stock:45", connect).await;
     }
-    assert_nothing_was_denied(&server).await;
+    assert_nothing_was_denied(server).await;
 }
 
 /// Checks that a released lock is handed to the first of its line.
@@ -339,6 +347,30 @@ async fn a_user_without_publish_releases_and_waiters_find_out_by_polling() {
     let guard = locks.mutex("stock").lock().await.unwrap();
     drop(guard);
     eventually("nothing is left", async || server.keys().await.is_empty()).await;
+}
+
+/// The process learns at its first release that it may not publish. From then on the others see by its field that they have to ask.
+#[tokio::test]
+async fn a_user_without_publish_takes_turns_with_those_who_wait() {
+    let server = Server::start().await;
+    bob(&server, &[&ENOUGH[..], &[NAMES, "-publish"]].concat()).await;
+    let others = builder(&server.url()).prefix("app:").connect().await.unwrap();
+    let locks = connect(&server).await;
+    let stock = locks.mutex("stock");
+    stock.run(async |_| {}).await.unwrap();
+    let stranger = others.mutex("stock");
+    let waits = tokio::spawn(async move {
+        for _ in 0..3 {
+            stranger.run(async |_| {}).await.unwrap();
+        }
+    });
+    soon("the turns of the waiter", async {
+        while !waits.is_finished() {
+            stock.run(async |_| tokio::task::yield_now().await).await.unwrap();
+        }
+    })
+    .await;
+    waits.await.unwrap();
 }
 
 #[tokio::test]

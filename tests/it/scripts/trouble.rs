@@ -283,7 +283,7 @@ async fn a_read_only_replica_refuses_and_changes_nothing() {
 
 /// Otherwise a server that was replaced would confirm a hold that is over at the new one.
 #[tokio::test]
-async fn a_replica_renews_no_hold_whose_key_stays_for_longer() {
+async fn a_replica_confirms_no_hold_whose_key_stays_for_longer() {
     let server = Server::start().await;
     let mut wire = Wire::to(&server).await;
     wire.acquire(OURS, 1, LEASE).await;
@@ -294,7 +294,19 @@ async fn a_replica_renews_no_hold_whose_key_stays_for_longer() {
         matches!(&wire.run("renew_all", &[OURS, &shorter]).await, Ok(Value::Array(all)) if is_longer(&all[0]))
     );
     assert_eq!(wire.state().await, before, "the renewals change nothing");
+    assert_eq!(wire.settle(OURS, 1, LEASE / 2).await, DONE);
+    assert_eq!(wire.acquire(OURS, 1, LEASE / 2).await, DONE);
+    assert_eq!(wire.run("move", &[OURS, THEIRS, &shorter]).await.unwrap(), DONE);
+    assert_eq!(wire.state().await, before, "nor does what finds that nothing has to be changed");
     wire.ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    for answer in [
+        wire.try_settle(OURS, 1, LEASE / 2).await,
+        wire.try_acquire(OURS, 1, LEASE / 2).await,
+        wire.run("move", &[OURS, THEIRS, &shorter]).await,
+    ] {
+        let text = refusal(answer);
+        assert!(text.contains("READONLY") || text.contains("read only replica"), "{text}");
+    }
     let alone = format!("{:?}", wire.try_renew(OURS, LEASE / 2).await);
     let together = format!("{:?}", wire.run("renew_all", &[OURS, &shorter]).await);
     for text in [alone, together] {

@@ -101,7 +101,7 @@ async fn the_first_run_of_a_script_over_a_connection_takes_one_round_trip() {
     };
     for (asking, many) in [(false, false), (true, false), (false, true)] {
         server.command("SCRIPT FLUSH").await;
-        backend.slot().discard_current("the test");
+        backend.slot().leave("the test");
         until(async || backend.slot().is_up()).await;
         server.command("CONFIG RESETSTAT").await;
         let link = backend.slot().link_now().unwrap();

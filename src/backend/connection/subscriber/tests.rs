@@ -7,6 +7,7 @@ use crate::backend::server::RedisServer;
 use crate::backend::testing::fakes::{FakeServer, usual};
 use crate::backend::testing::{ALONE, Event, EventRecorder, TestServer, until};
 use crate::base::telemetry::testing::Recorder;
+use crate::config::Server;
 
 const LONG: Duration = Duration::from_secs(10);
 
@@ -298,4 +299,25 @@ async fn the_end_of_a_subscription_that_is_refused_is_asked_for_again_except_for
         events.expect_none();
         subscriber.close();
     }
+}
+
+/// The answers to many requests may together take longer than the limit. Only silence shows that a connection is dead.
+#[tokio::test(start_paused = true)]
+async fn a_request_is_given_up_only_if_nothing_is_answered_meanwhile() {
+    let server = FakeServer::start("a", usual);
+    let to = Server::from("redis://a:1/?protocol=resp3").destination().unwrap();
+    let (requester, _listener) = listener::open(&to, ChannelKind::Plain).await.unwrap();
+    server.answers(|_| None);
+    let limit = Duration::from_secs(1);
+    let asks = |channel: &str| {
+        let request = (ChannelRequest::Subscribe, channel.into());
+        tokio::spawn(answered(Some(request), requester.clone(), limit))
+    };
+    let (first, second, last) = (asks("c"), asks("d"), asks("e"));
+    for (asked, channel) in [(first, "c"), (second, "d")] {
+        sleep(limit * 6 / 10).await;
+        server.send(&format!(">3\r\n$9\r\nsubscribe\r\n$1\r\n{channel}\r\n:1\r\n"));
+        assert_eq!(asked.await.unwrap().1, Ok(None), "{channel}");
+    }
+    assert_eq!(last.await.unwrap().1, Err("no answer within 1s".to_owned()));
 }

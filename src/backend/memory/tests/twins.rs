@@ -14,7 +14,7 @@ use crate::backend::testing::{ALONE, Event, EventRecorder, TestServer};
 use crate::base::{Drift, Lease};
 use crate::memory::Memory;
 use crate::wire::keys::{Keys, channel, counter, wakes};
-use crate::wire::{Action, Call, Fence, Hint, LEFT_TO_OTHERS, Line, Reply};
+use crate::wire::{Action, Call, Fence, Hint, LEFT_TO_OTHERS, Line, Notice, Reply};
 
 /// The leases differ by so much that a slow test can't make one look like another.
 const STEP: Duration = Duration::from_secs(600);
@@ -305,7 +305,7 @@ fn alike(real: &Reply, ours: &Reply) -> bool {
         // No command here shortens a TTL.
         (Reply::Longer(..), Reply::Done) => true,
         // Now and then the time is longer, for clients that are far away.
-        (Reply::LeftToOthers(_), Reply::LeftToOthers(_)) => true,
+        (Reply::Ended(Notice::LeftToOthers(_)), Reply::Ended(Notice::LeftToOthers(_))) => true,
         _ => real == ours,
     }
 }

@@ -41,6 +41,10 @@ fn what_is_refused_is_an_error_without_the_password() {
     let settings = settings.set_db(7);
     let error = check(&settings, vec![Value::Okay, refused(), Value::Okay]).unwrap_err();
     assert!(error.to_string().contains("switch database"), "{error}");
+    // This passes, and the database is not to blame.
+    let busy = redis::parse_redis_value(b"-BUSY Redis is busy running a script.\r\n").unwrap();
+    let error = check(&settings, vec![Value::Okay, busy, Value::Okay]).unwrap_err();
+    assert_eq!((error.code(), error.to_string().contains("switch database")), (Some("BUSY"), false));
 }
 
 /// Returns the error of a connection attempt if the server sends this and hangs up.

@@ -7,7 +7,7 @@ use crate::backend::testing::{ALONE, Event, EventRecorder, TestServer, until};
 use crate::base::{Drift, Lease, Outcome};
 use crate::config::Replicas;
 use crate::error::ErrorKind;
-use crate::wire::{Action, Line};
+use crate::wire::{Action, Line, Notice};
 
 /// Longer than any stall of a busy machine, for tests in which no call should time out.
 const LONG: Duration = Duration::from_secs(10);
@@ -71,7 +71,7 @@ async fn an_end_that_is_written_at_once_or_last_leaves_out_a_line_that_was_denie
         assert_eq!(backend.clone().run(end.clone()).await.unwrap(), Reply::Gone);
         server.command("ACL LOG RESET").await;
         assert_eq!(backend.clone().run(acquire("stock")).await.unwrap(), Reply::Done);
-        assert_eq!(backend.clone().begin(&end).unwrap().await.unwrap(), Reply::Ended(0));
+        assert_eq!(backend.clone().begin(&end).unwrap().await.unwrap(), Reply::Ended(Notice::Sent(0)));
         assert_eq!(server.command("ACL LOG").await, Value::Array(Vec::new()));
         assert_eq!(backend.clone().run(acquire("stock")).await.unwrap(), Reply::Done);
         if let Some(slot) = backend.acquire_slot() {
@@ -854,9 +854,11 @@ async fn an_end_is_answered_by_how_many_are_subscribed() {
     let (backend, _) =
         RedisServer::connect(&server.url("").into(), ALONE, LONG, events.sender()).await.unwrap();
     let end = Call { action: Action::END, ..acquire("stock") };
-    for (subscribed, expected) in
-        [(false, Reply::Ended(0)), (false, Reply::Ended(0)), (true, Reply::Ended(1))]
-    {
+    for (subscribed, expected) in [
+        (false, Reply::Ended(Notice::Sent(0))),
+        (false, Reply::Ended(Notice::Sent(0))),
+        (true, Reply::Ended(Notice::Sent(1))),
+    ] {
         backend.clone().run(acquire("stock")).await.unwrap();
         if subscribed {
             backend.subscribe(end.keys.channel());

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::holder::Holder;
-use crate::wire::{Hint, Line};
+use crate::wire::{Hint, Line, Notice};
 
 const TERM: Duration = Duration::from_secs(1);
 
@@ -419,7 +419,7 @@ fn a_process_that_left_the_lock_to_others_asks_for_it_after_them() {
     world.answers(id);
     world.release_by(0, true);
     let command_id = world.flight[0].command_id;
-    world.ran.insert(command_id, Reply::LeftToOthers(TIME));
+    world.ran.insert(command_id, Reply::Ended(Notice::LeftToOthers(TIME)));
     world.arrives();
     let until = world.now + 4 * TIME;
     let id = world.asks(&Owner::new(), true);

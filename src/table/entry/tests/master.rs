@@ -59,8 +59,7 @@ impl Master {
                 false => {
                     match self.key.as_mut().filter(|(field, ..)| Some(field) == pending.call.from.as_ref()) {
                         Some((field, count, until)) => {
-                            (*field, *count, *until) =
-                                (pending.call.field.clone(), 1, end(lease).max(*until));
+                            (*field, *count, *until) = (pending.call.field.clone(), 1, end(lease));
                             Reply::Done
                         }
                         None => Reply::Gone,

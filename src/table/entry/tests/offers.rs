@@ -6,7 +6,7 @@ use super::*;
 use crate::table::hold::Sender;
 use crate::table::offer::Offer;
 use crate::table::queue::HEAD_PATIENCE;
-use crate::wire::Line;
+use crate::wire::{Line, Notice};
 
 const LONGEST: Duration = Duration::from_secs(1);
 
@@ -179,18 +179,20 @@ fn ends_a_turn_in(world: World) -> (World, u64) {
 /// was notified, they still go first after one turn in four: a process that polls may be waiting.
 #[test]
 fn nobody_goes_first_where_nobody_else_was_notified() {
-    let (left, term) =
-        (Reply::LeftToOthers(Duration::from_millis(1)), Lease::new("lease", STEP, DRIFT).unwrap());
+    let (left, term) = (
+        Reply::Ended(Notice::LeftToOthers(Duration::from_millis(1))),
+        Lease::new("lease", STEP, DRIFT).unwrap(),
+    );
     for (reply, line, subscribed, asks) in [
         // This process may not subscribe, so neither may the others.
-        (Reply::Ended(0), false, false, 0..=0),
-        (Reply::Ended(1), false, false, 0..=0),
-        (Reply::Ended(1), false, true, 43..=53),
-        (Reply::Ended(2), false, true, 0..=0),
+        (Reply::Ended(Notice::Sent(0)), false, false, 0..=0),
+        (Reply::Ended(Notice::Sent(1)), false, false, 0..=0),
+        (Reply::Ended(Notice::Sent(1)), false, true, 43..=53),
+        (Reply::Ended(Notice::Sent(2)), false, true, 0..=0),
         (Reply::Done, false, true, 0..=0),
-        (Reply::Ended(0), true, true, 64..=64),
-        (Reply::Ended(1), true, true, 43..=53),
-        (Reply::Ended(2), true, true, 0..=0),
+        (Reply::Ended(Notice::Sent(0)), true, true, 64..=64),
+        (Reply::Ended(Notice::Sent(1)), true, true, 43..=53),
+        (Reply::Ended(Notice::Sent(2)), true, true, 0..=0),
         (left, true, true, 64..=64),
     ] {
         // Whatever the distance between the numbers of two turns.
@@ -481,7 +483,7 @@ fn others_go_first_until_each_of_them_had_a_turn() {
     let (mut world, next) = ends_a_turn();
     world.entry.subscription = Subscription::by(MasterSet::one(0));
     let end = world.flight[0].command_id;
-    world.ran.insert(end, Reply::Ended(4));
+    world.ran.insert(end, Reply::Ended(Notice::Sent(4)));
     world.arrives();
     for due in [2_u32, 1, 0, 0] {
         world.entry.queue.get_mut(next).unwrap().phase = WaiterState::Asleep { until: world.now + LEASE };
@@ -509,7 +511,7 @@ fn who_has_not_had_a_whole_turn_lets_nobody_go_first() {
             world.entry.holds[0].offer = Offer::default();
         }
         let end = world.flight[0].command_id;
-        world.ran.insert(end, Reply::Ended(4));
+        world.ran.insert(end, Reply::Ended(Notice::Sent(4)));
         world.arrives();
         assert_eq!(world.entry.others_due, due);
     }
