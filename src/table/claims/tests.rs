@@ -268,3 +268,18 @@ fn the_last_hand_overs_are_known_and_no_more() {
         }
     }
 }
+
+/// A resume is not in the queue, so even a single request there waits for it.
+#[test]
+fn a_resume_that_is_not_polled_is_given_up_for_one_that_waits() {
+    for waits in [false, true] {
+        let mut world = World::new();
+        world.begin();
+        if waits {
+            let request = Waiter::new(world.numbers.next(), Owner::new(), true, world.at.now);
+            world.entry.enter_alone(request).unwrap();
+        }
+        world.at.now += world.entry.timing.patience;
+        assert_eq!(world.due().iter().filter(|due| due.is_end()).count(), usize::from(waits));
+    }
+}

@@ -226,11 +226,17 @@ fn a_nested_release_beside_a_nested_acquire_waits_for_it() {
     world.asks(&owner.child(), false);
     world.nests = None;
     let inner = Owner::clone(&world.hold_now().levels[1].owner);
-    world.asks(&inner.child(), false);
+    let request = world.asks(&inner.child(), false);
     assert!(world.hold_now().command.is_some());
     let (grant, at) = (world.guards[1].grant.clone(), world.at());
     assert!(world.entry.unnest(&grant, at).is_none());
     assert!(matches!(world.entry.leave(grant.hold, grant.level, None, at), Break(Meaning::Void)));
+    // The acquire is refused, and the count on the masters is no higher than that of the levels: there is nothing to send.
+    let asker = world.asker(request);
+    let acquire = world.askers[asker].asking.take().expect("it asks");
+    assert_eq!(grant.signal.released(), None);
+    world.entry.conclude(&acquire, Err(Outcome::NotRun), Spread::default(), at);
+    assert_eq!(grant.signal.released(), Some(Ok(())));
 }
 
 #[test]
