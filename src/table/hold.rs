@@ -429,7 +429,7 @@ impl Hold {
         })
     }
 
-    /// Adds a level that was granted, and returns what its guard needs. `server_count`: the count that was requested. That may be more
+    /// Adds a level that was granted, and returns what its guard needs. `server_count`: the count on the masters. That may be more
     /// than are held now: a guard can be dropped while a nested acquire is under way, and its release is sent after the acquire.
     #[inline(always)]
     pub(super) fn add_level(&mut self, level: Level, server_count: u32) -> Arc<Grant> {

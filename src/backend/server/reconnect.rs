@@ -204,6 +204,7 @@ impl Reconnector {
                     }
                 }
             } else if state.changed().await.is_err() {
+                // The link is dropped before this wait, so that this task keeps no connection alive.
                 return pending().await;
             }
         }
