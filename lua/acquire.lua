@@ -85,6 +85,13 @@ end
 if ARGV[2] ~= '1' then
   return -2
 end
+-- A write that changes nothing, since the field is not there. A server that has become a replica refuses it: otherwise it would answer
+-- "busy" for as long as others have turns at its master. Any other refusal says nothing about who has the lock. It is left out if the line
+-- is written to: a full server would no longer refuse that after a first write.
+local written = (count or not KEYS[2]) and redis.pcall('HDEL', KEYS[1], ARGV[1])
+if type(written) == 'table' and string.find(written.err, 'READONLY', 1, true) then
+  return redis.error_reply(written.err .. ' script: user_script, nothing written')
+end
 if count or ttl < 0 then
   local kind = redis.call('TYPE', KEYS[1])
   -- A string with a TTL is another program's lock, made by `SET NX PX`. So both halves of a fleet that is being migrated exclude each
@@ -93,13 +100,6 @@ if count or ttl < 0 then
     return ttl
   end
   return kind
-end
--- A write that changes nothing, since the field is not there. A server that has become a replica refuses it: otherwise it would answer
--- "busy" for as long as others have turns at its master. Any other refusal says nothing about who has the lock. It is left out if the line
--- is written to: a full server would no longer refuse that after a first write.
-local written = KEYS[2] or redis.pcall('HDEL', KEYS[1], ARGV[1])
-if type(written) == 'table' and string.find(written.err, 'READONLY', 1, true) then
-  return redis.error_reply(written.err .. ' script: user_script, nothing written')
 end
 if not KEYS[2] and ARGV[#ARGV] ~= 'whose' then
   return ttl

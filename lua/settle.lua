@@ -32,8 +32,13 @@ if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[5]) then
   redis.call('PEXPIRE', KEYS[1], ARGV[5])
 end
 if count ~= ARGV[2] then
-  return count_to_stand() or -1
+  local refused = count_to_stand()
+  -- A replica must not confirm a hold.
+  if refused and string.find(refused, 'READONLY', 1, true) then
+    return redis.error_reply(refused .. ' script: user_script')
+  end
+  return refused or -1
 end
--- A write that changes nothing, as in renew.lua: a replica must not confirm a hold.
+-- A write that changes nothing, as in renew.lua.
 redis.call('HDEL', KEYS[1], ARGV[1] .. ' ')
 return -1

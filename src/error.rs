@@ -241,6 +241,12 @@ impl Error {
         self
     }
 
+    /// Makes it one that may pass by itself, since it is that of a minority.
+    pub(crate) fn that_passes(mut self) -> Error {
+        self.0.kind = ErrorKind::Unavailable;
+        self
+    }
+
     /// Returns a copy, for several callers that wait for one outcome.
     pub(crate) fn again(&self) -> Error {
         Error(self.0.clone())

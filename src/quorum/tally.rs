@@ -413,7 +413,12 @@ impl Tally {
                     "{answered} of {masters} masters gave an answer that counts, but {} are needed; {failed} failed{young}; one failure",
                     self.majority
                 );
-                return failure.error.again().prefixed(&counted);
+                let error = failure.error.again().prefixed(&counted);
+                // It may have to wait for a young master only: see `count`.
+                return match self.is_blocking(self.lasting) {
+                    true => error,
+                    false => error.that_passes(),
+                };
             }
             None => {}
         }

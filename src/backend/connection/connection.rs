@@ -244,10 +244,10 @@ impl ConnectionSlot {
 
     /// Decodes the answer to a call. Drops the connection if the answer shows that it is not usable.
     fn decode(&self, link: &Link, call: &Call, answer: RedisResult<Value>) -> Result<Reply, Failure> {
-        if answer.is_ok() && link.status.left.load(Ordering::SeqCst) {
+        let decoded = answer.and_then(|answer| call.decode(answer.extract_error()?));
+        if decoded.is_ok() && link.status.left.load(Ordering::SeqCst) {
             return Err(self.explain(redis_error::answer_of_a_former_master(call, &self.address)));
         }
-        let decoded = answer.and_then(|answer| call.decode(answer.extract_error()?));
         decoded.map_err(|error| {
             self.discard_after(link, &error);
             self.explain(match link.logged_in {

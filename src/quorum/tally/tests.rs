@@ -125,6 +125,10 @@ fn an_error_that_does_not_pass_counts_if_such_errors_alone_keep_a_majority_from_
         let (_, verdict) = judge(tally(Rule::Fresh, 3), answers);
         assert_eq!(verdict.result.unwrap_err().error.kind(), expected);
     }
+    let mut with_a_young_one = tally(Rule::Fresh, 3);
+    with_a_young_one.bar(2);
+    let (_, verdict) = judge(with_a_young_one, vec![denied(), Ok(Reply::Done)]);
+    assert_eq!(verdict.result.unwrap_err().error.kind(), ErrorKind::Unavailable);
     let (_, alone) = judge(tally(Rule::Fresh, 1), vec![denied()]);
     assert_eq!(alone.result.unwrap_err().error.kind(), ErrorKind::Denied);
 }

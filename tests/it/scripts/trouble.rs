@@ -301,6 +301,7 @@ async fn a_replica_confirms_no_hold_whose_key_stays_for_longer() {
     wire.ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
     for answer in [
         wire.try_settle(OURS, 1, LEASE / 2).await,
+        wire.try_settle(OURS, 2, LEASE / 2).await,
         wire.try_acquire(OURS, 1, LEASE / 2).await,
         wire.run("move", &[OURS, THEIRS, &shorter]).await,
     ] {
