@@ -198,15 +198,10 @@ impl Tally {
                 if failure.outcome == Outcome::Unknown {
                     self.unknown.insert(master);
                 }
-                // An error that does not pass by itself ends a request. So it counts only if such errors alone keep a majority from
-                // forming: one master with a wrong password must not end requests that only have to wait for another one.
-                let lasts = failure.error.kind() != ErrorKind::Unavailable;
-                if lasts {
+                if failure.error.kind() != ErrorKind::Unavailable {
                     self.lasting.insert(master);
                 }
-                if self.failure.is_none() || lasts == self.is_blocking(self.lasting) {
-                    self.failure = Some(failure);
-                }
+                self.failure = Some(failure);
             }
         }
     }
@@ -394,7 +389,7 @@ impl Tally {
         self.obstacle.clone().unwrap_or_else(|| Reply::NotALock("something else".to_owned()))
     }
 
-    /// Returns one of the failures, with the numbers of masters that answered and failed. If none failed, the error says why there
+    /// Returns the last failure, with the numbers of masters that answered and failed. If none failed, the error says why there
     /// is no majority.
     fn error(&self) -> Error {
         let (young, masters) = (self.barred.union(self.gone_young).len(), self.masters);
@@ -410,11 +405,12 @@ impl Tally {
                     _ => format!(", {young} have no vote yet"),
                 };
                 let counted = format!(
-                    "{answered} of {masters} masters gave an answer that counts, but {} are needed; {failed} failed{young}; one failure",
+                    "{answered} of {masters} masters gave an answer that counts, but {} are needed; {failed} failed{young}; the last failure",
                     self.majority
                 );
                 let error = failure.error.again().prefixed(&counted);
-                // It may have to wait for a young master only: see `count`.
+                // An error that does not pass by itself ends a request. So it is reported as one only if such errors alone keep a majority
+                // from forming: one master with a wrong password must not end requests that only have to wait for another one.
                 return match self.is_blocking(self.lasting) {
                     true => error,
                     false => error.that_passes(),

@@ -546,6 +546,7 @@ impl Hold {
     }
 
     /// Notes that these masters, by their last answers, lack the hold while a majority has it.
+    #[inline]
     pub(super) fn lacked_by(&mut self, masters: MasterSet, now: Instant) {
         self.copies.set_lacking(masters);
         self.repair_soon(masters, now);

@@ -224,6 +224,7 @@ impl Waiter {
 }
 
 impl Queue {
+    #[inline]
     fn waiters(&mut self) -> &mut Waiters {
         // There is usually one request, and a deque that grows by itself begins with room for four.
         let one = || Box::new(Waiters { requests: VecDeque::with_capacity(1), ..Waiters::default() });
@@ -238,6 +239,7 @@ impl Queue {
     }
 
     /// Called after a visit: gives the memory back if the queue is empty.
+    #[inline]
     pub(super) fn return_memory(&mut self, free: &mut FreeQueues) {
         if let Some(room) = self.0.take_if(|waiters| waiters.is_reusable())
             // The memory of a queue that has grown for many requests is freed.

@@ -98,7 +98,7 @@ fn too_few_voters_are_no_refusal() {
         judge(tally(Rule::Fresh, 3), vec![failed(Outcome::NotRun), failed(Outcome::NotRun)]);
     let failure = verdict.result.unwrap_err();
     assert_eq!((asked, failure.outcome, failure.error.kind()), (2, Outcome::NotRun, ErrorKind::Unavailable));
-    let counted = "0 of 3 masters gave an answer that counts, but 2 are needed; 2 failed; one failure: ";
+    let counted = "0 of 3 masters gave an answer that counts, but 2 are needed; 2 failed; the last failure: ";
     assert!(failure.error.to_string().starts_with(counted), "{}", failure.error);
     // After the first failure the lock can't be granted any more. That no majority answers is certain only
     // with the last answer.
