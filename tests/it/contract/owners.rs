@@ -1,5 +1,6 @@
 //! Which owners re-enter, and which have to wait.
 
+use futures::FutureExt;
 use nestlock::{ErrorKind, Owner, scope};
 
 use super::{Home, Inside};
@@ -61,4 +62,10 @@ async fn the_owner_is_read_at_the_first_poll() {
     })
     .await
     .unwrap();
+    let claim = m.lock().await.unwrap().into_claim().await.unwrap();
+    let (owner, mut resumes) = (Owner::new(), Box::pin(m.resume(&claim)));
+    owner.scope(async { assert!((&mut resumes).now_or_never().is_none()) }).await;
+    let guard = soon("the claim", resumes).await.unwrap();
+    assert_eq!(guard.owner(), owner);
+    guard.release().await.unwrap();
 }

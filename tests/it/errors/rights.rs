@@ -358,6 +358,8 @@ async fn a_user_without_publish_takes_turns_with_those_who_wait() {
     let locks = connect(&server).await;
     let stock = locks.mutex("stock");
     stock.run(async |_| {}).await.unwrap();
+    let polls = stock.run(async |hold| hold.hold_id().contains(":-")).await.unwrap();
+    assert!(polls, "the others would sleep until they are told");
     let stranger = others.mutex("stock");
     let waits = tokio::spawn(async move {
         for _ in 0..3 {
