@@ -314,10 +314,12 @@ impl Cluster {
             .await;
         }
         eventually("the new node knows its cluster", async || shards(node).await.len() >= MASTERS).await;
-        for notified in std::iter::once(node).chain(&to.nodes[..MASTERS]) {
-            notified.ask::<()>(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]).await;
-        }
         eventually("the new node serves the slot", async || {
+            // A ping that the slot's last owner sent before it gave the slot away takes the slot back, if its epoch is the greater one.
+            node.ask::<String>(&["CLUSTER", "BUMPEPOCH"]).await;
+            for notified in to.nodes[..MASTERS].iter().chain([node]) {
+                notified.ask::<()>(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]).await;
+            }
             let works = node.ask::<String>(&["CLUSTER", "INFO"]).await.contains("cluster_state:ok");
             works && node.try_ask::<String>(&["TYPE", key]).await.is_ok()
         })
