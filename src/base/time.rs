@@ -1,4 +1,4 @@
-//! All arithmetic on leases, drift and waits. Nothing here reads a clock: `now` and `sent` are arguments.
+//! All arithmetic on leases, drift and waits. `now` and `sent` are arguments: only the origin of [`Stamp`]s is read from a clock.
 
 use std::num::NonZeroU64;
 use std::sync::LazyLock;

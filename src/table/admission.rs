@@ -173,8 +173,8 @@ impl LockEntry {
 
     /// Returns what this request has to do. Called in its poll.
     pub(crate) fn admit(&mut self, id: u64, ask: AcquireParams, at: Moment) -> Admission {
-        // Otherwise: 1. The outer level's `max_hold` is over, and the background has not looked yet. 2. Its owner asks to re-enter.
-        // 3. The grant, below a level that is over, lives on.
+        // A loss that nobody has noted yet is noted first. Otherwise: 1. The outer level's `max_hold` is over, and the background has
+        // not looked yet. 2. Its owner asks to re-enter. 3. The grant, below a level that is over, lives on.
         if let Some(live) = self.live().map(|hold| hold.id) {
             self.lose_late(live, at);
         }

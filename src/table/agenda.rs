@@ -20,30 +20,30 @@ impl Agenda {
 
     /// Returns the slots that are due: the earliest first, in no particular order within one time.
     pub(super) fn until(&self, now: Instant) -> impl Iterator<Item = usize> {
-        self.due.range(..=now).flat_map(|(_, places)| places).copied()
+        self.due.range(..=now).flat_map(|(_, same_time)| same_time).copied()
     }
 
     /// Adds a slot that is not in the agenda.
     pub(super) fn insert(&mut self, due: Instant, slot: usize) {
-        let places = self.due.entry(due).or_default();
+        let same_time = self.due.entry(due).or_default();
         if self.at.len() <= slot {
             self.at.resize(slot + 1, 0);
         }
-        self.at[slot] = places.len();
-        places.push(slot);
+        self.at[slot] = same_time.len();
+        same_time.push(slot);
     }
 
     /// Removes a slot that is in the agenda at this time.
     pub(super) fn remove(&mut self, due: Instant, slot: usize) {
-        let Some(places) = self.due.get_mut(&due) else { return };
-        let Some(at) = self.at.get(slot).copied().filter(|at| places.get(*at) == Some(&slot)) else {
+        let Some(same_time) = self.due.get_mut(&due) else { return };
+        let Some(at) = self.at.get(slot).copied().filter(|at| same_time.get(*at) == Some(&slot)) else {
             return;
         };
-        places.swap_remove(at);
-        if let Some(moved) = places.get(at) {
+        same_time.swap_remove(at);
+        if let Some(moved) = same_time.get(at) {
             self.at[*moved] = at;
         }
-        if places.is_empty() {
+        if same_time.is_empty() {
             self.due.remove(&due);
         }
     }

@@ -27,7 +27,7 @@ pub(crate) enum Obstacle {
 impl LockEntry {
     /// Returns whether the hold was handed over recently. If so, a late answer to one of its commands undoes nothing, since the
     /// field belongs to the claim.
-    pub(super) fn is_handed_over(&self, hold: u64) -> bool {
+    pub(super) fn was_handed_over(&self, hold: u64) -> bool {
         self.handed_over.as_ref().is_some_and(|last| last.contains(&hold))
     }
 
@@ -45,7 +45,8 @@ impl LockEntry {
             Some(loss) => Err(Obstacle::Lost(loss)),
             None if hold.count() > 1 => Err(Obstacle::Nested(hold.count())),
             None if hold.fence.is_some() => Err(Obstacle::Fenced),
-            // Otherwise: 1. A re-entry is under way. 2. The hold is continued elsewhere. 3. The re-entry is granted here, and two
+            // A command under way may still change the hold. Otherwise: 1. A re-entry is under way. 2. The hold is resumed
+            // elsewhere. 3. The re-entry is granted here, and two
             // processes hold.
             None if hold.command.is_some() || hold.next_action().is_some() => Err(Obstacle::Command),
             None => Ok(()),

@@ -109,8 +109,8 @@ impl LockEntry {
             Grantee::Waiter(id) => self.queue.remove(id),
             Grantee::Claimant(owner) => {
                 let mut request = Waiter::new(0, owner.register_at(&self.position), true, at.now);
-                // Otherwise: 1. A branch of a task asks, and is refused. 2. Another branch of it resumes. 3. The first one looks
-                // nested in the second.
+                // It is a branch if its owner has requests under way. Otherwise: 1. A branch of a task asks, and is refused. 2.
+                // Another branch of it resumes. 3. The first one looks nested in the second.
                 request.branch = self.queue.prove_beside(&request.owner);
                 Some(request)
             }

@@ -400,8 +400,9 @@ impl Hold {
                 self.copies.change(|copies| (copies.too_long, copies.shortens) = (None, true));
                 KeyEnd::Is(ends)
             }
-            // Otherwise: 1. A key with an hour left is being shortened to a lease, and the command is delayed. 2. An extension by a
-            // minute is confirmed, since the key stays for longer. 3. The command runs, and the key expires under the guard.
+            // The end moves, since it is being shortened. Otherwise: 1. A key with an hour left is being shortened to a lease, and the
+            // command is delayed. 2. An extension by a minute is confirmed, since the key stays for longer. 3. The command runs, and
+            // the key expires under the guard.
             _ if self.copies.shortens && action.lease() > Some(self.timing.lease) => KeyEnd::Moves,
             _ => KeyEnd::Stays,
         }

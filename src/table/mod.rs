@@ -1,4 +1,4 @@
-//! Makes all decisions about the locks of one process, as plain state: no I/O, no clock.
+//! Makes all decisions about the locks of one process, as plain state, without I/O. `now` is an argument.
 //!
 //! `table` has the entries; an `entry` is one lock name, with its holds (`hold`, `level`) and its requests (`queue`). The methods of
 //! `LockEntry` are divided among files by what they are about:

@@ -164,8 +164,9 @@ impl LockEntry {
     }
 
     fn answered(&mut self, pending: &Pending, reply: &Reply, spread: Spread, at: Moment) -> Meaning {
-        // Otherwise: 1. The process stops for longer than the lease. 2. It continues, and looks at a renewal's answer before it
-        // notices that the lease ended meanwhile. 3. Its hold is good again after it was over.
+        // An end that nobody has noted yet is noted first. Otherwise: 1. The process stops for longer than the lease. 2. It
+        // continues, and looks at a renewal's answer before it notices that the lease ended meanwhile. 3. Its hold is good again
+        // after it was over.
         self.lose_late(pending.hold, at);
         let Some(hold) = self.hold(pending.hold) else { return Meaning::Void };
         let (tried, frees_nobody) = (hold.release_tried, hold.frees_nobody());
@@ -279,8 +280,8 @@ impl LockEntry {
             self.resolve_pending_releases_of(pending.hold, Ok(()));
             return Meaning::Done;
         }
-        // Otherwise: 1. A release is sent shortly before the end of the lease. 2. It runs after the key has expired. 3. The hold
-        // would be reported as deleted or released by force.
+        // A key that is missing after the end of the lease has expired. Otherwise: 1. A release is sent shortly before that end. 2. It
+        // runs after the key has expired. 3. The hold would be reported as deleted or released by force.
         let loss = hold.loss().unwrap_or_else(|| if in_time { Loss::Gone } else { hold.why_late(at) });
         // Its last guard has left, and its release reports the loss.
         let found = matches!(command.sender, Sender::Release(_)) || hold.pending_releases.is_some();
@@ -297,7 +298,7 @@ impl LockEntry {
         let (action, one) = (pending.call.action, MasterSet::one(master));
         let left = action.creates() && matches!(answer, LateAnswer::Done | LateAnswer::Unknown);
         let Some(hold) = self.hold(pending.hold) else {
-            if left && !self.is_handed_over(pending.hold) {
+            if left && !self.was_handed_over(pending.hold) {
                 // Nobody else would end this field: 1. An acquire is sent again, with the text of its script or to another node.
                 // 2. The end of the hold overtakes it. 3. The end is confirmed there, by "not held". 4. The acquire runs.
                 let mut left = Hold::left_behind(pending, one, self.timing.clone(), now);
@@ -312,8 +313,8 @@ impl LockEntry {
         };
         let (acquired, ended) = (action.begins(), action.is_end());
         if acquired || ended {
-            // Otherwise: 1. Neither a renewal nor the end after it is answered there. 2. The renewal is given up first. 3. The
-            // end is forgotten.
+            // This master has answered. Otherwise: 1. Neither a renewal nor the end after it is answered there. 2. The renewal is
+            // given up first. 3. The end is forgotten.
             hold.copies.change(|copies| copies.unanswered.remove(master));
         }
         if acquired && matches!(answer, LateAnswer::Missing | LateAnswer::Unsent) {
@@ -407,7 +408,7 @@ impl LockEntry {
             return;
         }
         let masters = MasterSet::first(MasterSet::MOST).within(pending.masters);
-        let is_handed_over = self.is_handed_over(pending.hold);
+        let is_handed_over = self.was_handed_over(pending.hold);
         match self.hold(pending.hold) {
             None if is_handed_over => {}
             None => self.orphans.take_in(Hold::left_behind(pending, masters, self.timing.clone(), now)),

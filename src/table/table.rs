@@ -22,11 +22,11 @@ const FEWEST_EMPTY: usize = 64;
 /// All locks of a session. Changes only while locked, and is never locked across an await.
 #[derive(Debug)]
 pub(crate) struct LockTable {
-    /// The entries by their places. An empty entry stays, so that a handle that takes its lock again neither allocates nor frees anything.
+    /// The entries by their slots. An empty entry stays, so that a handle that takes its lock again neither allocates nor frees anything.
     entries: Vec<Option<Box<LockEntry>>>,
-    /// Places of `entries` that are not in use.
+    /// Slots of `entries` that are not in use.
     vacant: Vec<usize>,
-    places: HashMap<Arc<str>, usize>,
+    slots: HashMap<Arc<str>, usize>,
     /// The number of entries that are not empty.
     busy: usize,
     /// The number of empty entries from which on those without a handle are dropped.
@@ -89,7 +89,7 @@ impl LockTable {
         LockTable {
             entries: Vec::new(),
             vacant: Vec::new(),
-            places: HashMap::new(),
+            slots: HashMap::new(),
             busy: 0,
             most_empty: FEWEST_EMPTY,
             channels: BTreeMap::new(),
@@ -162,7 +162,7 @@ impl LockTable {
     }
 
     pub(crate) fn entry(&self, name: &str) -> Option<&LockEntry> {
-        self.entries.get(*self.places.get(name)?)?.as_deref().filter(|entry| !entry.was_empty)
+        self.entries.get(*self.slots.get(name)?)?.as_deref().filter(|entry| !entry.was_empty)
     }
 
     /// Returns the entry of a handle.
@@ -192,7 +192,7 @@ impl LockTable {
     fn slot_of(&self, keys: &Arc<Keys>) -> Option<usize> {
         let known = self.entries.get(keys.slot.get()).and_then(Option::as_deref);
         if known.is_none_or(|entry| entry.keys.name != keys.name) {
-            keys.slot.set(*self.places.get(&keys.name)?);
+            keys.slot.set(*self.slots.get(&keys.name)?);
         }
         Some(keys.slot.get())
     }
@@ -265,14 +265,14 @@ impl LockTable {
     /// Finds the slot for a handle that does not know it. The slot is vacant if there is no entry yet.
     #[cold]
     fn find(&mut self, keys: &Arc<Keys>) -> usize {
-        let known = self.places.get(&keys.name).copied();
+        let known = self.slots.get(&keys.name).copied();
         let slot = known.unwrap_or_else(|| {
             self.drop_empty();
             let slot = self.vacant.pop().unwrap_or_else(|| {
                 self.entries.push(None);
                 self.entries.len() - 1
             });
-            self.places.insert(keys.name.clone(), slot);
+            self.slots.insert(keys.name.clone(), slot);
             slot
         });
         if let Some(entry) = &mut self.entries[slot] {
@@ -284,14 +284,14 @@ impl LockTable {
 
     /// Drops empty entries without a handle once there are many empty ones, so that each costs a few steps however many there are.
     fn drop_empty(&mut self) {
-        let empty = |table: &LockTable| table.places.len() - table.busy;
+        let empty = |table: &LockTable| table.slots.len() - table.busy;
         if empty(self) < self.most_empty {
             return;
         }
         for (slot, entry) in self.entries.iter_mut().enumerate() {
             let goes = |entry: &mut Box<LockEntry>| entry.was_empty && Arc::strong_count(&entry.keys) == 1;
             if let Some(entry) = entry.take_if(goes) {
-                self.places.remove(&entry.keys.name);
+                self.slots.remove(&entry.keys.name);
                 self.vacant.push(slot);
                 if let Some(due) = entry.scheduled {
                     self.agenda.remove(due, slot);

@@ -152,7 +152,7 @@ impl Nodes {
             let node = (server.clone(), node_address.clone());
             Some(Arc::new(ShardReports::new(self.inbox.clone()?, Some(node))))
         };
-        let server = RedisServer::begin(endpoint, &self.role, timeout, events, reports, &self.runtime);
+        let server = RedisServer::start_node(endpoint, &self.role, timeout, events, reports, &self.runtime);
         for slot in server.slots() {
             self.runtime.spawn(boxed(request_topology_on_loss(slot.clone(), self.me.clone())));
         }

@@ -28,8 +28,8 @@ pub(crate) const CHUNK: usize = 500;
 /// Begins a call: does what is possible without waiting. [`finish`] does the rest. Sends nothing from the deadline on: if no script ran by
 /// then, the call fails with an [unsent](crate::backend::resp::why_unsent) error.
 pub(crate) fn begin(connection: &Commands, call: &Call, deadline: Instant) -> RedisResult<Answer> {
-    let encode = |bytes: &mut Vec<u8>| encode(connection, slice::from_ref(call), false, bytes);
-    connection.call(Some(deadline), 1, &encode, None)
+    let write = |bytes: &mut Vec<u8>| encode(connection, slice::from_ref(call), false, bytes);
+    connection.call(Some(deadline), 1, &write, None)
 }
 
 /// Waits for the answer to what was [begun](begin). One retry is enough if the server does not know the hash of the script: with the text
@@ -173,10 +173,10 @@ async fn send_parts(
 
 /// Writes the command of a part: by the text if `by_text` is set or the script was not sent over this connection yet, otherwise by the hash.
 fn encode(connection: &Commands, part: &[Call], by_text: bool, bytes: &mut Vec<u8>) {
-    let by_text = |script| by_text || connection.is_first(script);
+    let sends_text = |script| by_text || connection.sends_text(script);
     match Renewals::of(part) {
-        Some(renewals) => renewals.encode(by_text(Renewals::script_number()), bytes),
-        None => part.iter().for_each(|call| call.encode(by_text(call.script_number()), bytes)),
+        Some(renewals) => renewals.encode(sends_text(Renewals::script_number()), bytes),
+        None => part.iter().for_each(|call| call.encode(sends_text(call.script_number()), bytes)),
     }
 }
 

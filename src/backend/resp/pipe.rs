@@ -164,11 +164,11 @@ impl Commands {
         self.0.0.answers.load(Relaxed)
     }
 
-    /// Returns whether this is the first call of a script over the connection, and notes the call. The first call has to be sent by the text
-    /// of the script, the later ones by its hash. If the first one were sent by the hash, a server that does not know the script would need
-    /// a second round trip, which may come too late over a slow network. If the first call was not sent after all, or the server has
-    /// forgotten the script, the server answers that it does not know the hash, and the call is sent again by the text.
-    pub(crate) fn is_first(&self, script: u32) -> bool {
+    /// Returns whether a call of a script has to send the text, and notes the call. The first call over the connection has to be sent by
+    /// the text of the script, the later ones by its hash. If the first one were sent by the hash, a server that does not know the script
+    /// would need a second round trip, which may come too late over a slow network. If the first call was not sent after all, or the server
+    /// has forgotten the script, the server answers that it does not know the hash, and the call is sent again by the text.
+    pub(crate) fn sends_text(&self, script: u32) -> bool {
         let (scripts, bit) = (&self.0.0.scripts, 1 << script);
         // A load is usually enough.
         scripts.load(Relaxed) & bit == 0 && scripts.fetch_or(bit, Relaxed) & bit == 0

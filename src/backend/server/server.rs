@@ -117,9 +117,9 @@ impl RedisServer {
         Ok(RedisServer::unconnected(source, address, &role, times, events, false, |_| None))
     }
 
-    /// Returns a node of a cluster, before it is connected. Its tasks run on `runtime`. It has a subscriber for sharded channels if
+    /// Starts a node of a cluster, which is not connected yet. Its tasks run on `runtime`. It has a subscriber for sharded channels if
     /// `reports` returns a receiver for the subscriber's events.
-    pub(crate) fn begin(
+    pub(crate) fn start_node(
         endpoint: Endpoint,
         role: &Role,
         node_timeout: Duration,

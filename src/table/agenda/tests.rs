@@ -13,9 +13,9 @@ proptest! {
     ) {
         let begin = Instant::now();
         let time = |seconds| begin + Duration::from_secs(seconds);
-        let (mut agenda, mut places, mut expected) = (Agenda::default(), [None; 12], BTreeSet::new());
+        let (mut agenda, mut due_of, mut expected) = (Agenda::default(), [None; 12], BTreeSet::new());
         for (slot, due) in steps {
-            if let Some(before) = places[slot] {
+            if let Some(before) = due_of[slot] {
                 agenda.remove(time(before), slot);
                 expected.remove(&(before, slot));
             }
@@ -23,10 +23,10 @@ proptest! {
                 agenda.insert(time(due), slot);
                 expected.insert((due, slot));
             }
-            places[slot] = due;
+            due_of[slot] = due;
             prop_assert_eq!(agenda.first(), expected.first().map(|(due, _)| time(*due)));
             for now in 0..5 {
-                let mut until: Vec<_> = agenda.until(time(now)).map(|slot| (places[slot], slot)).collect();
+                let mut until: Vec<_> = agenda.until(time(now)).map(|slot| (due_of[slot], slot)).collect();
                 prop_assert!(until.is_sorted_by_key(|(due, _)| *due));
                 until.sort();
                 let due = expected.iter().filter(|(due, _)| *due <= now);

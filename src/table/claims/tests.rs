@@ -264,7 +264,7 @@ fn the_last_hand_overs_are_known_and_no_more() {
         entry.note_handed_over(last);
         for hold in 1..=last {
             let is_late = last - hold < LAST_HANDED_OVER as u64;
-            assert_eq!(entry.is_handed_over(hold), is_late, "{hold} of {last}");
+            assert_eq!(entry.was_handed_over(hold), is_late, "{hold} of {last}");
         }
     }
 }

@@ -83,18 +83,18 @@ fn entries_stay_for_their_handles_and_few_beside_them() {
     for at in 0..10_000 {
         take(&mut table, &format!("gone:{at}"));
     }
-    assert!(table.places.len() <= 3 * handles.len(), "{}", table.places.len());
+    assert!(table.slots.len() <= 3 * handles.len(), "{}", table.slots.len());
     assert_eq!(
         (table.agenda.until(now + Duration::from_secs(1)).count(), table.entries.len() - table.vacant.len()),
-        (table.places.len(), table.places.len())
+        (table.slots.len(), table.slots.len())
     );
     for (at, keys) in handles.iter().enumerate() {
-        assert_eq!(table.places.get(&keys.name), Some(&keys.slot.get()), "{at}");
+        assert_eq!(table.slots.get(&keys.name), Some(&keys.slot.get()), "{at}");
     }
     // Another handle of the same lock finds the entry of the first one.
-    let before = table.places.len();
+    let before = table.slots.len();
     assert_eq!(take(&mut table, "kept:7").slot.get(), handles[7].slot.get());
-    assert_eq!(table.places.len(), before);
+    assert_eq!(table.slots.len(), before);
 }
 
 /// The time at which the release would be given up is later than that of the hold's renewal.

@@ -11,7 +11,7 @@ use crate::support::{PATIENCE, soon};
 #[tokio::test]
 async fn short_leases_nested_in_a_renewed_hold_do_not_put_off_its_renewal() {
     let home = Home::start().await;
-    let lease = Duration::from_secs(4);
+    let lease = Duration::from_secs(6);
     let locks = home.builder().lease(lease).connect().await.unwrap();
     let stock = locks.mutex("stock");
     let outer = stock.lock().await.unwrap();
@@ -29,7 +29,7 @@ async fn short_leases_nested_in_a_renewed_hold_do_not_put_off_its_renewal() {
 #[tokio::test]
 async fn short_extensions_of_a_renewed_hold_do_not_put_off_its_renewal() {
     let home = Home::start().await;
-    let lease = Duration::from_secs(4);
+    let lease = Duration::from_secs(6);
     let locks = home.builder().lease(lease).connect().await.unwrap();
     let guard = locks.mutex("stock").lock().await.unwrap();
     let end = Instant::now() + lease + lease / 2;

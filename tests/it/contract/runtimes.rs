@@ -106,9 +106,9 @@ fn the_root_future_of_a_runtime_is_its_thread() {
         let stock = home.locks().await.mutex("stock");
         (home, stock)
     });
-    let guard = runtime.block_on(stock.lock()).unwrap();
+    let guard = runtime.block_on(soon("the lock", stock.lock())).unwrap();
     // The next root future on this thread has the same owner; a task has another one.
-    assert_eq!(runtime.block_on(stock.lock()).unwrap().depth(), 2);
+    assert_eq!(runtime.block_on(soon("the lock", stock.lock())).unwrap().depth(), 2);
     let theirs = stock.clone();
     let spawned = runtime.spawn(async move { theirs.try_lock().await.unwrap().is_none() });
     assert!(runtime.block_on(spawned).unwrap());

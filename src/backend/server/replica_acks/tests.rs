@@ -172,7 +172,7 @@ async fn both_connections_lead_to_the_same_run_of_a_server_and_one_of_them_may_w
     for user in ["", "bob:pw@"] {
         let (role, endpoint, events) = without_replicas(&server, user).await;
         let runtime = tokio::runtime::Handle::current();
-        let node = RedisServer::begin(endpoint, &role, LONG, events.sender(), |_| None, &runtime);
+        let node = RedisServer::start_node(endpoint, &role, LONG, events.sender(), |_| None, &runtime);
         let acquires = node.acquire_slot().unwrap().link(Instant::now() + LONG).await;
         let fixed = RedisServer::connect(&server.url(user).into(), role, LONG, events.sender()).await;
         if user.is_empty() {
@@ -285,7 +285,7 @@ async fn the_age_of_a_node_of_a_cluster_is_read() {
     for needs_age in [true, false] {
         let (role, endpoint, events) = without_replicas(&server, "").await;
         let (role, runtime) = (Role { needs_age, ..role }, tokio::runtime::Handle::current());
-        let node = RedisServer::begin(endpoint, &role, LONG, events.sender(), |_| None, &runtime);
+        let node = RedisServer::start_node(endpoint, &role, LONG, events.sender(), |_| None, &runtime);
         node.acquire_slot().unwrap().link(Instant::now() + LONG).await.unwrap();
         assert_eq!(node.is_younger_than(Duration::from_secs(3600)), needs_age);
     }

@@ -313,7 +313,7 @@ async fn only_the_only_master_waits_for_a_connection() {
         let endpoint = Endpoint { to, address: "hangs:1".into(), gate: None, login: None };
         let (role, events) = (Role { alone, ..ALONE }, EventRecorder::new());
         let runtime = tokio::runtime::Handle::current();
-        let server = RedisServer::begin(endpoint, &role, LONG, events.sender(), |_| None, &runtime);
+        let server = RedisServer::start_node(endpoint, &role, LONG, events.sender(), |_| None, &runtime);
         let begun = Instant::now();
         failed(server.clone().run(look("k")).await, Outcome::NotRun, ErrorKind::Unavailable);
         assert_eq!(begun.elapsed() >= LONG, alone);
