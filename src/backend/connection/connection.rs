@@ -40,10 +40,6 @@ pub(crate) struct Link {
 pub(crate) struct LinkStatus {
     /// Whether the connection has ended.
     pub(crate) ended: AtomicBool,
-    /// Whether another server has, or is about to have, the place of this one. Answers that still arrive do not count: 1. An acquire is
-    /// on its way to a slow master. 2. A failover begins, and the replica is promoted without what that master writes from then on.
-    /// 3. The master runs the acquire, and grants it.
-    left: AtomicBool,
     pub(crate) data: DataWatch,
 }
 
@@ -58,6 +54,10 @@ pub(crate) struct ConnectionSlot {
     pub(crate) server_info: Arc<ServerInfo>,
     /// If this is the slot for acquires: the slot for commands. When the connection of one of them ends, so does the other's.
     pub(crate) main: Option<Arc<ConnectionSlot>>,
+    /// The number of the last connection to a server whose place another one has, or is about to have. Answers that still arrive over it,
+    /// or over an earlier one, do not count: 1. An acquire is on its way to a slow master. 2. A failover begins, and the replica is
+    /// promoted without what that master writes from then on. 3. The master runs the acquire, and grants it.
+    left: AtomicU64,
     /// The number of the last connection for which the loss of the previous one is reported. The first connection follows none.
     pub(crate) reported: AtomicU64,
 }
@@ -83,8 +83,17 @@ impl ConnectionSlot {
     ) -> Arc<ConnectionSlot> {
         let state = watch::Sender::new(State::Down { attempt: 0, failed: None });
         let server_info = main.as_ref().map_or_else(Arc::default, |main| main.server_info.clone());
-        let reported = 1.into();
-        Arc::new(Self { state, address, node_timeout, waits_for_connection, server_info, main, reported })
+        let (left, reported) = (0.into(), 1.into());
+        Arc::new(Self {
+            state,
+            address,
+            node_timeout,
+            waits_for_connection,
+            server_info,
+            main,
+            left,
+            reported,
+        })
     }
 
     /// Returns the live connection. If there is none, waits for the outcome of the next attempt to connect. If that takes too long, fails
@@ -185,13 +194,14 @@ impl ConnectionSlot {
 
     /// Drops the current connection, since another server has, or is about to have, the place of this one.
     pub(crate) fn leave(&self, why: &str) {
-        let leave = |link: &Link| {
-            link.status.left.store(true, Ordering::SeqCst);
-            link.id
+        let last = match &*self.state.borrow() {
+            State::Up(link) => link.id,
+            // It may have been replaced a moment ago, with calls under way.
+            State::Down { attempt, .. } => *attempt,
+            State::Ended(..) => return,
         };
-        if let Some(id) = self.up(leave) {
-            self.discard(id, why);
-        }
+        self.left.fetch_max(last, Ordering::SeqCst);
+        self.discard(last, why);
     }
 
     /// Drops the connection of this number if it is the current one. The reconnect task makes another.
@@ -245,7 +255,7 @@ impl ConnectionSlot {
     /// Decodes the answer to a call. Drops the connection if the answer shows that it is not usable.
     fn decode(&self, link: &Link, call: &Call, answer: RedisResult<Value>) -> Result<Reply, Failure> {
         let decoded = answer.and_then(|answer| call.decode(answer.extract_error()?));
-        if decoded.is_ok() && link.status.left.load(Ordering::SeqCst) {
+        if decoded.is_ok() && link.id <= self.left.load(Ordering::SeqCst) {
             return Err(self.explain(redis_error::answer_of_a_former_master(call, &self.address)));
         }
         decoded.map_err(|error| {

@@ -108,10 +108,15 @@ impl Reconnector {
         }
     }
 
-    /// Drops the connection, since another server is, or is about to be, the master: no more commands may be sent to the old one.
+    /// Drops the connection, since another server is, or is about to be, the master: no more commands may be sent to the old one. A
+    /// connection for acquires is dropped whenever the one for commands is replaced, which may lead to the same master.
     fn leave_master(&self) {
         self.master_changed.send_replace(());
-        self.slot.leave("another server is, or is about to be, the master");
+        match (&self.slot.main, self.slot.id()) {
+            (None, _) => self.slot.leave("another server is, or is about to be, the master"),
+            (Some(_), Some(id)) => self.slot.discard(id, "the connection for commands was replaced"),
+            (Some(_), None) => {}
+        }
     }
 
     async fn reconnect(&self, lazily: bool) {

@@ -112,18 +112,25 @@ async fn a_connection_is_current_while_the_one_that_it_is_paired_with_is() {
     assert_eq!((main.is_up(), main.id()), (false, None));
 }
 
-/// An answer that was on its way when the server was left says nothing about the lock at its successor. A connection that was replaced for
-/// another reason still delivers its answers.
+/// An answer that was on its way when the server was left says nothing about the lock at its successor, also if its connection was replaced
+/// before. A connection that was replaced for another reason still delivers its answers.
 #[tokio::test]
 async fn an_answer_over_a_connection_that_was_left_does_not_count() {
     let ((first, _a), (second, _b)) = (link(7, None).await, link(8, None).await);
     let (slot, call) = (slot(State::Up(first.clone()), None), Call::of("stock", "", Action::Look));
     slot.discard(first.id, "no answer");
     slot.decode(&first, &call, Ok(Value::Int(5))).unwrap();
+    slot.leave("a failover while there is no connection");
+    let voided = |link| {
+        let failure = slot.decode(link, &call, Ok(Value::Int(5))).unwrap_err();
+        assert_eq!((failure.outcome, failure.error.kind()), (Outcome::Unknown, ErrorKind::Unavailable));
+    };
+    voided(&first);
     slot.state.send_replace(State::Up(second.clone()));
+    slot.decode(&second, &call, Ok(Value::Int(5))).unwrap();
     slot.leave("a failover");
-    let failure = slot.decode(&second, &call, Ok(Value::Int(5))).unwrap_err();
-    assert_eq!((failure.outcome, failure.error.kind()), (Outcome::Unknown, ErrorKind::Unavailable));
+    voided(&first);
+    voided(&second);
 }
 
 /// In this order: 1. The runtime ends, and with it the task of the connection. 2. A call fails because of
