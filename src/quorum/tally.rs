@@ -97,6 +97,7 @@ pub(super) struct Tally {
     longer: Option<(Duration, NonZeroU64)>,
     /// Why one of the masters deferred the command.
     deferral: Option<Reply>,
+    /// The last failure, or the last one whose error does not pass by itself.
     failure: Option<Failure>,
     /// The tokens of the masters that granted.
     tokens: Vec<u64>,
@@ -198,10 +199,14 @@ impl Tally {
                 if failure.outcome == Outcome::Unknown {
                     self.unknown.insert(master);
                 }
-                if failure.error.kind() != ErrorKind::Unavailable {
+                let lasts = failure.error.kind() != ErrorKind::Unavailable;
+                if lasts {
                     self.lasting.insert(master);
                 }
-                self.failure = Some(failure);
+                // An error that lasts is kept, in whatever order they come, since it decides the kind of the whole error.
+                if lasts || self.lasting.is_empty() {
+                    self.failure = Some(failure);
+                }
             }
         }
     }
@@ -389,7 +394,7 @@ impl Tally {
         self.obstacle.clone().unwrap_or_else(|| Reply::NotALock("something else".to_owned()))
     }
 
-    /// Returns the last failure, with the numbers of masters that answered and failed. If none failed, the error says why there
+    /// Returns one of the failures, with the numbers of masters that answered and failed. If none failed, the error says why there
     /// is no majority.
     fn error(&self) -> Error {
         let (young, masters) = (self.barred.union(self.gone_young).len(), self.masters);
@@ -405,7 +410,7 @@ impl Tally {
                     _ => format!(", {young} have no vote yet"),
                 };
                 let counted = format!(
-                    "{answered} of {masters} masters gave an answer that counts, but {} are needed; {failed} failed{young}; the last failure",
+                    "{answered} of {masters} masters gave an answer that counts, but {} are needed; {failed} failed{young}; one failure",
                     self.majority
                 );
                 let error = failure.error.again().prefixed(&counted);

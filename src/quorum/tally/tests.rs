@@ -98,7 +98,7 @@ fn too_few_voters_are_no_refusal() {
         judge(tally(Rule::Fresh, 3), vec![failed(Outcome::NotRun), failed(Outcome::NotRun)]);
     let failure = verdict.result.unwrap_err();
     assert_eq!((asked, failure.outcome, failure.error.kind()), (2, Outcome::NotRun, ErrorKind::Unavailable));
-    let counted = "0 of 3 masters gave an answer that counts, but 2 are needed; 2 failed; the last failure: ";
+    let counted = "0 of 3 masters gave an answer that counts, but 2 are needed; 2 failed; one failure: ";
     assert!(failure.error.to_string().starts_with(counted), "{}", failure.error);
     // After the first failure the lock can't be granted any more. That no majority answers is certain only
     // with the last answer.
@@ -129,6 +129,14 @@ fn an_error_that_does_not_pass_counts_if_such_errors_alone_keep_a_majority_from_
     with_a_young_one.bar(2);
     let (_, verdict) = judge(with_a_young_one, vec![denied(), Ok(Reply::Done)]);
     assert_eq!(verdict.result.unwrap_err().error.kind(), ErrorKind::Unavailable);
+    // All of them are counted before the verdict is looked at, if none of them has to be sent.
+    for last in 0..3 {
+        let mut all = tally(Rule::Fresh, 3);
+        for at in [last + 1, last + 2, last].map(|at| at % 3) {
+            all.count(at, false, if at == 2 { away() } else { denied() });
+        }
+        assert_eq!(all.decided().result.unwrap_err().error.kind(), ErrorKind::Denied, "{last}");
+    }
     let (_, alone) = judge(tally(Rule::Fresh, 1), vec![denied()]);
     assert_eq!(alone.result.unwrap_err().error.kind(), ErrorKind::Denied);
 }
