@@ -9,6 +9,7 @@ use crate::backend::cluster::nodes::Nodes;
 use crate::backend::cluster::slots::NodeAddress;
 use crate::backend::cluster::topology::{parse_answer, slots_command};
 use crate::backend::connection::{Commands, Gate, redis_error};
+use crate::base::telemetry;
 use crate::config::AddressMap;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -44,7 +45,7 @@ async fn check(
             if nodes.identity.may_show_few(&ids) {
                 return Err(Error::new(ErrorKind::Unavailable, FEW).at(&address));
             }
-            nodes.identity.report_stranger(&address);
+            nodes.identity.report_stranger(&address, telemetry::stranger);
             return Err(Error::new(ErrorKind::Unavailable, STRANGER).at(&address));
         }
         drop(nodes);

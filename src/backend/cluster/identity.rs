@@ -75,10 +75,9 @@ struct State {
     ids: Option<Ids>,
     /// Since when no recognized topology was reported.
     missing: Option<Instant>,
-    /// Seeds that have not answered yet.
-    unanswered_seeds: Vec<NodeAddress>,
-    /// How many seeds are nodes of another cluster.
-    foreign: usize,
+    /// Seeds that are not known to be nodes of this cluster: they have not answered yet, or were nodes of another one, which may have
+    /// changed since.
+    unconfirmed_seeds: Vec<NodeAddress>,
     /// Addresses that were reported to belong to another cluster.
     reported: BTreeSet<Arc<str>>,
 }
@@ -123,33 +122,33 @@ impl Identity {
         now.saturating_duration_since(since) >= longest.clamp(GONE_AFTER.0, GONE_AFTER.1)
     }
 
-    pub(super) fn set_unanswered_seeds(&self, seeds: Vec<NodeAddress>) {
-        lock(&self.state).unanswered_seeds = seeds;
+    pub(super) fn set_unconfirmed_seeds(&self, seeds: Vec<NodeAddress>) {
+        lock(&self.state).unconfirmed_seeds = seeds;
     }
 
-    pub(super) fn unanswered_seeds(&self) -> Vec<NodeAddress> {
-        lock(&self.state).unanswered_seeds.clone()
+    pub(super) fn unconfirmed_seeds(&self) -> Vec<NodeAddress> {
+        lock(&self.state).unconfirmed_seeds.clone()
     }
 
     /// Called when a seed has answered. Returns whether it may be a node of this cluster.
     pub(super) fn seed_answered(&self, seed: &NodeAddress, ids: &Ids) -> bool {
         let mut state = lock(&self.state);
-        state.unanswered_seeds.retain(|other| other != seed);
         let ours = state.ids.as_ref().is_none_or(|known| known.may_be_one_cluster(ids));
-        state.foreign += usize::from(!ours);
+        if ours {
+            state.unconfirmed_seeds.retain(|other| other != seed);
+        }
         ours
     }
 
     /// Returns whether a majority of the seeds are nodes of this cluster, by their answers or by its topology.
     pub(super) fn has_most_seeds(&self, seeds: usize) -> bool {
-        let state = lock(&self.state);
-        2 * (state.unanswered_seeds.len() + state.foreign) < seeds
+        2 * lock(&self.state).unconfirmed_seeds.len() < seeds
     }
 
-    /// Logs that a node of another cluster answers at this address, once for each address.
-    pub(super) fn report_stranger(&self, address: &Arc<str>) {
+    /// Reports by `log` that a node of another cluster answers at this address, once for each address.
+    pub(super) fn report_stranger(&self, address: &Arc<str>, log: fn(&str)) {
         if lock(&self.state).reported.insert(address.clone()) {
-            telemetry::stranger(address);
+            log(address);
         }
     }
 

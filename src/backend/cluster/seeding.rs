@@ -31,15 +31,16 @@ impl Nodes {
             answered.push(other.node_address);
         }
         let is_unanswered = |seed: &NodeAddress| !answered.contains(seed) && !topology.has(seed);
-        self.identity.set_unanswered_seeds(seeds.into_iter().filter(is_unanswered).collect());
+        self.identity.set_unconfirmed_seeds(seeds.into_iter().filter(is_unanswered).collect());
         Ok(topology)
     }
 
     /// Checks the seeds that could not be reached at first. Otherwise: 1. This client finds its cluster by one seed. 2. Another client
     /// reaches only a late seed, and finds another cluster by it. 3. Both hold a lock. So no more locks are granted until most
-    /// seeds are nodes of this cluster, by its topology or their answers.
+    /// seeds are nodes of this cluster, by its topology or their answers. A seed of another cluster is asked again, since it, or this
+    /// client, may move to the other cluster.
     pub(super) async fn query_late_seeds(&self) {
-        let mut query = self.query_at(&self.identity.unanswered_seeds());
+        let mut query = self.query_at(&self.identity.unconfirmed_seeds());
         let mut strangers = Vec::new();
         while let Some(report) = query.next().await {
             if !self.identity.seed_answered(&report.node_address, &report.topology.ids) {
@@ -47,7 +48,9 @@ impl Nodes {
             }
         }
         let most = self.identity.has_most_seeds(self.seed_addresses().len());
-        strangers.iter().for_each(|stranger| telemetry::seed_of_another(stranger));
+        for stranger in &strangers {
+            self.identity.report_stranger(stranger, telemetry::seed_of_another);
+        }
         if most {
             // A seed of another cluster may have answered before most seeds of this one did.
             self.identity.block_grants(None);

@@ -62,7 +62,7 @@ impl Nodes {
             if let Some(slot) = &stranger.slot {
                 slot.leave("the node belongs to another cluster now");
             }
-            self.identity.report_stranger(&stranger.address);
+            self.identity.report_stranger(&stranger.address, telemetry::stranger);
         }
         if let Some(topology) = recognized {
             return Ok(topology);

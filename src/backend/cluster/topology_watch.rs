@@ -13,8 +13,8 @@ use crate::base::telemetry;
 /// How often the topology is queried without a request while the cluster is used. The time is shortened by up to a third at random.
 const POLL: Duration = Duration::from_secs(5);
 
-/// The pause before seeds that have not answered yet are queried again: at first, and the longest. It doubles, since a seed may be gone for
-/// good, and is shortened like [`POLL`].
+/// The pause before seeds that are not known to be of the cluster are queried again: at first, and the longest. It doubles, since a seed may
+/// be gone for good, and is shortened like [`POLL`].
 const SEED_POLL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 
 /// Keeps the topology up to date, and concurrently queries late seeds: one that hangs must not delay the detection of a failover.
@@ -22,12 +22,12 @@ pub(super) async fn watch_topology(nodes: Arc<Nodes>) {
     tokio::join!(query_topologies(&nodes), watch_late_seeds(&nodes));
 }
 
-/// Queries the seeds that have not answered, until all have.
+/// Queries the seeds that are not known to be of the cluster, until all are.
 async fn watch_late_seeds(nodes: &Nodes) {
     // They are known once there is a topology.
     let _ = nodes.changes.subscribe().wait_for(|_| nodes.is_seen()).await;
     let mut pause = SEED_POLL.0;
-    while !nodes.identity.unanswered_seeds().is_empty() {
+    while !nodes.identity.unconfirmed_seeds().is_empty() {
         nodes.query_late_seeds().await;
         sleep(shortened(pause)).await;
         pause = SEED_POLL.1.min(pause * 2);

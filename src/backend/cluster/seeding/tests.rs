@@ -41,12 +41,12 @@ async fn a_seed_that_is_seen_to_be_of_the_cluster_has_not_to_answer() {
     let [_b, _r, late] = ["b", "r", "late"].map(hangs);
     let (nodes, _events) = nodes(&["a", "alias", "b", "r", "late"]);
     nodes.install(&nodes.first_topology().await.unwrap());
-    assert_eq!(nodes.identity.unanswered_seeds(), [at("late")]);
+    assert_eq!(nodes.identity.unconfirmed_seeds(), [at("late")]);
     nodes.query_late_seeds().await;
-    assert_eq!(nodes.identity.unanswered_seeds(), [at("late")]);
+    assert_eq!(nodes.identity.unconfirmed_seeds(), [at("late")]);
     late.answers(reports(slots("a b", "r")));
     nodes.query_late_seeds().await;
-    assert_eq!(nodes.identity.unanswered_seeds(), []);
+    assert_eq!(nodes.identity.unconfirmed_seeds(), []);
     assert!(grants(&nodes));
     nodes.close();
 }
@@ -64,6 +64,10 @@ async fn a_late_seed_of_another_cluster_stops_grants_unless_most_seeds_are_of_th
         late.answers(reports(slots("x", "")));
         nodes.query_late_seeds().await;
         assert_eq!(grants(&nodes), granted, "{seeds:?}");
+        late.answers(reports(slots("a b", "")));
+        nodes.query_late_seeds().await;
+        assert!(grants(&nodes), "it is a node of this cluster now");
+        assert_eq!(nodes.identity.unconfirmed_seeds(), []);
         nodes.close();
     }
 }
