@@ -207,6 +207,8 @@ pub(in crate::backend) async fn until(mut condition: impl AsyncFnMut() -> bool) 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::backend) enum Event {
     Reconnected,
+    /// Slots have moved: whether those of the keys "a" and "b" have.
+    Moved([bool; 2]),
     Subscribed(String),
     Message(String),
     /// A message on a process's channel, with this text.
@@ -254,6 +256,9 @@ impl EventRecorder {
 impl Events for EventSender {
     fn reconnected(&self) {
         let _ = self.0.send(Event::Reconnected);
+    }
+    fn moved(&self, is_concerned: &dyn Fn(&str) -> bool) {
+        let _ = self.0.send(Event::Moved(["a", "b"].map(is_concerned)));
     }
     fn subscribed(&self, channel: &str) {
         let _ = self.0.send(Event::Subscribed(channel.into()));

@@ -4,6 +4,10 @@
 pub(crate) trait Events: Send + Sync + 'static {
     /// A lost command connection was replaced. Locks may have changed on the master in between.
     fn reconnected(&self);
+    /// Another server keeps some locks now, whose keys are concerned. They may have changed in between.
+    fn moved(&self, _is_concerned: &dyn Fn(&str) -> bool) {
+        self.reconnected();
+    }
     /// The server confirmed this subscription: messages that are published from now on arrive.
     fn subscribed(&self, channel: &str);
     /// A message was received, with this text.

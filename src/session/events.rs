@@ -51,12 +51,18 @@ impl MasterEvents {
 
 impl Events for MasterEvents {
     fn reconnected(&self) {
+        self.moved(&|_| true);
+    }
+
+    fn moved(&self, is_concerned: &dyn Fn(&str) -> bool) {
         let Some(session) = self.session() else { return };
         // This way a server that restarted empty is noticed now, not only after a third of the lease.
         session.visit_all(|entry, at| {
-            entry.doubt_all(at.now);
-            entry.orphans.retry(self.master, at.now);
-            entry.head_asks_once_more(at.now);
+            if is_concerned(&entry.keys.key) {
+                entry.doubt_all(at.now);
+                entry.orphans.retry(self.master, at.now);
+                entry.head_asks_once_more(at.now);
+            }
         });
     }
 

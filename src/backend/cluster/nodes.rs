@@ -1,6 +1,6 @@
 //! The nodes of a cluster, and the slots that they serve.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -59,7 +59,21 @@ struct NodesState {
     /// How many times the owner of a slot changed, and how many of these changes are reported as events.
     owner_changes: u64,
     reported_changes: u64,
+    /// The slots whose owner has changed since the last report.
+    moved: HashSet<u16>,
     closed: bool,
+}
+
+impl NodesState {
+    /// Notes that these slots, if there are any, have another owner.
+    fn owner_has_changed(&mut self, slots: impl IntoIterator<Item = u16>) {
+        let mut slots = slots.into_iter().peekable();
+        if slots.peek().is_some() {
+            self.moved.extend(slots);
+            self.owner_changed = Some(Instant::now());
+            self.owner_changes += 1;
+        }
+    }
 }
 
 /// A node, and its address.
@@ -196,8 +210,7 @@ impl Nodes {
     pub(super) fn moved(&self, slot: u16, node_address: &NodeAddress) {
         let mut state = lock(&self.state);
         if state.slots.assign(slot..=slot, node_address) {
-            state.owner_changed = Some(Instant::now());
-            state.owner_changes += 1;
+            state.owner_has_changed([slot]);
         }
         drop(state);
         self.request_topology();
@@ -210,11 +223,12 @@ impl Nodes {
             return;
         }
         let other = self.identity.install(&topology.ids);
-        if other || !state.slots.is_empty() && state.slots != topology.slots {
-            state.owner_changed = Some(Instant::now());
-            state.owner_changes += 1;
+        let before = std::mem::replace(&mut state.slots, topology.slots.clone());
+        if other {
+            state.owner_has_changed(Slots::all());
+        } else if !before.is_empty() {
+            state.owner_has_changed(topology.slots.differing(&before));
         }
-        state.slots = topology.slots.clone();
         state.unseen = None;
         state.replicas.clone_from(&topology.replicas);
         let (before, serving) = (state.nodes.clone(), topology.slots.serving());
@@ -223,13 +237,15 @@ impl Nodes {
             // A call that needs an invalid address reports it.
             let _ = self.node(&mut state, node_address.clone());
         }
-        let (changes, unreported) = (state.owner_changes, state.owner_changes > state.reported_changes);
+        let (changes, moved) = (state.owner_changes, std::mem::take(&mut state.moved));
         drop(state);
         // A server with calls in flight lives until they are answered.
         drop(before);
-        match unreported {
-            true => self.reconnected(),
-            false => self.notify_changes(),
+        self.notify_changes();
+        if !moved.is_empty() {
+            // Only the locks in these slots are concerned. Otherwise: 1. Slots are moved one after the other. 2. All holds are asked for at
+            // each of them. 3. Some of these commands find the next slot that has moved, and so on.
+            with_events(&self.events, |events| events.moved(&|key| moved.contains(&slot(key))));
         }
         // Set after the report, since until then the session does not know that holds may be gone.
         let mut state = lock(&self.state);

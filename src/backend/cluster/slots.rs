@@ -108,6 +108,15 @@ impl Slots {
         news
     }
 
+    pub(super) fn all() -> impl Iterator<Item = u16> {
+        0..COUNT
+    }
+
+    /// Returns the slots that another node, or none, serves here than there.
+    pub(super) fn differing(&self, there: &Slots) -> impl Iterator<Item = u16> {
+        Slots::all().filter(|slot| self.owner(*slot) != there.owner(*slot))
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.owners.iter().all(|owner| *owner == NOBODY)
     }
@@ -124,7 +133,7 @@ impl Slots {
 
 impl PartialEq for Slots {
     fn eq(&self, other: &Slots) -> bool {
-        (0..COUNT).all(|slot| self.owner(slot) == other.owner(slot))
+        self.differing(other).next().is_none()
     }
 }
 

@@ -102,7 +102,7 @@ async fn a_new_owner_of_a_slot_makes_the_cluster_young_and_is_reported() {
         changes.mark_unchanged();
         nodes.install(topology);
         assert!(changes.has_changed().unwrap());
-        assert_eq!(events.try_next(), is_new.then_some(Event::Reconnected));
+        assert_eq!(events.try_next(), is_new.then_some(Event::Moved([true; 2])));
         assert_eq!(nodes.is_younger_than(minute), is_new);
     };
     expect(&known, false);
@@ -114,19 +114,20 @@ async fn a_new_owner_of_a_slot_makes_the_cluster_young_and_is_reported() {
     // The slots are the same, but they are those of another cluster.
     expect(&topology(["x", "y"], [1, 3, 4]), true);
     tokio::time::advance(minute).await;
-    nodes.moved(0, &node_address(1));
-    assert!(!nodes.is_younger_than(minute), "the node at port 1 was the owner");
-    nodes.moved(0, &node_address(3));
+    let [a, b] = ["a", "b"].map(slot);
+    nodes.moved(b, &node_address(3));
+    assert!(!nodes.is_younger_than(minute), "the node at port 3 was the owner");
+    nodes.moved(b, &node_address(1));
     assert!(nodes.is_younger_than(minute));
-    // The change is reported with the next topology.
-    let moved = {
-        let mut moved = topology(["x", "y"], [1, 3, 4]);
-        moved.slots.assign(0..=0, &node_address(3));
-        moved
-    };
+    // The change is reported with the next topology, and no lock in another slot is concerned.
+    let mut moved = topology(["x", "y"], [1, 3, 4]);
+    moved.slots.assign(b..=b, &node_address(1));
     events.expect_none();
     nodes.install(&moved);
-    assert_eq!(events.try_next(), Some(Event::Reconnected));
+    assert_eq!(events.try_next(), Some(Event::Moved([false, true])));
+    moved.slots.assign(a..=a, &node_address(1));
+    nodes.install(&moved);
+    assert_eq!(events.try_next(), Some(Event::Moved([true, false])));
     nodes.close();
     nodes.install(&known);
     assert!(nodes.owner(0).is_err());

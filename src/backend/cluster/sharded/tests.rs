@@ -56,7 +56,7 @@ async fn lone() -> (TestServer, Arc<Cluster>, EventRecorder) {
 async fn next(events: &mut EventRecorder) -> Event {
     loop {
         match events.next().await {
-            Event::Reconnected => {}
+            Event::Reconnected | Event::Moved(_) => {}
             event => return event,
         }
     }

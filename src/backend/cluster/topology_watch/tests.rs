@@ -98,7 +98,7 @@ async fn a_late_seed_that_hangs_is_queried_less_and_less_often_until_it_answers(
     late.answers(reports(slots("a", "")));
     late.hang_up();
     sleep(15 * POLL).await;
-    assert_eq!((nodes.identity.unanswered_seeds(), asked(12 * POLL).await), (Vec::new(), 0));
+    assert_eq!((nodes.identity.unconfirmed_seeds(), asked(12 * POLL).await), (Vec::new(), 0));
     watches.abort();
     nodes.close();
 }
