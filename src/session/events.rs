@@ -97,7 +97,10 @@ impl Events for MasterEvents {
 
     fn not_subscribed(&self, channel: &str) {
         let Some(session) = self.session() else { return };
-        if !session.hints.set(channel, false) && !session.set_hints_of_lock(channel, false) {
+        if session.hints.set(channel, false) {
+            return session.visit_all(|entry, at| entry.hints_end(at.now));
+        }
+        if !session.set_hints_of_lock(channel, false) {
             session.notify(channel, |entry, at| entry.unsubscribed(self.master, at));
         }
     }

@@ -24,6 +24,8 @@ impl LockEntry {
                 request.lost.get_or_insert(loss);
                 self.out.wake(request.wake(now));
             }
+            // Levels that have left wait for a command that is not sent any more.
+            self.out.resolve(hold.resolve_pending_releases(Err(loss)));
             if hold.loss().is_none() {
                 self.out.measure(Sample::Ended(now.saturating_duration_since(hold.since)));
             }
@@ -184,9 +186,12 @@ impl LockEntry {
         if !hold.lives() || at.now < hold.deadline() {
             return;
         }
-        // The key of a renewed hold is about to expire by itself. The key of a hold that nobody renews is ended by this client: otherwise it
-        // would live on for the drift, and for the lease of a command that is still under way.
-        let ends_key = !hold.is_watched();
+        // The key of a renewed hold is about to expire by itself, unless a longer lease was asked for and not confirmed. Such a key, and that of
+        // a hold that nobody renews, is ended by this client: otherwise it would live on for that lease, and for the drift.
+        let lease = hold.timing.lease;
+        let asked = hold.command.as_ref().and_then(|command| command.action.lease());
+        let may_stay = hold.may_stand_until() > after(at.now, lease.duration()) || asked > Some(lease);
+        let ends_key = may_stay || !hold.is_watched();
         hold.retry_at = at.now;
         hold.failures = 0;
         let loss = hold.why_late(at);

@@ -520,9 +520,7 @@ impl Hold {
                 Some(Action::Repair { count, lease: self.timing.lease })
             }
             State::Stands { unsettled: true } => {
-                // A settle must not make a fixed lease longer, so it sets the shortest one.
-                let lease = if self.is_watched() { self.timing.lease } else { Lease::SHORTEST };
-                Some(Action::Settle { count: self.count(), lease })
+                Some(Action::Settle { count: self.count(), lease: self.timing.lease })
             }
             State::Stands { unsettled: false } => {
                 (self.server_count > self.count()).then(|| Action::Release { count: self.count() })
@@ -571,7 +569,7 @@ impl Hold {
         }
     }
 
-    /// Returns the lease that a guard sets when it checks the hold. If nothing renews the hold, that is the rest of its lease, so
+    /// Returns the lease that a command sets which only confirms the hold. If nothing renews the hold, that is the rest of its lease, so
     /// that nothing changes. A shorter lease would end the hold early if somebody has persisted the key.
     pub(super) fn lease_left(&self, now: Instant) -> Lease {
         match self.is_watched() {
@@ -609,12 +607,12 @@ impl Hold {
         if action == Action::END {
             action = self.end_action(now);
         }
-        let end = self.decide_key_end(action);
-        self.command = Some(UnderWay { command_id, sent: now, action, sender, doubted: false });
-        if let Action::Repair { lease, .. } = &mut action {
-            // The repair of a hold that nobody renews must not outlast it, since nobody would end the key there.
+        if let Action::Repair { lease, .. } | Action::Settle { lease, .. } = &mut action {
+            // What is sent for a hold that nobody renews must not outlast it, since nobody would end the key.
             *lease = self.lease_left(now);
         }
+        let end = self.decide_key_end(action);
+        self.command = Some(UnderWay { command_id, sent: now, action, sender, doubted: false });
         let masters = match action {
             Action::Repair { .. } => self.copies.lacking,
             _ if self.is_gone() => self.copies.remains,

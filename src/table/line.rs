@@ -119,6 +119,13 @@ impl LockEntry {
         }
     }
 
+    /// Called when hints are refused to this process. A field that waits for them leaves the line, since it would be passed over each time.
+    pub(crate) fn hints_end(&mut self, now: Instant) {
+        let waits = |hold: &&mut Hold| hold.in_line && hold.command.is_none() && !wire::polls(&hold.field);
+        self.holds.iter_mut().filter(waits).for_each(|hold| hold.end_place_in_line(now));
+        self.head_asks_once_more(now);
+    }
+
     /// Called when hints about this lock, which have a channel of their own, begin or cease to reach this process. The channel of
     /// the lock's releases is confirmed later, and then the head asks.
     pub(crate) fn hints_of_lock(&mut self, on: bool, now: Instant) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::backend::cluster::slots::NodeAddress;
-use crate::base::{Failure, lock, telemetry};
+use crate::base::{Failure, lock};
 use crate::error::Error;
 use crate::wire::Call;
 

@@ -143,13 +143,17 @@ fn what_is_sent_next_follows_from_what_stands() {
     assert!(hold.next_action().is_none() && hold.is_over());
 }
 
+/// A shorter lease would end the hold if somebody has persisted its key.
 #[test]
-fn a_settle_makes_no_fixed_lease_longer() {
+fn a_settle_makes_a_fixed_lease_neither_longer_nor_shorter() {
     let now = Instant::now();
     let mut hold = hold(now, 10);
     hold.add_level(level(1, Some(over(now, 10))), 1);
     hold.unsettle();
-    assert_eq!(hold.next_action(), Some(Action::Settle { count: 1, lease: Lease::SHORTEST }));
+    let (settle, later) = (hold.next_action().unwrap(), now + seconds(4));
+    let rest = Lease::rest(hold.deadline() - later);
+    let sent = hold.begin(settle, Sender::Background, 2, later).call.action;
+    assert_eq!(sent, Action::Settle { count: 1, lease: rest });
 }
 
 #[test]

@@ -6,7 +6,7 @@ use tokio::time::sleep;
 use super::SECOND;
 use crate::support::proxy::Proxy;
 use crate::support::server::Server;
-use crate::support::{builder, soon};
+use crate::support::{builder, eventually, soon};
 
 #[tokio::test]
 async fn a_check_is_one_renewal_and_makes_no_fixed_lease_longer() {
@@ -47,6 +47,23 @@ async fn a_check_of_a_fixed_lease_without_a_ttl_gives_it_the_rest() {
     guard.check().await.unwrap();
     let left: i64 = server.ask(&["PTTL", "stock"]).await;
     assert!((30_000..60_000).contains(&left), "{left}");
+    guard.check().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+/// What is sent after a reconnect confirms the hold as a check does.
+#[tokio::test]
+async fn a_reconnect_gives_a_fixed_lease_without_a_ttl_the_rest() {
+    let server = Server::start().await;
+    let stock = builder(&server.url()).connect().await.unwrap().mutex("stock");
+    let guard = stock.lock().fixed_lease(60 * SECOND).await.unwrap();
+    server.ask::<()>(&["PERSIST", "stock"]).await;
+    server.ask::<()>(&["CLIENT", "KILL", "TYPE", "normal"]).await;
+    eventually("the rest", async || {
+        let left: i64 = server.ask(&["PTTL", "stock"]).await;
+        (30_000..60_000).contains(&left)
+    })
+    .await;
     guard.check().await.unwrap();
     guard.release().await.unwrap();
 }

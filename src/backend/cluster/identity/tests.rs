@@ -1,6 +1,6 @@
 use super::*;
 use crate::base::Outcome;
-use crate::base::telemetry::testing::Recorder;
+use crate::base::telemetry::{self, testing::Recorder};
 use crate::wire::Action;
 
 fn ids(all: &str) -> Ids {

@@ -110,6 +110,31 @@ async fn the_key_of_a_fixed_lease_does_not_outlive_it_by_a_nested_request_that_i
     .await;
 }
 
+/// An extension has run, and its answer is lost, as those of all that is sent until the lease is over. The guard is kept.
+#[tokio::test(start_paused = true)]
+async fn the_key_of_a_renewed_hold_does_not_outlive_it_by_an_extension_whose_answer_is_lost() {
+    let store = Memory::new();
+    let stock = Locks::builder(&store).lease(2 * SECOND).connect().await.unwrap().mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    store.faults().drop_replies(20);
+    assert_eq!(guard.extend(1000 * SECOND).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(guard.lost().await, Loss::Expired);
+    sleep(20 * SECOND).await;
+    assert_eq!(format!("{store:?}"), "Memory { locks: {} }", "the key outlives its hold");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nested_release_that_waits_for_a_command_reports_the_loss_of_its_hold() {
+    let store = Memory::new();
+    let stock = Locks::builder(&store).lease(2 * SECOND).connect().await.unwrap().mutex("stock");
+    let outer = stock.lock().await.unwrap();
+    let inner = stock.lock().await.unwrap();
+    store.faults().stall(60 * SECOND);
+    sleep(SECOND * 3 / 2).await;
+    assert_eq!(inner.release().await.unwrap_err().loss(), Some(Loss::Expired));
+    assert!(outer.is_lost());
+}
+
 /// The level around it is over, but the hold is not yet.
 #[tokio::test(start_paused = true)]
 async fn the_key_of_a_fixed_lease_does_not_outlive_it_by_a_nested_grant_that_does_not_enter() {

@@ -399,6 +399,18 @@ fn a_close_leaves_the_line() {
     assert_eq!((end.hold, end.call.action), (number, Action::END));
 }
 
+/// Otherwise scripts would pass the field over each time, and the process would never have its turn.
+#[test]
+fn who_may_not_get_hints_any_more_leaves_the_line() {
+    let mut world = World::fair();
+    let id = world.asks(&Owner::new(), true);
+    let number = world.waits_in_line(id);
+    world.refuses_hints();
+    world.entry.hints_end(world.now);
+    let [end] = &world.background()[..] else { panic!("one end") };
+    assert_eq!((end.hold, end.call.action), (number, Action::END));
+}
+
 /// The answer is to an attempt without a line.
 #[test]
 fn who_asks_while_hints_begin_asks_once_more_before_it_sleeps() {
