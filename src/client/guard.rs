@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use crate::base::after;
 use crate::base::telemetry::{self, HeldSpan};
+use crate::base::{after, unless_it_panics};
 use crate::client::claim::Claim;
 use crate::client::hold::{Held, Hold};
 use crate::client::kind::{Fenced, Kind, Plain};
@@ -509,10 +509,10 @@ impl Drop for OwnLevel {
             // The level is removed at once. The release is sent here or by the background.
             self.held.handle.let_go(&self.held.keys, self.held.hold, self.held.level);
         }
-        if let Some(span) = &self.span
-            && let Some(loss) = self.held.signal.loss()
-        {
-            span.lost(loss);
+        if let Some(span) = self.span.take() {
+            let loss = self.held.signal.loss();
+            // A panic of a subscriber, here or when the span is dropped, would end a program that already unwinds.
+            unless_it_panics(move || loss.into_iter().for_each(|loss| span.lost(loss)));
         }
     }
 }

@@ -171,11 +171,10 @@ impl<K: Kind> Answer for Guard<K> {
 /// a `try_lock` of several locks lost one before all were granted. [`Ambiguous`](crate::ErrorKind::Ambiguous): the owner was seen
 /// to ask from several branches, and has a guard of the lock; use [`run`](crate::Mutex::run), or a [`scope`](crate::scope()) for
 /// each branch. [`Config`](crate::ErrorKind::Config): a bad name or option, or no name; nothing was sent.
-/// [`Misuse`](crate::ErrorKind::Misuse): the future was polled after it was ready, or its first poll was outside a tokio runtime (a later
-/// poll there panics); or a fenced request
-/// would re-enter a hold without a token. [`Closed`](crate::ErrorKind::Closed): the `Locks` was closed, or the runtime that it was
-/// connected on has ended. If several locks were requested, [`Error::lock`](crate::Error::lock) returns the one concerned, and none
-/// is held.
+/// [`Misuse`](crate::ErrorKind::Misuse): the future was polled after it was ready, or its first poll was outside a tokio runtime (a
+/// later poll there, or after the end of the runtime of an earlier one, panics); or a fenced request would re-enter a hold without
+/// a token. [`Closed`](crate::ErrorKind::Closed): the `Locks` was closed, or the runtime that it was connected on has ended. If
+/// several locks were requested, [`Error::lock`](crate::Error::lock) returns the one concerned, and none is held.
 ///
 /// Without `within`, [`Unavailable`](crate::ErrorKind::Unavailable) comes after one attempt of a `try_lock`, at most one node timeout after the
 /// first poll, even if another command of this process for the same lock goes first (with [`replicas`](crate::Builder::replicas), three
@@ -225,9 +224,8 @@ impl<A: Answer> Request<A> {
     /// than [`restart_delay`](crate::Builder::restart_delay): with several masters that is the builder's lease by default.
     ///
     /// If there are several locks, the lease of each begins with its own grant: a lock that was granted while another name was waited for ends
-    /// earlier.
-    /// [`Guards::valid_until`](crate::Guards::valid_until) returns the earliest end. A hold that ends while another name is waited for is
-    /// asked for again, so a fixed lease has to be longer than the wait.
+    /// earlier. [`Guards::valid_until`](crate::Guards::valid_until) returns the earliest end. A hold that ends while another name is waited
+    /// for is asked for again, so a fixed lease has to be longer than the wait.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> nestlock::Result<()> {

@@ -126,6 +126,10 @@ impl Server {
         if url.query_pairs().any(|(name, _)| !known.contains(&&*name)) {
             return Server::unusable(UNKNOWN_QUERY);
         }
+        // The redis crate would ignore them, and connect as the default user.
+        if is_socket && (!url.username().is_empty() || url.password().is_some() || url.port().is_some()) {
+            return Server::unusable(SOCKET_LOGIN);
+        }
         let insecure = match url.fragment() {
             None => false,
             Some("insecure") if is_tls => true,
@@ -202,6 +206,9 @@ const MALFORMED: &str = "the server's address can't be used: it is not a URL, or
 const UNKNOWN_QUERY: &str = "the server's address can't be used: its URL has a query parameter that is not known; write \
      redis://user:password@host:port/database, or unix:///path?db=database&user=user&pass=password, and percent-encode special \
      characters";
+
+const SOCKET_LOGIN: &str = "the server's address can't be used: in the URL of a Unix socket, the user, the password and the database are \
+     query parameters; write unix:///path?db=database&user=user&pass=password, and percent-encode special characters";
 
 const UNKNOWN_FRAGMENT: &str = "the server's address can't be used: after `#` only `insecure` may follow, and only in a \
      rediss:// URL; write redis://user:password@host:port/database, and percent-encode special characters";

@@ -106,6 +106,20 @@ async fn a_subscriber_that_panics_at_a_grant_leaves_no_hold() {
     assert!(stock.try_lock().await.unwrap().is_some());
 }
 
+/// A guard may be dropped while a panic unwinds, when a second panic would end the program.
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_that_panics_lets_a_guard_be_dropped() {
+    let (spans, _recorder) = record(LevelFilter::DEBUG);
+    let stock = Locks::in_memory().mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    stock.force_release().await.unwrap();
+    guard.lost().await;
+    spans.panics(true);
+    drop(guard);
+    spans.panics(false);
+    assert!(spans.all().iter().all(|span| span.is_closed), "{:#?}", spans.all());
+}
+
 /// This must not happen: 1. The connection is lost. 2. The subscriber panics at the line which reports that
 /// it was replaced. 3. The task that connects has ended, and every later command fails. The subscriber
 /// connection and what the background sends are tested too.

@@ -100,7 +100,8 @@ impl Reconnector {
         let mut end = self.slot.state.subscribe();
         tokio::select! {
             biased;
-            _ = end.wait_for(|state| matches!(state, State::Ended(..))) => {}
+            // The state is not locked any more when the other branches are dropped, which calls the program's recorder.
+            () = async { drop(end.wait_for(|state| matches!(state, State::Ended(..))).await) } => {}
             () = self.source.watch(|| self.leave_master()) => {}
             () = self.reconnect(lazily) => {}
             () = self.keep_logged_in() => {}

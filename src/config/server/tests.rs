@@ -53,6 +53,21 @@ fn an_address_that_cannot_be_used_is_reported_without_any_part_of_it() {
     }
 }
 
+/// Otherwise the connection would be that of the default user, and a port would be ignored.
+#[test]
+fn the_login_of_a_socket_is_in_the_query_of_its_url() {
+    for url in
+        ["unix://bob:secret@localhost/run/s", "unix://:secret@localhost/run/s", "redis+unix://localhost:7/s"]
+    {
+        let message = wrong(url);
+        assert!(
+            message.contains("unix:///path?db=database&user=user") && !message.contains("secret"),
+            "{message}"
+        );
+    }
+    Server::from("unix://localhost/run/s?user=bob&pass=pw").destination().unwrap();
+}
+
 /// Otherwise the connection would be that of the default user, who may have more rights, or none.
 #[test]
 fn a_user_without_a_password_is_refused() {
