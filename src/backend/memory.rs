@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::backend::connection::redis_error;
 use crate::backend::{Backend, BoxFuture};
-use crate::base::{Events, Failure, after, boxed, join_all};
+use crate::base::{Events, Failure, after, boxed, join_all, tokio_now};
 use crate::error::{Error, ErrorKind};
 use crate::memory::{Memory, PendingReply};
 use crate::wire::{Call, Reply};
@@ -36,7 +36,7 @@ impl InMemory {
 
     /// Sends a call, which then runs even if its reply is not awaited.
     fn send(&self, call: Call) -> Result<PendingReply, Failure> {
-        let now = Instant::now();
+        let now = tokio_now();
         let reply = self.memory.visit(|store| store.is_joined(self.client).then(|| store.receive(call, now)));
         reply.ok_or_else(|| redis_error::not_sent("not sent: this `Locks` was closed", &ADDRESS))
     }
@@ -111,6 +111,11 @@ impl Backend for InMemory {
     fn run_all(self: Arc<Self>, calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>> {
         // All are sent before the first is answered, since each is polled at once.
         Box::pin(async move { join_all(calls.into_iter().map(|call| self.answer(call))).await })
+    }
+
+    /// Runs them at once, unless the store is stalled.
+    fn run_last(&self, calls: Vec<Call>) {
+        calls.into_iter().for_each(|call| drop(self.send(call)));
     }
 
     fn is_younger_than(&self, age: Duration) -> bool {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use crate::base::{Moment, after};
+use crate::base::{Moment, after, tokio_now};
 
 /// Returns how far the clock that counts sleep is ahead of the one that doesn't, in nanoseconds. In a time namespace it may be behind, by
 /// any offset: only the growth counts.
@@ -42,7 +42,7 @@ impl Clock {
 
     pub(super) fn moment(&self) -> Moment {
         let slept = self.slept();
-        moment_of(now(), slept)
+        moment_of(tokio_now(), slept)
     }
 
     /// Returns the moment for this `now` of tokio's, without checking whether the machine has slept since the last [`moment`](Clock::moment).
@@ -107,28 +107,6 @@ pub(crate) fn time_of_day() -> u64 {
     }
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// Whether tokio's own thread-locals are still alive on this thread.
-struct TokioAlive(bool);
-
-impl Drop for TokioAlive {
-    // Empty, but it makes std destroy this thread-local, and std destroys the one that was made last first.
-    fn drop(&mut self) {}
-}
-
-thread_local! {
-    /// Made after tokio's thread-local, since it looks at tokio's handle, and so destroyed before it.
-    static TOKIO_ALIVE: TokioAlive = TokioAlive(!Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()));
-}
-
-/// Returns the time, also for a guard that another thread-local drops when its thread ends. If a clock was ever paused in the process,
-/// tokio's `now` panics there, which would end the process.
-fn now() -> Instant {
-    match TOKIO_ALIVE.try_with(|alive| alive.0) {
-        Ok(true) => Instant::now(),
-        _ => Instant::from_std(std::time::Instant::now()),
-    }
 }
 
 /// `CLOCK_BOOTTIME` counts sleep; `CLOCK_MONOTONIC`, which is tokio's clock, doesn't.

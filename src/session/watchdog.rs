@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::ops::ControlFlow::Continue;
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use tokio::runtime;
@@ -13,6 +14,7 @@ use crate::base::{Outcome, Spread, gated, lock, telemetry};
 use crate::quorum::Stragglers;
 use crate::session::clock::sleep_until;
 use crate::session::session::{Session, Stage};
+use crate::table::LockEntry;
 use crate::wire::keys::Keys;
 use crate::wire::{Pending, Rule};
 
@@ -75,15 +77,29 @@ impl Session {
             let begun = self.quorum.begin(&pending);
             drop(runtime.spawn(gated(Box::pin(send(me, vec![pending], Some(begun))))));
         }
+        if self.quorum.is_portable() && self.active_watchdog.load(SeqCst) == 0 {
+            // There is no runtime here, and the one that drove the background has ended.
+            self.send_last(from_ref(keys));
+        }
     }
 
-    /// Called when the runtime has ended, and the background with it. Writes the ends that are still owed for these locks to the
+    /// Called when the runtime has ended, and the background with it, or none is left to send them. Writes the ends that are still owed for these locks to the
     /// sockets. Called for each lock that is visited later too, since the tasks of the runtime are dropped in any order, and a
     /// task's own drop may make another end due.
     #[cold]
     pub(super) fn send_last(&self, keys: &[Arc<Keys>]) {
         let ends: Vec<_> = keys.iter().flat_map(|keys| self.last_ends(keys)).collect();
         self.quorum.run_last(&ends);
+        if self.quorum.is_portable() {
+            // The next use from another runtime sends them again: nobody reads these answers.
+            for pending in &ends {
+                let unknown = |entry: &mut LockEntry, at| {
+                    entry.conclude(pending, Err(Outcome::Unknown), Spread::default(), at)
+                };
+                self.visit_once(self.moment(), &pending.call.keys, unknown);
+            }
+            return;
+        }
         // If something was written, the connection stays until the last handle is dropped: if it were closed before the server has
         // read everything, the server's answers would fail, and it would stop reading.
         if ends.is_empty() && !self.table(|table, _| table.has_holds()) {
@@ -109,6 +125,7 @@ impl Session {
             return; // another has taken over
         }
         let keys = lock(&self.table).keys();
+        self.send_last(&keys);
         for name in keys {
             // `visit` would start the task again: the runtime that is current here is the one that ends.
             self.visit_once(self.moment(), &name, |entry, at| entry.wake_everyone(at.now));

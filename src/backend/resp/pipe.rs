@@ -25,7 +25,7 @@ use crate::backend::resp::calls::Calls;
 use crate::backend::resp::frame::Input;
 use crate::backend::resp::socket::{Reader, Writer};
 use crate::backend::resp::unsent::{FORKED, TOO_LATE, unsent};
-use crate::base::{Mutex, gated, lock, wake_all};
+use crate::base::{Mutex, gated, lock, tokio_now, wake_all};
 
 /// How long the end of a runtime may wait for the answers on one connection.
 const LONGEST_END: Duration = Duration::from_millis(100);
@@ -193,7 +193,7 @@ impl Commands {
         encode: &dyn Fn(&mut Vec<u8>),
         push: Option<(PushKind, &str)>,
     ) -> RedisResult<Answer> {
-        if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+        if deadline.is_some_and(|deadline| deadline <= tokio_now()) {
             return Err(unsent(TOO_LATE));
         }
         let shared = self.0.0.clone();
@@ -206,7 +206,7 @@ impl Commands {
             if let Some((kind, channel)) = push {
                 calls.confirm_by(at, kind, channel);
             }
-            let bytes = calls.begin_write_by_caller(Instant::now, &mut woken);
+            let bytes = calls.begin_write_by_caller(tokio_now, &mut woken);
             if bytes.is_none() {
                 task = calls.task();
             }

@@ -17,7 +17,7 @@ use crate::backend::server::role::Role;
 use crate::backend::server::source::Source;
 use crate::backend::server::spare::Spare;
 use crate::backend::{Backend, BoxFuture, runtime};
-use crate::base::{Events, Failure, after, boxed, gated};
+use crate::base::{Events, Failure, after, boxed, gated, tokio_now};
 use crate::config::{SentinelMaster, Server};
 use crate::error::{Error, Result};
 use crate::wire::keys::Keys;
@@ -368,7 +368,7 @@ impl Backend for RedisServer {
         let mut call = call.clone();
         let link = self.slot.link_now().ok()?;
         self.rights.apply(&mut call, || Some(link.id));
-        let (deadline, before) = (after(Instant::now(), self.slot.node_timeout), link.connection.answers());
+        let (deadline, before) = (after(tokio_now(), self.slot.node_timeout), link.connection.answers());
         let begun = begin(&link.connection, &call, deadline);
         Some(Box::pin(async move {
             let answer = timeout_at(deadline, finish(&link.connection, &call, begun, deadline)).await;

@@ -26,6 +26,31 @@ fn a_guard_kept_beyond_its_runtime_is_lost_in_time_and_can_be_released() {
     });
 }
 
+/// After a clock was paused anywhere in the process, tokio's clock doesn't work once tokio's own thread-locals are gone.
+#[test]
+fn a_guard_may_be_dropped_by_a_thread_local_that_outlives_those_of_tokio() {
+    thread_local! {
+        // This thread-local is made before tokio's, so it is dropped after them.
+        static KEPT: std::cell::RefCell<Option<nestlock::Guard>> = const { std::cell::RefCell::new(None) };
+    }
+    let current_thread =
+        || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    current_thread().unwrap().block_on(tokio::task::yield_now());
+    let runtime = Runtime::new().unwrap();
+    let (server, stock) = runtime.block_on(async {
+        let server = Server::start().await;
+        let stock = builder(&server.url()).connect().await.unwrap().mutex("stock");
+        (server, stock)
+    });
+    let handle = runtime.handle().clone();
+    let thread = std::thread::spawn(move || {
+        KEPT.take();
+        KEPT.set(Some(handle.block_on(stock.lock()).unwrap()));
+    });
+    thread.join().unwrap();
+    runtime.block_on(eventually("the end of the hold", async || server.keys().await.is_empty()));
+}
+
 const LEASE: i64 = 600_000;
 
 #[tokio::test]

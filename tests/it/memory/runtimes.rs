@@ -294,6 +294,34 @@ fn a_release_and_a_close_go_on_when_the_runtime_of_the_background_ends() {
     }
 }
 
+/// Otherwise another `Locks` of the same store, as in the next test of a binary, would wait for the end of the lease.
+#[test]
+fn a_guard_dropped_with_its_runtime_frees_the_lock_for_others_of_the_store() {
+    for drops_guard_first in [true, false] {
+        let store = Memory::new();
+        let runtime = one_thread();
+        let (locks, guard) = runtime.block_on(async {
+            let locks = Locks::builder(&store).connect().await.unwrap();
+            let guard = locks.mutex("stock").lock().await.unwrap();
+            (locks, guard)
+        });
+        if drops_guard_first {
+            drop(guard);
+            drop(runtime);
+        } else {
+            drop(runtime);
+            drop(guard);
+        }
+        one_thread().block_on(async {
+            let theirs = Locks::builder(&store).connect().await.unwrap().mutex("stock");
+            assert!(theirs.try_lock().await.unwrap().is_some(), "guard first: {drops_guard_first}");
+            // The first `Locks` goes on in this runtime, and its end is sent again.
+            let ours = locks.mutex("stock").lock();
+            soon("the lock", ours).await.unwrap().release().await.unwrap();
+        });
+    }
+}
+
 /// After a clock was paused anywhere in the process, tokio's clock doesn't work once tokio's own thread-locals are gone.
 #[test]
 fn a_guard_may_be_dropped_by_a_thread_that_ends() {
