@@ -33,7 +33,7 @@ impl LossSignal {
 
     /// Sets the loss. [`notify`](LossSignal::notify) must follow once no lock is held.
     pub(crate) fn seal(&self, loss: Loss) -> bool {
-        self.loss.compare_exchange(0, number(loss), SeqCst, SeqCst).is_ok()
+        self.loss.compare_exchange(0, 1 + loss as u8, SeqCst, SeqCst).is_ok()
     }
 
     pub(crate) fn released(&self) -> Option<Result<(), Loss>> {
@@ -59,15 +59,7 @@ impl LossSignal {
     }
 }
 
-fn number(loss: Loss) -> u8 {
-    match loss {
-        Loss::Expired => 1,
-        Loss::Gone => 2,
-        Loss::MaxHold => 3,
-        Loss::Suspended => 4,
-    }
-}
-
+/// Returns the loss with this number, which counts the variants of [`Loss`] from 1.
 fn loss_of(number: u8) -> Option<Loss> {
     [Loss::Expired, Loss::Gone, Loss::MaxHold, Loss::Suspended]
         .into_iter()

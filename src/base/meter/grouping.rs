@@ -1,11 +1,11 @@
 //! `Grouping`: decides which locks are counted together.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::base::meter::Known;
-use crate::base::unless_it_panics;
+use crate::base::{Mutex, lock, unless_it_panics};
 
 type Label = dyn for<'a> Fn(&'a str) -> Cow<'a, str> + Send + Sync;
 
@@ -17,12 +17,18 @@ const NO_GROUP: &str = "";
 pub(crate) struct Grouping {
     label: Arc<Label>,
     /// The groups that are counted already.
-    pub(super) known: Known,
+    known: Arc<Mutex<HashSet<String>>>,
 }
 
 impl Grouping {
     pub(crate) fn new(label: impl Fn(&str) -> Cow<'_, str> + Send + Sync + 'static) -> Grouping {
-        Grouping { label: Arc::new(label), known: Known::default() }
+        Grouping { label: Arc::new(label), known: Arc::default() }
+    }
+
+    /// Notes that a group is counted from now on. Returns whether it is new.
+    pub(super) fn adds(&self, group: &str) -> bool {
+        let mut known = lock(&self.known);
+        !known.contains(group) && known.insert(group.to_owned())
     }
 
     pub(crate) fn group_of<'a>(&self, name: &'a str) -> Cow<'a, str> {

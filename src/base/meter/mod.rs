@@ -12,11 +12,7 @@ mod sample;
 
 pub(crate) use grouping::Grouping;
 #[cfg(not(feature = "metrics"))]
-use nothing::Known;
-#[cfg(not(feature = "metrics"))]
 pub(crate) use nothing::{Connected, Waiting, begin, describe, record};
-#[cfg(feature = "metrics")]
-use recorder::Known;
 #[cfg(feature = "metrics")]
 pub(crate) use recorder::{Connected, Waiting, begin, describe, record};
 pub(crate) use sample::Sample;

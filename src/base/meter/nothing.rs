@@ -2,10 +2,6 @@
 
 use crate::base::meter::{Grouping, Sample};
 
-/// The groups that are counted already.
-#[derive(Clone, Default)]
-pub(super) struct Known(());
-
 pub(crate) fn describe() {}
 
 pub(crate) fn begin(_name: Option<&str>, _grouping: Option<&Grouping>) {}

@@ -1,15 +1,12 @@
 //! Counts with the recorder that the program has installed. This is the only file that uses the crate `metrics`. No panic of the recorder
 //! leaves it while anything is held: see [`unless_it_panics`].
 
-use std::collections::HashSet;
-use std::sync::Arc;
-
 use metrics::{
     Gauge, Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
 
 use crate::base::meter::{Grouping, Sample};
-use crate::base::{Mutex, lock, unless_it_panics};
+use crate::base::unless_it_panics;
 use crate::error::Loss;
 
 const WAIT: &str = "nestlock_wait_seconds";
@@ -23,18 +20,6 @@ const TIMEOUTS: &str = "nestlock_timeouts_total";
 const RENEWED_LATE: &str = "nestlock_renewals_late_total";
 const UNAVAILABLE: &str = "nestlock_unavailable_total";
 const CONNECTED: &str = "nestlock_connected";
-
-/// The groups that are counted already.
-#[derive(Clone, Default)]
-pub(super) struct Known(Arc<Mutex<HashSet<String>>>);
-
-impl Known {
-    /// Adds a group. Returns whether it is new.
-    fn adds(&self, group: &str) -> bool {
-        let mut known = lock(&self.0);
-        !known.contains(group) && known.insert(group.to_owned())
-    }
-}
 
 /// Describes each metric to the recorder.
 pub(crate) fn describe() {
@@ -58,7 +43,7 @@ pub(crate) fn begin(name: Option<&str>, grouping: Option<&Grouping>) {
         (None, None) => Vec::new(),
         (Some(name), Some(grouping)) => {
             let group = grouping.group_of(name);
-            if !grouping.known.adds(&group) {
+            if !grouping.adds(&group) {
                 return;
             }
             vec![Label::new("lock", group.into_owned())]
