@@ -19,12 +19,6 @@ use crate::memory::Memory;
 use crate::table::WarnAfter;
 use crate::wire::Line;
 
-const DRIFT: Drift = Drift { factor: 0.01, slack: Duration::from_millis(2) };
-const NODE_TIMEOUT: Duration = Duration::from_millis(500);
-const UNAVAILABLE_AFTER: Duration = Duration::from_secs(10);
-const POLL_INTERVAL: Duration = Duration::from_secs(5);
-const RETRY_DELAY: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_millis(250);
-const LOCAL_HANDOFF: Duration = Duration::from_millis(10);
 /// The shortest time for which the server keeps a lock for the process that was handed it.
 const SHORTEST_TERM: Duration = Duration::from_secs(1);
 /// The longest time that a line stays on the server while nobody asks.
@@ -673,13 +667,13 @@ impl Config {
             restart_delay: None,
             token_ttl: Some(Lease::DAY),
             lease: Lease::DEFAULT,
-            drift: DRIFT,
+            drift: Drift { factor: 0.01, slack: Duration::from_millis(2) },
             prefix: "".into(),
-            node_timeout: NODE_TIMEOUT,
-            unavailable_after: UNAVAILABLE_AFTER,
-            poll_interval: POLL_INTERVAL,
-            retry_delay: RETRY_DELAY,
-            local_handoff: LOCAL_HANDOFF,
+            node_timeout: Duration::from_millis(500),
+            unavailable_after: Duration::from_secs(10),
+            poll_interval: Duration::from_secs(5),
+            retry_delay: Duration::from_millis(50)..=Duration::from_millis(250),
+            local_handoff: Duration::from_millis(10),
             bare_reentry: BareReentry::Asked,
             confirm_reentry: false,
             blocked_for: Lease::DEFAULT.duration() * 10,

@@ -47,16 +47,15 @@ use crate::error::{Result, rejected};
 /// # let _ = same_without_credentials;
 /// ```
 #[derive(Clone)]
-pub struct Server(Arc<Location>);
+pub struct Server(Result<Arc<Location>, Mistake>);
 
-enum Location {
-    Usable {
-        address: Arc<str>,
-        destination: Box<Destination>,
-    },
-    /// A description of the mistake. It has no part of the address: in one that can't be read, a password can be anywhere.
-    Unusable(String),
+struct Location {
+    address: Arc<str>,
+    destination: Destination,
 }
+
+/// Describes why an address can't be used. It has no part of the address: in one that can't be read, a password can be anywhere.
+type Mistake = Arc<str>;
 
 impl Server {
     /// Connects over TLS with these settings, even if the address itself does not ask for TLS.
@@ -71,42 +70,32 @@ impl Server {
     /// ```
     #[must_use]
     pub fn tls(self, tls: Tls) -> Server {
-        let Location::Usable { destination, .. } = &*self.0 else { return self };
+        let Some(destination) = self.usable() else { return self };
         if matches!(destination.addr(), ConnectionAddr::Unix(_)) {
             return Server::unusable("a server on a Unix socket does not use TLS; leave out `tls`");
         }
-        Server::to((**destination).clone().with_tls(tls))
+        Server::to(destination.clone().with_tls(tls))
     }
 
     /// Returns how to connect, or an error of kind `Config` if the address can't be used.
     pub(crate) fn destination(&self) -> Result<Destination> {
-        match &*self.0 {
-            Location::Usable { address, destination } => {
-                let login = destination.redis_settings();
-                if login.password().is_none() && login.username().is_some_and(|user| user != "default") {
-                    return Err(rejected(NO_PASSWORD).at(address));
-                }
-                destination.tls().map_or(Ok(()), |tls| tls.check()).map_err(|error| error.at(address))?;
-                Ok((**destination).clone())
-            }
-            Location::Unusable(wrong) => Err(rejected(wrong.as_str())),
+        let Location { address, destination } = self.0.as_deref().map_err(|mistake| rejected(&**mistake))?;
+        let login = destination.redis_settings();
+        if login.password().is_none() && login.username().is_some_and(|user| user != "default") {
+            return Err(rejected(NO_PASSWORD).at(address));
         }
+        destination.tls().map_or(Ok(()), |tls| tls.check()).map_err(|error| error.at(address))?;
+        Ok(destination.clone())
     }
 
     /// Returns `host:port` or the socket's path, without credentials: for messages, and to find servers that are given twice.
     pub(crate) fn address(&self) -> Arc<str> {
-        match &*self.0 {
-            Location::Usable { address, .. } => address.clone(),
-            Location::Unusable(_) => "unusable address".into(),
-        }
+        self.0.as_ref().map_or_else(|_| "unusable address".into(), |location| location.address.clone())
     }
 
     /// Returns where it leads, if it can be used.
     pub(crate) fn usable(&self) -> Option<&Destination> {
-        match &*self.0 {
-            Location::Usable { destination, .. } => Some(destination),
-            Location::Unusable(_) => None,
-        }
+        self.0.as_ref().ok().map(|location| &location.destination)
     }
 
     /// Returns a server at another address, with the same credentials and settings; or the same server, if it is on a Unix
@@ -180,11 +169,11 @@ impl Server {
             return Server::unusable(NO_TLS);
         }
         let address = address_of(destination.addr()).into();
-        Server(Arc::new(Location::Usable { address, destination: Box::new(destination) }))
+        Server(Ok(Arc::new(Location { address, destination })))
     }
 
-    fn unusable(wrong: impl Into<String>) -> Server {
-        Server(Arc::new(Location::Unusable(wrong.into())))
+    fn unusable(mistake: impl Into<Mistake>) -> Server {
+        Server(Err(mistake.into()))
     }
 }
 
