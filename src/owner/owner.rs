@@ -88,7 +88,7 @@ struct Scopes {
 }
 
 /// A place where an owner has levels or requests: one lock of one session.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Position {
     pub(crate) session: Weak<dyn OwnerEnds>,
     pub(crate) name: Arc<str>,
@@ -128,7 +128,12 @@ impl Owner {
     /// ```
     #[must_use]
     pub fn current() -> Owner {
-        innermost().unwrap_or_else(Owner::of_task)
+        let innermost = CURRENT.try_with(|current| {
+            let current = current.borrow();
+            let scope = current.last().filter(|scope| scope.task == task::try_id());
+            scope.map(|scope| scope.owner.clone())
+        });
+        innermost.ok().flatten().unwrap_or_else(Owner::of_task)
     }
 
     /// Returns the owner outside any scope: the task, otherwise the thread.
@@ -223,7 +228,10 @@ impl Owner {
     pub(crate) fn register_at(&self, position: &Position) -> Owner {
         let mut at = self;
         while let Kind::Made(node) = &at.0 {
-            if lock(&node.scopes).register(position) {
+            let mut scopes = lock(&node.scopes);
+            // Not if its scopes have ended.
+            if scopes.open > 0 || !scopes.entered {
+                scopes.positions.push(position.clone());
                 break;
             }
             match &node.parent {
@@ -239,8 +247,11 @@ impl Owner {
     pub(crate) fn unregister_at(&self, position: &Position) {
         if let Kind::Made(node) = &self.0 {
             let mut scopes = lock(&node.scopes);
+            let is_this = |other: &Position| {
+                Arc::ptr_eq(&other.name, &position.name) && Weak::ptr_eq(&other.session, &position.session)
+            };
             // Searched from the end, since holds are usually released in the reverse order of their grants.
-            if let Some(at) = scopes.positions.iter().rposition(|registered| registered.is(position)) {
+            if let Some(at) = scopes.positions.iter().rposition(is_this) {
                 scopes.positions.swap_remove(at);
             }
         }
@@ -281,43 +292,6 @@ impl Owner {
             }
         }
     }
-}
-
-impl Scopes {
-    /// Returns false if the owner has ended.
-    fn register(&mut self, position: &Position) -> bool {
-        let is_live = self.is_live();
-        if is_live {
-            self.positions.push(position.clone());
-        }
-        is_live
-    }
-
-    fn is_live(&self) -> bool {
-        self.open > 0 || !self.entered
-    }
-}
-
-impl fmt::Debug for Position {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Position").field(&self.name).finish()
-    }
-}
-
-impl Position {
-    fn is(&self, other: &Position) -> bool {
-        Arc::ptr_eq(&self.name, &other.name) && Weak::ptr_eq(&self.session, &other.session)
-    }
-}
-
-/// Returns the owner of the innermost scope.
-fn innermost() -> Option<Owner> {
-    let read = CURRENT.try_with(|current| {
-        let current = current.borrow();
-        let inner = current.last().filter(|inner| inner.task == task::try_id());
-        inner.map(|inner| inner.owner.clone())
-    });
-    read.ok().flatten()
 }
 
 /// Keeps an owner the current one until this is dropped: around each poll of its work, and around the work's drop. The value is false

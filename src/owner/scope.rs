@@ -28,7 +28,7 @@ use crate::owner::owner::{Owner, inside};
 /// # }
 /// ```
 pub fn scope<F: Future>(work: F) -> Scope<F> {
-    Scope { work: Some(work), state: ScopeState::NewChild }
+    Scope { work: Some(work), state: ScopeState::Unpolled(None) }
 }
 
 pin_project! {
@@ -63,15 +63,13 @@ pin_project! {
 impl<F: Future> Scope<F> {
     /// Sets the owner of the scope. Called before the first poll.
     pub(crate) fn set_owner(self: Pin<&mut Self>, owner: Owner) {
-        *self.project().state = ScopeState::Unpolled(owner);
+        *self.project().state = ScopeState::Unpolled(Some(owner));
     }
 }
 
 enum ScopeState {
-    /// Not polled yet: the owner will be a child of the current one at the first poll.
-    NewChild,
-    /// Not polled yet, with a given owner.
-    Unpolled(Owner),
+    /// Not polled yet. Without an owner it becomes a new child of the owner that is current at the first poll.
+    Unpolled(Option<Owner>),
     Entered(Owner),
     Ended,
 }
@@ -98,7 +96,7 @@ impl Owner {
     ///
     /// Dropping the future drops `work`, inside the scope.
     pub fn scope<F: Future>(&self, work: F) -> Scope<F> {
-        Scope { work: Some(work), state: ScopeState::Unpolled(self.clone()) }
+        Scope { work: Some(work), state: ScopeState::Unpolled(Some(self.clone())) }
     }
 }
 
@@ -106,7 +104,7 @@ impl<F: Future> ScopeNow<'_, F> {
     /// Drops the work as its owner, then leaves the scope, once.
     fn end(mut self) {
         let state = std::mem::replace(self.state, ScopeState::Ended);
-        let (ScopeState::Entered(owner) | ScopeState::Unpolled(owner)) = &state else {
+        let (ScopeState::Entered(owner) | ScopeState::Unpolled(Some(owner))) = &state else {
             return self.work.set(None);
         };
         let inside = inside(owner);
@@ -123,12 +121,8 @@ impl<F: Future> Future for Scope<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let mut this = self.project();
-        let entering = match &this.state {
-            ScopeState::NewChild => Some(Owner::current().child()),
-            ScopeState::Unpolled(owner) => Some(owner.clone()),
-            _ => None,
-        };
-        if let Some(owner) = entering {
+        if let ScopeState::Unpolled(owner) = this.state {
+            let owner = owner.take().unwrap_or_else(|| Owner::current().child());
             owner.enter();
             *this.state = ScopeState::Entered(owner);
         }
