@@ -118,14 +118,6 @@ impl NotGranted {
             NotGranted::Failed(error) => error,
         }
     }
-
-    /// Returns the result of a call. `none` is the value of a call that may end without a guard.
-    pub(super) fn or<T>(self, none: Option<T>) -> Result<T> {
-        match (self, none) {
-            (NotGranted::Busy { .. }, Some(none)) => Ok(none),
-            (why, _) => Err(why.into_error()),
-        }
-    }
 }
 
 /// What may help, besides waiting, if the holder is of this process: the holder may itself await the request.

@@ -21,9 +21,6 @@ pub trait Asks: Unpin {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Self::Granted, NotGranted>>;
 
-    /// Returns whether it has been polled since it was made, or since an option was set.
-    fn is_begun(&self) -> bool;
-
     /// Drops the request that is under way, which undoes it.
     fn restart(&mut self);
 
@@ -67,6 +64,7 @@ pub trait Granted: Sized {
 }
 
 /// What a [`Request`](crate::futures::Request) resolves to: a guard or guards, or an option of them. No other type implements it.
+#[expect(private_interfaces, reason = "as in `Asks`")]
 pub trait Answer: Sealed + Sized {
     /// What the work of a `run` gets: a [`Hold`](crate::Hold), or one for each of several names, in their order.
     type Hold;
@@ -78,27 +76,13 @@ pub trait Answer: Sealed + Sized {
     type Asks: Asks;
 
     #[doc(hidden)]
-    fn answer(granted: GrantedTo<Self>) -> Result<Self>;
-
-    /// Returns the answer of a request that was not granted, unless that is an error.
-    #[doc(hidden)]
-    #[must_use]
-    fn none() -> Option<Self> {
-        None
-    }
+    fn answer(granted: Result<GrantedTo<Self>, NotGranted>) -> Result<Self>;
 
     #[doc(hidden)]
     fn hold(granted: &GrantedTo<Self>) -> Result<Self::Hold>;
 
     #[doc(hidden)]
-    fn ran<T>(output: T) -> Self::Ran<T>;
-
-    /// Returns the answer of a run that was not granted, unless that is an error.
-    #[doc(hidden)]
-    #[must_use]
-    fn not_ran<T>() -> Option<Self::Ran<T>> {
-        None
-    }
+    fn ran<T>(output: Result<T, NotGranted>) -> Result<Self::Ran<T>>;
 }
 
 /// Keeps others from implementing [`Answer`], since its module is private.
@@ -108,29 +92,28 @@ impl<A: Answer> Sealed for Option<A> {}
 
 pub(super) type GrantedTo<A> = <<A as Answer>::Asks as Asks>::Granted;
 
+#[expect(private_interfaces, reason = "as in `Asks`")]
 impl<A: Answer> Answer for Option<A> {
     type Hold = A::Hold;
     type Ran<T> = Option<A::Ran<T>>;
     type Asks = A::Asks;
 
-    fn answer(granted: GrantedTo<A>) -> Result<Option<A>> {
-        A::answer(granted).map(Some)
-    }
-
-    fn none() -> Option<Option<A>> {
-        Some(None)
+    fn answer(granted: Result<GrantedTo<A>, NotGranted>) -> Result<Option<A>> {
+        match granted {
+            Err(NotGranted::Busy { .. }) => Ok(None),
+            granted => A::answer(granted).map(Some),
+        }
     }
 
     fn hold(granted: &GrantedTo<A>) -> Result<A::Hold> {
         A::hold(granted)
     }
 
-    fn ran<T>(output: T) -> Option<A::Ran<T>> {
-        Some(A::ran(output))
-    }
-
-    fn not_ran<T>() -> Option<Option<A::Ran<T>>> {
-        Some(None)
+    fn ran<T>(output: Result<T, NotGranted>) -> Result<Option<A::Ran<T>>> {
+        match output {
+            Err(NotGranted::Busy { .. }) => Ok(None),
+            output => A::ran(output).map(Some),
+        }
     }
 }
 

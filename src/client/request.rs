@@ -72,11 +72,6 @@ impl Asks for AskOne {
     }
 
     #[inline]
-    fn is_begun(&self) -> bool {
-        self.asking.is_some()
-    }
-
-    #[inline]
     fn restart(&mut self) {
         self.asking = None;
     }
@@ -93,21 +88,22 @@ impl Asks for AskOne {
 
 impl<K: Kind> Sealed for Guard<K> {}
 
+#[expect(private_interfaces, reason = "as in `Asks`")]
 impl<K: Kind> Answer for Guard<K> {
     type Hold = Hold<K>;
     type Ran<T> = T;
     type Asks = AskOne;
 
-    fn answer(granted: Guard) -> Result<Guard<K>> {
-        granted.into_kind()
+    fn answer(granted: Result<Guard, NotGranted>) -> Result<Guard<K>> {
+        granted.map_err(NotGranted::into_error)?.into_kind()
     }
 
     fn hold(granted: &Guard) -> Result<Hold<K>> {
         Hold::of(granted.held())
     }
 
-    fn ran<T>(output: T) -> T {
-        output
+    fn ran<T>(output: Result<T, NotGranted>) -> Result<T> {
+        output.map_err(NotGranted::into_error)
     }
 }
 
@@ -341,10 +337,7 @@ impl<A: Answer> Future for Request<A> {
     type Output = Result<A>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<A>> {
-        Poll::Ready(match ready!(self.asks.poll(cx)) {
-            Ok(granted) => A::answer(granted),
-            Err(why) => why.or(A::none()),
-        })
+        self.asks.poll(cx).map(A::answer)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::mem;
 use std::pin::Pin;
 use std::slice;
 use std::task::{Context, Poll, ready};
@@ -73,7 +74,7 @@ pin_project! {
 
 /// The stage of a run. The work is always dropped before the guard.
 enum RunStage<A: Asks> {
-    Asking { request: A },
+    Asking { request: A, is_begun: bool },
     Working { guard: A::Granted, owner: Owner, watching: Option<Watching> },
     Releasing { releasing: Releasing },
     Over,
@@ -131,28 +132,23 @@ impl<A: Answer, W: Work<A::Hold>> Run<A, W> {
         // Like any option, this drops a request under way, which asked as its owner and not as a child of it.
         request.restart();
         request.call_mut().bare = false;
-        Run { doing: Doing::Unmade { work: Some(work) }, stage: RunStage::Asking { request } }
+        let stage = RunStage::Asking { request, is_begun: false };
+        Run { doing: Doing::Unmade { work: Some(work) }, stage }
     }
 }
 
 impl<A: Answer, W: Work<A::Hold>> RunNow<'_, A, W> {
     /// Asks for the lock, as a new child of the current owner. Ready with `Ok` once it is held, and from then on.
     fn ask(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), NotGranted>> {
-        let RunStage::Asking { request } = &mut *self.stage else { return Poll::Ready(Ok(())) };
-        if !request.is_begun() {
+        let RunStage::Asking { request, is_begun } = &mut *self.stage else { return Poll::Ready(Ok(())) };
+        if !mem::replace(is_begun, true) {
             let above = request.call_mut().owner.take().unwrap_or_else(Owner::current);
             // If the run is dropped while it asks, nothing is left for an heir, since only the request has this owner.
             request.call_mut().owner = Some(above.into_entered_child());
         }
         let granted = ready!(request.poll(cx));
         let owner = request.call_mut().owner.take().unwrap_or_else(Owner::current);
-        match granted {
-            Ok(guard) => *self.stage = RunStage::Working { guard, owner, watching: None },
-            Err(why) => {
-                *self.stage = RunStage::Over;
-                return Poll::Ready(Err(why));
-            }
-        }
+        *self.stage = RunStage::Working { guard: granted?, owner, watching: None };
         Poll::Ready(Ok(()))
     }
 
@@ -221,7 +217,7 @@ impl<A: Answer, W: Work<A::Hold>> RunNow<'_, A, W> {
     /// Begins the release. Its first poll removes the level, and then the scope may end.
     fn release(&mut self, cx: &mut Context<'_>) {
         let stage = &mut *self.stage;
-        let RunStage::Working { mut guard, owner, .. } = std::mem::replace(stage, RunStage::Over) else {
+        let RunStage::Working { mut guard, owner, .. } = mem::replace(stage, RunStage::Over) else {
             return;
         };
         if !guard.ends_here() {
@@ -239,9 +235,10 @@ impl<A: Answer, W: Work<A::Hold>> Future for Run<A, W> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        let begins = matches!(this.stage, RunStage::Asking { request } if !request.is_begun());
+        let begins = matches!(this.stage, RunStage::Asking { is_begun: false, .. });
         if let Err(why) = ready!(this.ask(cx)) {
-            return Poll::Ready(why.or(A::not_ran()));
+            *this.stage = RunStage::Over;
+            return Poll::Ready(A::ran(Err(why)));
         }
         match this.work(begins, cx) {
             Ok(true) => this.release(cx),
@@ -251,7 +248,7 @@ impl<A: Answer, W: Work<A::Hold>> Future for Run<A, W> {
                 return Poll::Ready(Err(error));
             }
         }
-        this.end(cx).map_ok(A::ran)
+        this.end(cx).map(|ended| A::ran(Ok(ended?)))
     }
 }
 

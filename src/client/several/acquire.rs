@@ -86,10 +86,6 @@ impl Asks for AskAll {
         Poll::Ready(answer)
     }
 
-    fn is_begun(&self) -> bool {
-        self.asking.is_some()
-    }
-
     fn restart(&mut self) {
         self.asking = None;
     }
@@ -106,21 +102,22 @@ impl Asks for AskAll {
 
 impl<K: Kind> Sealed for Guards<K> {}
 
+#[expect(private_interfaces, reason = "as in `Asks`")]
 impl<K: Kind> Answer for Guards<K> {
     type Hold = Vec<Hold<K>>;
     type Ran<T> = T;
     type Asks = AskAll;
 
-    fn answer(granted: Guards) -> Result<Guards<K>> {
-        granted.into_kind()
+    fn answer(granted: Result<Guards, NotGranted>) -> Result<Guards<K>> {
+        granted.map_err(NotGranted::into_error)?.into_kind()
     }
 
     fn hold(granted: &Guards) -> Result<Vec<Hold<K>>> {
         granted.guards().iter().map(|guard| Hold::of(guard.held())).collect()
     }
 
-    fn ran<T>(output: T) -> T {
-        output
+    fn ran<T>(output: Result<T, NotGranted>) -> Result<T> {
+        output.map_err(NotGranted::into_error)
     }
 }
 
