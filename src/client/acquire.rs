@@ -166,10 +166,8 @@ pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Gu
     span.around(async move {
         let request = &mut request;
         let mut answer = request.prepare().err().map(|error| Err(NotGranted::Failed(error)));
-        if answer.is_none()
-            && let Some(opening) = request.options.handle.opening(request.limit)
-        {
-            opening.await;
+        if answer.is_none() {
+            request.options.handle.opening(request.limit).await;
         }
         loop {
             if let Some(answer) = answer {
@@ -437,7 +435,7 @@ impl Acquire {
     /// process offers. The child of a fork takes nothing over, as it sends no commands either.
     fn admit(&self, entry: &mut LockEntry, id: u64, polled_before: bool, at: Moment) -> Admission {
         let AcquireOptions { handle: session, keys, call, part } = &self.options;
-        let is_copy = || session.check_process().is_err();
+        let is_copy = || session.quorum.check_process().is_err();
         let (fence, connected) =
             (|| self.options.fence(), || session.quorum.is_connected(keys) && !is_copy());
         let config = &session.config;
@@ -483,7 +481,7 @@ impl Acquire {
         if self.single_attempt || self.limit.is_some_and(|limit| limit <= now) {
             return Err(self.over(None));
         }
-        self.options.handle.check_process()?;
+        self.options.handle.quorum.check_process()?;
         self.mark_waiting();
         // It sleeps in slices, like every wait for the end of a lease, since the machine may sleep past it.
         let until = until.map(|until| at.nap(until));
@@ -500,7 +498,7 @@ impl Acquire {
     ) -> Result<Option<Instant>, NotGranted> {
         let now = at.by_tokio();
         let session = &self.options.handle;
-        session.check_process()?;
+        session.quorum.check_process()?;
         // It gives up even if the server answers, since a full server may defer the command before this one for ever.
         let patience = session.timing.patience.max(session.config.unavailable_after);
         let stuck = self.command_wait_since.is_some_and(|since| after(since, patience) <= now);

@@ -116,7 +116,7 @@ impl Locks {
     /// ```
     #[must_use]
     pub fn status(&self) -> Vec<LockStatus> {
-        let session = self.session();
+        let session = &self.handle;
         let mut keys = session.table(|table, _| table.keys());
         keys.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         let status = keys.into_iter().filter_map(|keys| {

@@ -47,7 +47,7 @@ use crate::session::{EventRelay, Handle, MasterEvents, Session, Stage, check_run
 /// ```
 #[derive(Clone)]
 pub struct Locks {
-    handle: Handle,
+    pub(super) handle: Handle,
 }
 
 impl Locks {
@@ -106,13 +106,9 @@ impl Locks {
     pub(crate) fn over(session: Arc<Session>, relay: &EventRelay) -> Locks {
         meter::describe();
         meter::begin(None, session.config.grouping.as_ref());
-        relay.relay_to(&session);
+        let _ = relay.set(Arc::downgrade(&session));
         session.ensure_watchdog();
         Locks { handle: Handle::new(session) }
-    }
-
-    pub(super) fn session(&self) -> &Handle {
-        &self.handle
     }
 
     /// Returns a [`Builder`] with every option at its default, for locks that this master keeps.
@@ -228,10 +224,13 @@ impl Locks {
             // Looked at first: a request for several names writes the ends of its locks before it no longer counts.
             let gathered = session.has_gathered();
             let (unconfirmed, others, empty) = session.left_to_do();
-            session.end_with_runtime();
-            if session.stage() == Stage::RuntimeEnded && unconfirmed {
-                let message = "the tokio runtime that this `Locks` was connected on ended before some releases were confirmed; the leases free those locks";
-                return Err(Error::new(ErrorKind::Unavailable, message));
+            if session.stage() == Stage::RuntimeEnded {
+                // Connections may have been kept for guards that are dropped later.
+                session.quorum.end_with_runtime();
+                if unconfirmed {
+                    let message = "the tokio runtime that this `Locks` was connected on ended before some releases were confirmed; the leases free those locks";
+                    return Err(Error::new(ErrorKind::Unavailable, message));
+                }
             }
             if session.stage() >= Stage::Closed || !(gathered || unconfirmed || others || empty) {
                 return Ok(());

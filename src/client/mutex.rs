@@ -457,9 +457,7 @@ impl<K: Kind> Mutex<K> {
     async fn check(&self) -> Result<()> {
         let checked = keys::check(&self.keys.name, &self.handle.config.prefix);
         checked.and_then(|()| self.handle.check_call()).map_err(|error| error.on(&self.keys.name))?;
-        if let Some(opening) = self.handle.opening(None) {
-            opening.await;
-        }
+        self.handle.opening(None).await;
         Ok(())
     }
 

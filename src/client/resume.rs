@@ -19,9 +19,7 @@ pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Re
     check(&handle, &keys, claim).map_err(|error| error.on(&keys.name))?;
     // Read in the first poll, as that of a request.
     let owner = Owner::current();
-    if let Some(opening) = handle.opening(None) {
-        opening.await;
-    }
+    handle.opening(None).await;
     let lease = handle.config.lease;
     let pending = handle.visit(&keys, |entry, at| {
         entry.begin_resume(handle.numbers.next(), claim.hold_id().into(), &handle.uuid, lease, at.now)

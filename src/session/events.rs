@@ -7,16 +7,8 @@ use crate::session::session::Session;
 use crate::table::LockEntry;
 use crate::wire::{Hint, LEFT_TO_OTHERS};
 
-/// Passes the reports of the backends to the session, which is made after them.
-#[derive(Default)]
-pub(crate) struct EventRelay(OnceLock<Weak<Session>>);
-
-impl EventRelay {
-    pub(crate) fn relay_to(&self, session: &Arc<Session>) {
-        // Set once, before anything that matters is reported.
-        let _ = self.0.set(Arc::downgrade(session));
-    }
-}
+/// The session that gets the reports of the backends. It is made after them, and set before anything that matters is reported.
+pub(crate) type EventRelay = OnceLock<Weak<Session>>;
 
 impl Session {
     /// Visits the locks whose releases a channel reports.
@@ -45,7 +37,7 @@ impl MasterEvents {
     }
 
     fn session(&self) -> Option<Arc<Session>> {
-        self.relay.0.get()?.upgrade()
+        self.relay.get()?.upgrade()
     }
 }
 
@@ -71,7 +63,9 @@ impl Events for MasterEvents {
         if session.hints.set(channel, true) {
             // Announces that this process knows of lines, for each lock that it already waits for.
             session.table(|table, _| {
-                table.channels().for_each(|channel| session.subscribe_companion(channel, true));
+                let companions =
+                    table.channels().filter_map(|channel| session.hints.companion(channel, true));
+                companions.for_each(|companion| session.quorum.subscribe(&companion, true));
             });
             return session.visit_all(|entry, at| entry.hints_begin(at.now));
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::base::atomic::{AtomicBool, Ordering::SeqCst};
 use crate::table::LockEntry;
 use crate::wire::Line;
-use crate::wire::keys::{self, Keys};
+use crate::wire::keys::{self, Keys, LineKeys};
 
 /// There is one channel for all locks. The process subscribes to it at its first wait, and stays subscribed. Otherwise a process
 /// that waits for a lock now and then would have to subscribe before each of its requests could enter the line.
@@ -74,10 +74,15 @@ impl Hints {
         arrive.then(|| [&self.wakes, channel].concat())
     }
 
-    /// Returns the second channel of a lock on a Cluster, and the channel of its hints. Both are refused to a user that lacks the right.
-    pub(super) fn channels_of(&self, keys: &Keys) -> Option<[String; 2]> {
-        let line = self.are_sharded().then(|| keys.sharded_line()).flatten()?;
-        Some([&self.uuid, &**keys.channel()].map(|rest| [&*line.wakes, rest].concat()))
+    /// Returns the channels to subscribe to, or to leave, along with that of this lock's releases: the [`companion`](Hints::companion)
+    /// or, on a Cluster, the channel of the lock's hints and its companion. Both are refused to a user that lacks the right.
+    pub(super) fn channels_beside(&self, keys: &Keys, on: bool) -> Vec<String> {
+        if !self.are_sharded() {
+            return self.companion(keys.channel(), on).into_iter().collect();
+        }
+        let both =
+            |line: &LineKeys| [&self.uuid, &**keys.channel()].map(|rest| [&*line.wakes, rest].concat());
+        keys.sharded_line().map(both).into_iter().flatten().collect()
     }
 
     pub(super) fn may_not_publish(&self) {

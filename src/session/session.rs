@@ -1,7 +1,6 @@
 //! What all handles of one `Locks` share: the table, the masters and the clock, and how they work together.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -142,7 +141,11 @@ impl Session {
         visit: impl FnOnce(&mut LockEntry, Moment) -> R,
     ) -> R {
         self.ensure_watchdog();
-        self.visit_table(at, keys, true, visit)
+        let (result, is_unattended) = self.visit_once(at, keys, visit);
+        if is_unattended {
+            self.take_over();
+        }
+        result
     }
 
     /// Returns how often a waiter has to check that the background task works; `None` if no other runtime may take it over.
@@ -150,7 +153,8 @@ impl Session {
         self.quorum.is_portable().then_some(TAKEOVER)
     }
 
-    /// Visits a lock without taking over the background task. Otherwise:
+    /// Visits a lock without taking over the background task. Returns the visit's result, and whether the background task does not look
+    /// at what is due. Visits of all locks use this. Otherwise:
     ///
     /// 1. The machine is busy, and what is due is late.
     /// 2. A visit takes the background task over, and visits all locks.
@@ -160,18 +164,7 @@ impl Session {
         at: Moment,
         keys: &Arc<Keys>,
         visit: impl FnOnce(&mut LockEntry, Moment) -> R,
-    ) -> R {
-        self.visit_table(at, keys, false, visit)
-    }
-
-    /// Visits the table. `takes_over`: takes the background task over if it does not look at what is due.
-    fn visit_table<R>(
-        &self,
-        at: Moment,
-        keys: &Arc<Keys>,
-        takes_over: bool,
-        visit: impl FnOnce(&mut LockEntry, Moment) -> R,
-    ) -> R {
+    ) -> (R, bool) {
         let mut effects = VisitEffects::default();
         let mut table = lock(&self.table);
         let result = table.visit(keys, at.now, &mut effects, |entry| visit(entry, at));
@@ -182,14 +175,14 @@ impl Session {
                 // Subscribed before the lock's channel: a request that asks after that subscription may enter the line.
                 self.quorum.subscribe(hints, true);
             }
+            let beside = self.hints.channels_beside(keys, on);
+            let subscribe_beside = || beside.iter().for_each(|channel| self.quorum.subscribe(channel, on));
             if on {
-                self.subscribe_companion(keys.channel(), on);
-                self.hints_of_lock(keys, on);
+                subscribe_beside();
             }
             self.quorum.subscribe(keys.channel(), on);
             if !on {
-                self.subscribe_companion(keys.channel(), on);
-                self.hints_of_lock(keys, on);
+                subscribe_beside();
             }
         }
         let begins_to_watch = self.pulse.is_wanted() && table.is_watched(keys);
@@ -202,10 +195,7 @@ impl Session {
         if self.stage() == Stage::RuntimeEnded {
             self.send_last(std::slice::from_ref(keys));
         }
-        if unattended && takes_over {
-            self.take_over();
-        }
-        result
+        (result, unattended)
     }
 
     /// Begins the ends that are still owed for this lock. Called after the runtime has ended.
@@ -224,7 +214,7 @@ impl Session {
         let granted = {
             let mut table = lock(&self.table);
             table.standing(keys)?.nest(owner, fenced, &self.numbers, || {
-                let known = self.quorum.is_connected(keys) && self.check_process().is_ok();
+                let known = self.quorum.is_connected(keys) && self.quorum.check_process().is_ok();
                 known.then(|| self.moment())
             })?
         };
@@ -248,18 +238,6 @@ impl Session {
     ) -> Option<R> {
         let keys = lock(&self.table).entry(name).map(|entry| entry.keys.clone())?;
         Some(self.visit(&keys, visit))
-    }
-
-    /// Subscribes to the channel that shows scripts that this process knows of lines, or leaves it. Called while the table is locked.
-    pub(super) fn subscribe_companion(&self, channel: &str, on: bool) {
-        if let Some(companion) = self.hints.companion(channel, on) {
-            self.quorum.subscribe(&companion, on);
-        }
-    }
-
-    /// Subscribes to the channels on a Cluster that a lock with a line has, or leaves them. Called while the table is locked.
-    fn hints_of_lock(&self, keys: &Keys, on: bool) {
-        self.hints.channels_of(keys).iter().flatten().for_each(|channel| self.quorum.subscribe(channel, on));
     }
 
     /// Gives access to the table, for looks that change no entry.
@@ -347,13 +325,6 @@ impl Session {
         self.progress.notify_waiters();
     }
 
-    /// If the runtime has ended, ends the connections that were kept for guards that are dropped later.
-    pub(crate) fn end_with_runtime(&self) {
-        if self.stage() == Stage::RuntimeEnded {
-            self.quorum.end_with_runtime();
-        }
-    }
-
     /// Returns the error of a request that is made too late.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         let why = match self.stage() {
@@ -372,25 +343,19 @@ impl Session {
         check_runtime()
     }
 
-    /// Returns a future that waits for the first attempts to connect, for one node timeout at most; `None` if they are over. It is
-    /// awaited before the first command to several masters. Otherwise a single attempt at the start of a program would find none
-    /// of them connected; and a command must not wait for a connection once it is sent, for the reason given in `Role`.
-    pub(crate) fn opening(&self, limit: Option<Instant>) -> Option<impl Future<Output = ()> + Send> {
-        // Boxed, since it is rarely needed and would otherwise take space in each task that has a lock.
-        self.quorum.is_opening().then(|| boxed(self.opened(limit)))
-    }
-
-    async fn opened(&self, limit: Option<Instant>) {
-        let longest = after(Instant::now(), self.config.node_timeout);
-        let until = limit.map_or(longest, |limit| limit.min(longest));
-        if timeout_at(until, self.quorum.first_attempts()).await.is_ok() || until == longest {
-            self.quorum.opened();
+    /// Waits for the first attempts to connect, until `limit` and for one node timeout at most. Awaited before the first command to
+    /// several masters. Otherwise a single attempt at the start of a program would find none of them connected; and a command must
+    /// not wait for a connection once it is sent, for the reason given in `Role`.
+    pub(crate) async fn opening(&self, limit: Option<Instant>) {
+        if self.quorum.is_opening() {
+            let longest = after(Instant::now(), self.config.node_timeout);
+            let until = limit.map_or(longest, |limit| limit.min(longest));
+            // Boxed, since it is rarely needed and would otherwise take space in each task that has a lock.
+            let attempts = boxed(timeout_at(until, self.quorum.first_attempts()));
+            if attempts.await.is_ok() || until == longest {
+                self.quorum.opened();
+            }
         }
-    }
-
-    /// Returns the error of a request that would wait in the child of a fork, where nothing would end its wait.
-    pub(crate) fn check_process(&self) -> Result<(), Error> {
-        self.quorum.check_process()
     }
 
     /// Returns OpenTelemetry's name of the system that keeps the locks, or `None` if this process keeps them.

@@ -15,13 +15,13 @@ async fn a_pause_is_long_ago_by_when_the_attempt_after_it_was_sent() {
         let asked = Instant::now();
         // The attempt takes longer than any pause.
         advance(2 * second).await;
-        let pause = attempted.next_pause(asked, locks.session());
+        let pause = attempted.next_pause(asked, &locks.handle);
         assert_eq!(attempted.pauses, pauses);
         attempted.note_pause(after(Instant::now(), pause));
         advance(pause).await;
     }
     advance(2 * second).await;
-    attempted.next_pause(Instant::now(), locks.session());
+    attempted.next_pause(Instant::now(), &locks.handle);
     assert_eq!(attempted.pauses, 0);
 }
 

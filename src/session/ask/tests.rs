@@ -27,7 +27,7 @@ fn session(stores: &[Memory]) -> Arc<Session> {
     let quorum = Quorum::new(stores.iter().zip(&events).map(join).collect(), None);
     let (config, clock) = (Config::over(&stores[0]), Clock::with(|| 0));
     let session = Session::new(config, quorum, "me".to_owned(), clock, events);
-    relay.relay_to(&session);
+    relay.set(Arc::downgrade(&session)).unwrap();
     session
 }
 

@@ -120,15 +120,16 @@ impl Watched {
         let session = Session::new(config, quorum, "me".to_owned(), clock, Vec::new());
         let lease = session.timing.lease;
         // Not `visit`, which starts the watchdog.
-        let hold = session.visit_once(session.moment(), &Arc::new(Keys::new("", "stock")), |entry, at| {
-            let id = session.numbers.next();
-            assert!(entry.enter_alone(Waiter::new(id, Owner::new(), false, at.now)).is_ok());
-            let ask = AcquireParams::plain(session.numbers.next(), lease);
-            let Admission::Ask(pending) = entry.admit(id, ask, at) else { panic!("it is its turn") };
-            let new = NewLevel::watched(session.numbers.next(), lease);
-            assert!(entry.granted(&Grantee::Waiter(id), &pending, &new, Spread::default(), at).is_ok());
-            pending.hold
-        });
+        let (hold, _) =
+            session.visit_once(session.moment(), &Arc::new(Keys::new("", "stock")), |entry, at| {
+                let id = session.numbers.next();
+                assert!(entry.enter_alone(Waiter::new(id, Owner::new(), false, at.now)).is_ok());
+                let ask = AcquireParams::plain(session.numbers.next(), lease);
+                let Admission::Ask(pending) = entry.admit(id, ask, at) else { panic!("it is its turn") };
+                let new = NewLevel::watched(session.numbers.next(), lease);
+                assert!(entry.granted(&Grantee::Waiter(id), &pending, &new, Spread::default(), at).is_ok());
+                pending.hold
+            });
         Watched { session, master, watch: Watch::default(), hold }
     }
 

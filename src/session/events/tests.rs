@@ -23,7 +23,7 @@ async fn a_subscription_that_is_refused_or_lost_is_brought_to_its_entry() {
     let backend = InMemory::join(&store, Duration::from_secs(1), Weak::<MasterEvents>::new());
     let (quorum, clock) = (Quorum::new(vec![backend as Arc<dyn Backend>], None), Clock::with(|| 0));
     let session = Session::new(Config::over(&store), quorum, "me".to_owned(), clock, vec![events.clone()]);
-    relay.relay_to(&session);
+    relay.set(Arc::downgrade(&session)).unwrap();
     let [stock, other] = ["stock", "other"].map(|name| Arc::new(Keys::new("", name)));
     for keys in [&stock, &other] {
         session.visit(keys, |entry, at| {
