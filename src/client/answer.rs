@@ -1,18 +1,17 @@
 //! What a request resolves to, and how it is made from the grant: a guard or guards, of either kind, or an option of them.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use crate::base::Boxed;
 use crate::base::telemetry::HeldSpan;
 use crate::client::acquire::NotGranted;
 use crate::client::call::CallOptions;
 use crate::client::guard::Guard;
 use crate::error::{Error, ErrorKind, Loss, Result};
 
-pub(super) type Releasing = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
-pub(super) type Watching = Pin<Box<dyn Future<Output = Loss> + Send>>;
+pub(super) type Releasing = Boxed<'static, Result<()>>;
+pub(super) type Watching = Boxed<'static, Loss>;
 
 /// Makes a request: for one lock, or for several.
 #[expect(private_interfaces, reason = "public only because `Answer` has it; nobody else can name it")]
@@ -21,10 +20,8 @@ pub trait Asks: Unpin {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Self::Granted, NotGranted>>;
 
-    /// Drops the request that is under way, which undoes it.
-    fn restart(&mut self);
-
-    fn call_mut(&mut self) -> &mut CallOptions;
+    /// Returns the options of the call, to be changed. A request that is under way is dropped, which undoes it.
+    fn options_mut(&mut self) -> &mut CallOptions;
 
     /// Adds the names and options of the request.
     fn describe(&self, out: &mut fmt::DebugStruct<'_, '_>);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use crate::base::telemetry;
+use crate::base::{Boxed, telemetry};
 use crate::client::acquire::{AcquireOptions, NotGranted, Part, acquire, grant_here};
 use crate::client::answer::{Answer, Asks, Sealed, polled_again};
 use crate::client::call::CallOptions;
@@ -21,13 +21,11 @@ use crate::session::Handle;
 use crate::wire::keys::Keys;
 
 /// A request from its first poll on.
-type AcquireFuture = Pin<Box<dyn Future<Output = Result<Guard, NotGranted>> + Send>>;
-
 /// Makes the request for one lock.
 pub struct AskOne {
     options: AcquireOptions,
     /// `None` before the first poll, and once the request is ready.
-    asking: Option<AcquireFuture>,
+    asking: Option<Boxed<'static, Result<Guard, NotGranted>>>,
     answered: bool,
 }
 
@@ -72,12 +70,8 @@ impl Asks for AskOne {
     }
 
     #[inline]
-    fn restart(&mut self) {
+    fn options_mut(&mut self) -> &mut CallOptions {
         self.asking = None;
-    }
-
-    #[inline]
-    fn call_mut(&mut self) -> &mut CallOptions {
         &mut self.options.call
     }
 
@@ -193,8 +187,7 @@ impl<A: Answer> Request<A> {
 
     /// Sets an option. Drops a request that is under way, which undoes it.
     fn with(mut self, option: impl FnOnce(&mut CallOptions)) -> Self {
-        self.asks.restart();
-        option(self.asks.call_mut());
+        option(self.asks.options_mut());
         self
     }
 

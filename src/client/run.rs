@@ -130,8 +130,7 @@ pin_project! {
 impl<A: Answer, W: Work<A::Hold>> Run<A, W> {
     pub(super) fn new(mut request: A::Asks, work: W) -> Run<A, W> {
         // Like any option, this drops a request under way, which asked as its owner and not as a child of it.
-        request.restart();
-        request.call_mut().bare = false;
+        request.options_mut().bare = false;
         let stage = RunStage::Asking { request, is_begun: false };
         Run { doing: Doing::Unmade { work: Some(work) }, stage }
     }
@@ -142,12 +141,13 @@ impl<A: Answer, W: Work<A::Hold>> RunNow<'_, A, W> {
     fn ask(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), NotGranted>> {
         let RunStage::Asking { request, is_begun } = &mut *self.stage else { return Poll::Ready(Ok(())) };
         if !mem::replace(is_begun, true) {
-            let above = request.call_mut().owner.take().unwrap_or_else(Owner::current);
+            let options = request.options_mut();
+            let above = options.owner.take().unwrap_or_else(Owner::current);
             // If the run is dropped while it asks, nothing is left for an heir, since only the request has this owner.
-            request.call_mut().owner = Some(above.into_entered_child());
+            options.owner = Some(above.into_entered_child());
         }
         let granted = ready!(request.poll(cx));
-        let owner = request.call_mut().owner.take().unwrap_or_else(Owner::current);
+        let owner = request.options_mut().owner.take().unwrap_or_else(Owner::current);
         *self.stage = RunStage::Working { guard: granted?, owner, watching: None };
         Poll::Ready(Ok(()))
     }

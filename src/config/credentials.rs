@@ -3,10 +3,10 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::Boxed;
 use crate::config::destination::Destination;
 use crate::config::master::MasterKind;
 use crate::config::server::Server;
@@ -78,7 +78,7 @@ pub(crate) type Provided = Result<Credentials, Box<dyn StdError + Send + Sync>>;
 
 /// The user's code that provides credentials.
 #[derive(Clone)]
-pub(crate) struct Provider(Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Provided> + Send>> + Send + Sync>);
+pub(crate) struct Provider(Arc<dyn Fn() -> Boxed<'static, Provided> + Send + Sync>);
 
 impl Provider {
     pub(super) fn new<F, Fut, E>(provide: F) -> Provider

@@ -32,7 +32,7 @@ async fn each_nested_level_that_is_granted_at_once_takes_a_part_of_the_budget() 
     let _held = stock.lock().await.unwrap();
     let child = || {
         let mut request = stock.request(None);
-        let call = request.call_mut();
+        let call = request.options_mut();
         (call.bare, call.owner) = (false, Some(Owner::current().child()));
         request
     };

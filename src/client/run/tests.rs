@@ -13,7 +13,7 @@ fn assert_one_owner<A: Answer>(request: A::Asks) {
     let mut asks = || {
         assert!(run.as_mut().poll(&mut context).is_pending());
         match &mut *run.as_mut().project().stage {
-            RunStage::Asking { request, .. } => request.call_mut().owner.clone(),
+            RunStage::Asking { request, .. } => request.options_mut().owner.clone(),
             _ => None,
         }
     };

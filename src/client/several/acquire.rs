@@ -86,11 +86,8 @@ impl Asks for AskAll {
         Poll::Ready(answer)
     }
 
-    fn restart(&mut self) {
+    fn options_mut(&mut self) -> &mut CallOptions {
         self.asking = None;
-    }
-
-    fn call_mut(&mut self) -> &mut CallOptions {
         &mut self.options.call
     }
 
