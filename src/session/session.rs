@@ -253,8 +253,8 @@ impl Session {
         let events = effects.out.map_or_else(Vec::new, |out| {
             // Counted before anybody is notified: code that reads the metrics after `lost()` finds the loss counted.
             for event in &out.log {
-                if let LogEvent::Measured(Sample::Lost { loss, fixed }) = event {
-                    self.measure(&keys.name, Sample::Lost { loss: *loss, fixed: *fixed });
+                if let LogEvent::Measured(lost @ Sample::Lost { .. }) = event {
+                    self.measure(&keys.name, *lost);
                 }
             }
             // Wakers are the program's code, and the visit may have granted a lock.

@@ -25,36 +25,29 @@ impl Session {
     /// another runtime, the task could end before the connections do.
     pub(crate) fn ensure_watchdog(&self) {
         if self.active_watchdog.load(SeqCst) == 0 {
-            self.start_watchdog(|session, number| {
-                session.active_watchdog.compare_exchange(0, number, SeqCst, SeqCst).is_ok()
-            });
+            self.start_watchdog(false);
         }
     }
 
-    fn start_watchdog(&self, begin: impl FnOnce(&Session, u64) -> bool) -> bool {
+    /// Starts the background task, in place of an active one only if it `takes_over`. Returns whether it did.
+    fn start_watchdog(&self, takes_over: bool) -> bool {
         let runtime = self.runtime.clone().or_else(|| runtime::Handle::try_current().ok());
         let (Some(runtime), Some(me)) = (runtime, self.me.upgrade()) else { return false };
         let number = self.watchdogs_started.fetch_add(1, SeqCst) + 1;
-        let begins = self.stage() <= Stage::Closing && begin(self, number);
+        let replaces = |active| (active == 0 || takes_over).then_some(number);
+        let begins = self.stage() <= Stage::Closing
+            && self.active_watchdog.fetch_update(SeqCst, SeqCst, replaces).is_ok();
         if begins {
             drop(runtime.spawn(gated(Box::pin(watch(me, number)))));
         }
         begins
     }
 
-    fn is_active(&self, number: u64) -> bool {
-        self.active_watchdog.load(SeqCst) == number
-    }
-
     /// Moves the background task to the caller's runtime. The old task has not looked at what is due: its runtime lives, but
     /// nobody drives it. Once that runtime is driven again, the old task notices and ends. The commands that it has sent count as
     /// unanswered.
     pub(super) fn take_over(&self) {
-        let taken = self.start_watchdog(|session, number| {
-            session.active_watchdog.store(number, SeqCst);
-            true
-        });
-        if taken {
+        if self.start_watchdog(true) {
             let keys = lock(&self.table).keys();
             for name in keys {
                 self.visit_once(self.moment(), &name, |entry, at| entry.give_up_background(at.now));
@@ -166,7 +159,7 @@ fn watch(session: Arc<Session>, number: u64) -> impl Future<Output = ()> + Send 
 /// Returns whether the session has ended. If not, another task has taken over.
 async fn attend(session: &Arc<Session>, number: u64) -> bool {
     let (mut sent, mut left) = (JoinSet::new(), None);
-    while session.is_active(number) {
+    while session.active_watchdog.load(SeqCst) == number {
         session.pulse.beat();
         // Made before the look, so that nothing that becomes due in between is missed.
         let nudged = session.nudge.notified();
