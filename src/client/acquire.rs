@@ -697,13 +697,14 @@ impl Acquire {
         let pending = sent.pending;
         let was_part = self.options.part.as_ref().is_some_and(|part| !part.is_waiting());
         self.mark_waiting();
-        let (asked_before, session) = (self.has_asked_in_vain(), self.options.handle.clone());
-        let pause = self.attempts.get_or_insert_default().next_pause(pending.sent, &session);
+        let (id, asked_before, session) = (self.id(), self.has_asked_in_vain(), &self.options.handle);
+        let attempts = self.attempts.get_or_insert_default();
+        let pause = attempts.next_pause(pending.sent, session);
         // Counted from the send, since this future may be polled long after the answer, and no message is published at the end of a lease.
         let lease_end = after(pending.sent, left + Duration::from_millis(1));
         // The server sends a hint to a request in its line.
         let in_line = matches!(reply, Reply::InLine(..));
-        let (fallback_poll, paused) = self.visit(|entry, at| {
+        let (fallback_poll, paused) = session.visit(&self.options.keys, |entry, at| {
             // After a split vote no message wakes the request. Otherwise: 1. A majority refuses it, and it sleeps. 2. Another master
             // grants it; that grant is ended, and the end is published. 3. Woken by that message, it asks again at once, and so on,
             // as fast as the masters answer.
@@ -723,13 +724,12 @@ impl Acquire {
             let early_poll =
                 if enters_soon { Some(after(at.now, Duration::from_millis(1))) } else { in_line_poll };
             let refusal = Refusal { latest, pause, is_notified, split };
-            entry.refused(self.id(), early_poll.map_or(refusal, Refusal::until));
+            entry.refused(id, early_poll.map_or(refusal, Refusal::until));
             // After its first refusal the request is about to subscribe, and it is woken once it has.
             let pauses = split || (!is_notified && asked_before && early_poll.is_none());
             let falls_back = is_notified && fallback_poll < lease_end;
             (falls_back.then_some(fallback_poll), pauses.then_some(pause))
         });
-        let attempts = self.attempts.get_or_insert_default();
         attempts.fallback_poll = fallback_poll;
         if let Some(until) = paused {
             attempts.note_pause(until);
@@ -739,34 +739,32 @@ impl Acquire {
     /// Handles a failed attempt: another one follows after a pause, unless the time for the request is over. `leaves_traces`: the
     /// attempt may have left something on a master, which is ended there.
     fn unsuccessful(&mut self, pending: &Pending, error: Error, leaves_traces: bool) -> Result<()> {
-        let session = self.options.handle.clone();
+        let (id, is_over, session) = (self.id(), self.is_over(), &self.options.handle);
         let now = Instant::now();
         // The lock's outage alone does not bound this: 1. A full server refuses a re-entry. 2. It answers the renewal of the hold.
         // 3. That answer ends the outage, and the request would go on for ever.
         let attempts = self.attempts.get_or_insert_default();
         let failing_until =
             after(*attempts.failing_since.get_or_insert(now), session.config.unavailable_after);
-        let over = self.is_over() || failing_until <= now;
         if error.kind() != ErrorKind::Unavailable
-            || over
+            || is_over
+            || failing_until <= now
             || session.outage_since(&self.options.keys, self.began).is_some()
         {
             return Err(error);
         }
-        let attempts = self.attempts.get_or_insert_default();
-        let pause = attempts.next_pause(pending.sent, &session);
-        let until = self.visit(|entry, at| {
+        let pause = attempts.next_pause(pending.sent, session);
+        let until = session.visit(&self.options.keys, |entry, at| {
             let until = after(at.now, pause);
             match leaves_traces {
                 // The master publishes the end of whatever the attempt left. If that message woke the request, it would ask again
                 // at once, and so on.
-                true => entry.pause_request(self.id(), until),
-                false => entry.put_to_sleep(self.id(), until),
+                true => entry.pause_request(id, until),
+                false => entry.put_to_sleep(id, until),
             }
             until
         });
         telemetry::attempt_failed(&self.options.keys.name, &error);
-        let attempts = self.attempts.get_or_insert_default();
         attempts.note_pause(until);
         attempts.last_failure = Some(error);
         self.mark_waiting();

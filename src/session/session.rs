@@ -226,8 +226,7 @@ impl Session {
 
     /// Removes a nested level, if its release needs neither a command nor a visit. Returns whether it did.
     pub(crate) fn unnest(&self, grant: &Grant) -> bool {
-        let left = self.table(|table, at| table.standing(&grant.keys)?.unnest(grant, at));
-        left.is_some()
+        self.table(|table, at| table.standing(&grant.keys)?.unnest(grant, at)).is_some()
     }
 
     /// Visits a lock if its entry is known, and does nothing otherwise.
