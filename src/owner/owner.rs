@@ -181,28 +181,24 @@ impl Owner {
         Owner(Kind::Made(Arc::new(TreeNode { parent, depth, root, scopes: Mutex::new(scopes) })))
     }
 
+    fn node(&self) -> Option<&TreeNode> {
+        if let Kind::Made(node) = &self.0 { Some(node) } else { None }
+    }
+
     fn depth(&self) -> u32 {
-        match &self.0 {
-            Kind::Made(node) => node.depth,
-            _ => 0,
-        }
+        self.node().map_or(0, |node| node.depth)
     }
 
     pub(super) fn parent(&self) -> Option<&Owner> {
-        match &self.0 {
-            Kind::Made(node) => node.parent.as_ref(),
-            _ => None,
-        }
+        self.node()?.parent.as_ref()
     }
 
     /// Returns whether this owner is `other` or one of its descendants.
     pub(crate) fn is_within(&self, other: &Owner) -> bool {
         let mut at = self;
         while at.depth() > other.depth() {
-            match at.parent() {
-                Some(parent) => at = parent,
-                None => return false,
-            }
+            let Some(parent) = at.parent() else { return false };
+            at = parent;
         }
         at == other
     }
@@ -217,35 +213,30 @@ impl Owner {
 
     /// Returns the root of this owner's tree.
     pub(crate) fn tree(&self) -> OwnerId {
-        match &self.0 {
-            Kind::Made(node) => node.root.unwrap_or_else(|| self.id()),
-            _ => self.id(),
-        }
+        self.node().and_then(|node| node.root).unwrap_or_else(|| self.id())
     }
 
     /// Registers a level or a request at `position` with this owner or, if its last scope has ended, with its nearest live
     /// ancestor. Returns that owner, which notifies the session when it ends, until [`unregister_at`](Owner::unregister_at).
     pub(crate) fn register_at(&self, position: &Position) -> Owner {
         let mut at = self;
-        while let Kind::Made(node) = &at.0 {
+        while let Some(node) = at.node() {
             let mut scopes = lock(&node.scopes);
             // Not if its scopes have ended.
             if scopes.open > 0 || !scopes.entered {
                 scopes.positions.push(position.clone());
                 break;
             }
-            match &node.parent {
-                Some(parent) => at = parent,
-                // A root that has ended keeps its holds, since it has no heir.
-                None => break,
-            }
+            // A root that has ended keeps its holds, since it has no heir.
+            let Some(parent) = &node.parent else { break };
+            at = parent;
         }
         at.clone()
     }
 
     /// Undoes one [`register_at`](Owner::register_at).
     pub(crate) fn unregister_at(&self, position: &Position) {
-        if let Kind::Made(node) = &self.0 {
+        if let Some(node) = self.node() {
             let mut scopes = lock(&node.scopes);
             let is_this = |other: &Position| {
                 Arc::ptr_eq(&other.name, &position.name) && Weak::ptr_eq(&other.session, &position.session)
@@ -258,7 +249,7 @@ impl Owner {
     }
 
     pub(crate) fn enter(&self) {
-        if let Kind::Made(node) = &self.0 {
+        if let Some(node) = self.node() {
             let mut scopes = lock(&node.scopes);
             scopes.open += 1;
             scopes.entered = true;
