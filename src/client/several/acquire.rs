@@ -72,12 +72,6 @@ impl Asks for AskAll {
         if self.answered {
             return Poll::Ready(Err(polled_again().into()));
         }
-        if self.asking.is_none()
-            && let Err(error) = self.options.check()
-        {
-            self.answered = true;
-            return Poll::Ready(Err(error.into()));
-        }
         let asking = self.asking.get_or_insert_with(|| Box::new(Gathering::new(&self.options)));
         let answer = ready!(asking.poll(&self.options, cx));
         // If the answer is an error, this drops whatever was granted.
@@ -179,10 +173,10 @@ struct Gathering {
     began_number: u64,
     /// The name that was waited for or lost last.
     waited: usize,
-    /// Why the request is about to end: a name was busy for the whole time, or failed. The request first awaits the answers to commands
-    /// under way, since dropping them would leave their outcomes unknown: 1. A server refuses all writes. 2. The first refusal ends the
-    /// request, and the second one is never read. 3. `close` waits for the end of a hold that never existed, and the server refuses
-    /// that end too.
+    /// Why the request is about to end: its options are wrong, or a name was busy for the whole time, or failed. The request first awaits
+    /// the answers to commands under way, since dropping them would leave their outcomes unknown: 1. A server refuses all writes. 2. The
+    /// first refusal ends the request, and the second one is never read. 3. `close` waits for the end of a hold that never existed, and the
+    /// server refuses that end too.
     refused: Option<NotGranted>,
     losses: u32,
     /// Set after a loss, and before a busy name is asked for again: the request goes on when this is over.
@@ -203,7 +197,7 @@ impl Gathering {
             has_asked: false,
             began_number: options.handle.numbers.next(),
             waited: 0,
-            refused: None,
+            refused: options.check().err().map(NotGranted::Failed),
             losses: 0,
             pause: None,
         }
@@ -324,8 +318,21 @@ impl Gathering {
     /// Polls each request, and each release. The first error of a request ends all of them.
     fn poll_requests(&mut self, cx: &mut Context<'_>) {
         for slot in &mut self.slots {
-            let request = match slot {
-                Slot::Asking(request) => request,
+            match slot {
+                Slot::Asking(request) => match request.poll(cx) {
+                    Poll::Pending => {}
+                    Poll::Ready(Ok(guard)) => {
+                        let counted = guard.held().handle.count_gathered();
+                        *slot = Slot::Held { guard, watching: None, counted };
+                    }
+                    Poll::Ready(Err(why)) => {
+                        *slot = Slot::Free;
+                        match (&self.refused, &why) {
+                            (Some(NotGranted::Failed(_)), _) | (Some(_), NotGranted::Busy { .. }) => {}
+                            _ => self.refused = Some(why),
+                        }
+                    }
+                },
                 Slot::GoingBack { release, .. } => {
                     if let Poll::Ready(released) = release.as_mut().poll(cx) {
                         *slot = Slot::Free;
@@ -335,23 +342,8 @@ impl Gathering {
                             self.pass = Pass::InOrder { until: self.started_at, pause: BRIEF };
                         }
                     }
-                    continue;
                 }
-                Slot::Free | Slot::Held { .. } => continue,
-            };
-            match request.poll(cx) {
-                Poll::Pending => {}
-                Poll::Ready(Ok(guard)) => {
-                    let counted = guard.held().handle.count_gathered();
-                    *slot = Slot::Held { guard, watching: None, counted };
-                }
-                Poll::Ready(Err(why)) => {
-                    *slot = Slot::Free;
-                    match (&self.refused, &why) {
-                        (Some(NotGranted::Failed(_)), _) | (Some(_), NotGranted::Busy { .. }) => {}
-                        _ => self.refused = Some(why),
-                    }
-                }
+                Slot::Free | Slot::Held { .. } => {}
             }
         }
     }
