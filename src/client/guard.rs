@@ -148,18 +148,16 @@ impl<K: Kind> Guard<K> {
             // Passed by reference: if the command were moved out, each task that releases a lock would need space for it twice.
             Continue(pending) => held.command(pending).await,
         };
-        let unanswered = match meaning {
+        let (limit, unanswered) = match meaning {
             Ok(Meaning::Done) => return Ok(()),
             Ok(Meaning::Lost(loss)) => return Err(held.lost(loss)),
             // The release has to wait, or was given up while this future was not polled. Then the background carries it out.
-            Ok(Meaning::Void) => None,
+            Ok(Meaning::Void) => (held.limit(), None),
             // The background sends the release again. If only a connection broke, the answer may come soon.
-            Err(error) if error.kind() == ErrorKind::Unavailable => Some(error),
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                (after(began, held.handle.config.node_timeout), Some(error))
+            }
             Err(error) => return Err(error),
-        };
-        let limit = match &unanswered {
-            Some(_) => after(began, held.handle.config.node_timeout),
-            None => held.limit(),
         };
         self.await_release(limit, unanswered).await
     }

@@ -382,13 +382,9 @@ impl<K: Kind> Mutex<K> {
     pub async fn waiters(&self) -> Result<Vec<WaitingProcess>> {
         self.check().await?;
         let Some(line) = self.handle.timing.line else { return Ok(Vec::new()) };
-        match self.reply(self.handle.quorum.waiters(&self.keys, line).await)? {
-            Reply::Waiters(waiters) => {
-                let uuid = &*self.handle.uuid;
-                Ok(waiters.into_iter().map(|process| process.seen_by(uuid)).collect())
-            }
-            _ => Ok(Vec::new()),
-        }
+        let reply = self.reply(self.handle.quorum.waiters(&self.keys, line).await)?;
+        let Reply::Waiters(waiters) = reply else { return Ok(Vec::new()) };
+        Ok(waiters.into_iter().map(|process| process.seen_by(&self.handle.uuid)).collect())
     }
 
     /// Frees the lock, whoever holds it. Returns `false` if it was free already.
@@ -432,26 +428,23 @@ impl<K: Kind> Mutex<K> {
     /// If the future is dropped, the lock may or may not have been freed.
     pub async fn force_release(&self) -> Result<bool> {
         self.check().await?;
-        match self.reply(self.handle.force(&self.keys).await)? {
-            Reply::Done => {
-                // If the hold was this process's, it is checked at once. Waiters of this process are woken.
-                self.handle.visit_known(&self.keys.name, |entry, at| {
-                    entry.doubt_all(at.now);
-                    entry.head_asks_once_more(at.now);
-                });
-                Ok(true)
-            }
-            _ => Ok(false),
+        let was_held = self.reply(self.handle.force(&self.keys).await)? == Reply::Done;
+        if was_held {
+            // If the hold was this process's, it is checked at once. Waiters of this process are woken.
+            self.handle.visit_known(&self.keys.name, |entry, at| {
+                entry.doubt_all(at.now);
+                entry.head_asks_once_more(at.now);
+            });
         }
+        Ok(was_held)
     }
 
     /// Returns for how long the lock is held, and who holds it as far as this look reports that; `None` if it is free.
     async fn look(&self, rule: Rule) -> Result<Option<(Duration, Option<Holder>)>> {
         self.check().await?;
-        match self.reply(self.handle.quorum.look(&self.keys, rule).await)? {
-            Reply::Busy(left, holder) => Ok(Some((left, holder.map(|holder| *holder)))),
-            _ => Ok(None),
-        }
+        let reply = self.reply(self.handle.quorum.look(&self.keys, rule).await)?;
+        let Reply::Busy(left, holder) = reply else { return Ok(None) };
+        Ok(Some((left, holder.map(|holder| *holder))))
     }
 
     async fn check(&self) -> Result<()> {

@@ -240,13 +240,8 @@ impl<A: Answer, W: Work<A::Hold>> Future for Run<A, W> {
             *this.stage = RunStage::Over;
             return Poll::Ready(A::ran(Err(why)));
         }
-        match this.work(begins, cx) {
-            Ok(true) => this.release(cx),
-            Ok(false) => {}
-            Err(error) => {
-                this.stop();
-                return Poll::Ready(Err(error));
-            }
+        if this.work(begins, cx).inspect_err(|_| this.stop())? {
+            this.release(cx);
         }
         this.end(cx).map(|ended| A::ran(Ok(ended?)))
     }
