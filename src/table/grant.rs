@@ -58,6 +58,7 @@ pub(crate) enum NotHeld {
 /// Returns the hold, if it is the only one known and adding or removing a renewed level changes nothing but its levels: no request of its
 /// tree waits, no branches are known, and no level ends before the hold does. A visit would find nothing to wake, to send, to forget, or
 /// to look at sooner.
+#[inline]
 fn simple<'a>(holds: &'a mut [Hold], queue: &Queue) -> Option<&'a mut Hold> {
     let [hold] = holds else { return None };
     let first = hold.levels.first()?;
