@@ -82,7 +82,7 @@ impl Quorum {
     /// 1. The parent takes a lock with the field `uuid:6`.
     /// 2. The next id of the child is 6 too, so it asks for the lock with the same field.
     /// 3. The server takes that for the hold that is there, and both have the lock.
-    fn is_copied(&self) -> bool {
+    pub(crate) fn is_copied(&self) -> bool {
         #[cfg(test)]
         if self.copied.load(std::sync::atomic::Ordering::SeqCst) {
             return true;
@@ -126,6 +126,7 @@ impl Quorum {
 
     /// Returns whether a majority of the masters is connected, as far as is known. Without a majority a hold may end unnoticed,
     /// until a new connection reports it.
+    #[inline]
     pub(crate) fn is_connected(&self, keys: &Keys) -> bool {
         let connected = self.masters.iter().filter(|master| master.is_connected(keys)).count();
         self.is_majority(connected)

@@ -214,7 +214,7 @@ impl Session {
         let granted = {
             let mut table = lock(&self.table);
             table.standing(keys)?.nest(owner, fenced, &self.numbers, || {
-                let known = self.quorum.is_connected(keys) && self.quorum.check_process().is_ok();
+                let known = self.quorum.is_connected(keys) && !self.quorum.is_copied();
                 known.then(|| self.moment())
             })?
         };
