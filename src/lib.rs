@@ -29,7 +29,7 @@
 //!     () = recount() => {}
 //!     loss = guard.lost() => println!("stopped: {loss}"),
 //! }
-//! guard.release().await?; // reports; a drop releases in the background
+//! guard.release().await?; // reports; a drop releases without waiting
 //! locks.close().await
 //! # }
 //! # async fn recount() {}

@@ -327,18 +327,18 @@ pub(crate) fn still_waiting(
         Some((holder, true, held)) => (
             format!("another owner of this process, {holder}"),
             format!("for {}", Shown(held)),
-            "an owner of this process has it; if it awaits the task in which this request stands, neither ends: run what the task does in the \
-             scope of a child of that owner, by `Owner::current().child().scope(…)`; if both are guards in one `join!`, use `run` there",
+            "an owner of this process has it; if it awaits the task that makes this request, both wait for ever: run that task's work in the \
+             scope of a child of that owner, `Owner::current().child().scope(…)`; if both are guards in one `join!`, use `run` there",
         ),
         Some((holder, false, held)) => (
             holder.to_string(),
             format!("for {} or longer", Shown(held)),
-            "another process has it, which works or hangs; `max_hold` there limits a holder, `within` here limits the wait",
+            "another process has it, and works or hangs; `max_hold` there limits a holder, `within` here limits the wait",
         ),
         None => (
             "unknown".to_owned(),
             "unknown".to_owned(),
-            "who has it is not known here; `Mutex::holder` asks, and its error has the reason",
+            "the holder is not known here; `Mutex::holder` asks, and its error says why it is unknown",
         ),
     };
     let warn = || {
@@ -373,7 +373,7 @@ pub(crate) fn out_of_order(name: &str, field: &str) {
     warn!(
         name = %shown(name),
         field,
-        "guards released out of nesting order; branches of one task that take bare guards look like one owner, use `run` or `scope` for \
+        "guards released out of nesting order; branches of one task that take guards by `lock` look like one owner; use `run`, or a `scope` for \
          each branch"
     );
 }

@@ -121,8 +121,8 @@ impl NotGranted {
 }
 
 /// What may help, besides waiting, if the holder is of this process: the holder may itself await the request.
-const NESTED: &str = "; if the holder awaits this call, as that of a task or a thread that it started, make it in a scope of \
-     `Owner::current().child()`";
+const NESTED: &str = "; if that owner awaits this call, in a task or a thread that it started, make the call in the scope of a child \
+     of it: `Owner::current().child().scope(…)`";
 
 /// Returns the part of a message that says who has the lock.
 fn held_by(Owned { holder, here, .. }: &Owned) -> String {
@@ -867,13 +867,13 @@ impl Drop for Acquire {
 
 fn unanswered() -> Error {
     let message = "an earlier command of this process for the same lock is not done yet: the server does not answer it, defers it or \
-                   refuses it, as the log says at level DEBUG; check the server, and try again";
+                   refuses it (the log says which, at level DEBUG); check the server, and try again";
     Error::new(ErrorKind::Unavailable, message)
 }
 
 fn ambiguous() -> Error {
     let message = "this request may be nested in a hold of its owner, or stand beside it in another branch of the same task, and the two \
-                   look the same; take the lock by `run`, or put each branch into a `scope`";
+                   look the same; take the lock with `run`, or put each branch into a `scope`";
     Error::new(ErrorKind::Ambiguous, message)
 }
 

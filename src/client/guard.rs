@@ -20,8 +20,8 @@ use crate::owner::Owner;
 use crate::session::{Handle, check_runtime};
 use crate::table::{Grant, Meaning, Obstacle};
 
-/// A hold of a lock. Dropping it releases the hold without waiting; [`release`](Guard::release) releases it and reports the
-/// outcome.
+/// One level of a hold of a lock. Dropping it releases the level, and with the last one the lock, without waiting;
+/// [`release`](Guard::release) releases it and reports the outcome.
 ///
 /// A guard may be moved to another task and released there. It may be dropped anywhere: inside a runtime, outside one, while a
 /// panic unwinds, at the end of `main`. That never blocks and never panics. If nothing else is under way, the drop writes the
@@ -178,7 +178,7 @@ impl<K: Kind> Guard<K> {
             let until = slice.map_or(limit, |slice| slice.min(limit));
             if timeout_at(until, changed).await.is_err() && limit <= Instant::now() {
                 return Err(unanswered.unwrap_or_else(|| {
-                    let message = "the release could not be confirmed in time, as the log says at level DEBUG; it goes on in the background \
+                    let message = "the release could not be confirmed in time (the log says why, at level DEBUG); it goes on in the background \
                                    until the lease is over";
                     Error::new(ErrorKind::Unavailable, message).on(&held.keys.name)
                 }));
@@ -231,7 +231,7 @@ impl<K: Kind> Guard<K> {
     /// Returns until when the hold is good if nothing renews it.
     ///
     /// It counts from before the command that granted or renewed the hold was sent, less drift, and is never later than `max_hold`
-    /// allows. Renewals, [`extend`](Guard::extend) and nested holds that the server was asked for move it forward. It is never in the
+    /// allows. Renewals, [`extend`](Guard::extend) and nested levels that the server was asked for move it forward. It is never in the
     /// future once the hold is lost.
     ///
     /// ```
@@ -412,7 +412,8 @@ impl Guard {
     /// [`fixed_lease`](crate::futures::Request::fixed_lease)), or [`extend`](Guard::extend) it first. `max_hold` and `at_least` end
     /// with this guard, and are not carried over.
     ///
-    /// A fenced guard has no such method, since a token can't be handed over. See the example of [`Claim`].
+    /// A fenced guard has no such method, since a token can't be handed over. Nor can a plain guard of a hold whose first level is fenced.
+    /// See the example of [`Claim`].
     ///
     /// # Errors
     ///
@@ -452,8 +453,8 @@ impl Guard {
             Ok(()) | Err(Obstacle::Command) => return Ok(()),
             Err(Obstacle::Lost(loss)) => return Err(self.held().lost(loss)),
             Err(Obstacle::Nested(levels)) => format!(
-                "the hold has {levels} levels, but only one with a single level can be handed over; release the others first, or take the lock as an owner \
-                 of its own"
+                "the hold has {levels} levels, and only a hold with one level can be handed over; release the other levels first, or take the \
+                 lock with an owner of its own: `.owner(&Owner::new())`"
             ),
             Err(Obstacle::Fenced) => {
                 "a hold with a fencing token can't be handed over; take the lock with a plain `mutex`, or let the other process take it"

@@ -22,8 +22,8 @@ use crate::wire::{Pending, Reply};
 /// The hold of a `run`, as its work sees it. [`Mutex::run`](crate::Mutex::run) passes it to the work, and
 /// [`Guard::hold`](crate::Guard::hold) returns that of a guard.
 ///
-/// It holds nothing itself: the run releases the lock when the work has ended, even if a copy of this value lives on. A function for
-/// fenced holds and plain ones takes a `&Hold<K>` with `K: Kind`.
+/// It holds no lock itself: the run releases the lock when the work has ended, even if a copy of this value lives on. Such a copy only keeps
+/// the connections of its [`Locks`](crate::Locks) open. A function for fenced holds and plain ones takes a `&Hold<K>` with `K: Kind`.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

@@ -56,4 +56,4 @@ impl Sealed for Fenced {
     const FENCED: bool = true;
 }
 
-pub(super) const UNFENCED: &str = "the hold that this would re-enter has no fencing token: take the outermost hold by a `fenced` handle too";
+pub(super) const UNFENCED: &str = "the hold that this would re-enter has no fencing token: take the outermost hold with a `fenced` mutex too";

@@ -23,8 +23,8 @@ use crate::session::{EventRelay, Handle, MasterEvents, Session, Stage, check_run
 ///
 /// For each master it owns a connection for commands (for a cluster, one to each node that serves slots; with
 /// [`replicas`](Builder::replicas), one more each for grants) and, once somebody has to wait, one for messages; it also has one to
-/// each sentinel. It renews what is held and releases what was dropped. When the last `Locks`, [`Mutex`] and [`Guard`](crate::Guard)
-/// of it are gone, it finishes what is queued, and its background task and connections end.
+/// each sentinel. It renews what is held and releases what was dropped. When the last handle of it is gone (a `Locks`, a [`Mutex`], a
+/// guard, a [`Hold`](crate::Hold) or a request), it finishes what is queued, and its background task and connections end.
 ///
 /// It lives on the tokio runtime that [`connect`](Locks::connect) was awaited on, and may be used from others while that one lives.
 /// That runtime needs its time and I/O drivers (`enable_all`), and must keep running. A `current_thread` runtime does nothing between two

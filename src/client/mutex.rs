@@ -229,7 +229,7 @@ impl<K: Kind> Mutex<K> {
         self.hold_count() > 0
     }
 
-    /// Returns how many holds the current owner and its ancestors have, as far as this process knows. Sends nothing.
+    /// Returns how many levels of the hold belong to the current owner and its ancestors, as far as this process knows. Sends nothing.
     ///
     /// It is 0 once a loss is known. Dropped guards no longer count.
     ///

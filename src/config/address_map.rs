@@ -22,7 +22,7 @@ impl AddressMap {
         self.0.is_none()
     }
 
-    /// Returns where to connect to, or `None` to use the address as reported, if there is no map or it panicked.
+    /// Returns where to connect to. `None` if there is no map or it panicked: the address is used as reported.
     pub(crate) fn get(&self, host: &str, port: u16) -> Option<(String, u16)> {
         let map = self.0.as_ref()?;
         unless_it_panics(|| map(host, port))

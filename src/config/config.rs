@@ -31,7 +31,7 @@ const LONGEST_STAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// error of kind [`ErrorKind::Config`](crate::ErrorKind::Config) that names the option and its value. Some mistakes show only in a
 /// server's answer.
 ///
-/// The options, at their defaults except for the prefix:
+/// The options, at their defaults except for `prefix` and `warn_after`:
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

@@ -29,7 +29,7 @@ struct PolledScope {
     task: Option<task::Id>,
 }
 
-/// The holder of a lock: the identity by which calls re-enter.
+/// Who takes a lock: the identity by which calls re-enter.
 ///
 /// By default the owner is the current tokio task, so nested calls on one task re-enter. Outside any task, as in the root future of
 /// `block_on`, it is the thread. [`Mutex::run`](crate::Mutex::run) and [`scope`](crate::scope()) make a child of it for their work,
@@ -38,7 +38,7 @@ struct PolledScope {
 /// A server runs all requests of a keep-alive connection in one task. Run each of them in the scope of a [new owner](Owner::new):
 /// otherwise, if a guard outlives its request, the next request re-enters what that guard still holds.
 ///
-/// Two owners are equal when they are the same owner.
+/// Clones of an owner are equal, and two that were made by [`new`](Owner::new) or [`child`](Owner::child) never are.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

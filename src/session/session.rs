@@ -239,7 +239,7 @@ impl Session {
         Some(self.visit(&keys, visit))
     }
 
-    /// Gives access to the table, for looks that change no entry.
+    /// Gives access to the table without a visit: for looks, and for changes that have no effects (see [`LockTable::standing`]).
     pub(crate) fn table<R>(&self, look: impl FnOnce(&mut LockTable, Moment) -> R) -> R {
         let at = self.moment();
         look(&mut lock(&self.table), at)

@@ -14,8 +14,8 @@ use crate::client::guard_scope::GuardScope;
 use crate::client::kind::{Fenced, Kind, Plain};
 use crate::error::{Loss, Result};
 
-/// Holds of several locks. Dropping it releases all of them in the background; [`release`](Guards::release) releases them and reports
-/// the outcome.
+/// Holds of several locks. Dropping it releases all of them without waiting; [`release`](Guards::release) releases them and reports the
+/// outcome.
 ///
 /// It may be moved and dropped like a [`Guard`](crate::Guard).
 ///
