@@ -64,8 +64,8 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Called when the runtime ends or has ended: writes calls to the sockets as far as these have room, without waiting for
-    /// answers. Returns at once. No other calls run after this.
+    /// Called when the runtime ends or has ended: runs calls whose answers nobody waits for. Over sockets it writes them as far as there
+    /// is room. Returns at once.
     fn run_last(&self, _: Vec<Call>) {}
 
     /// Called when the runtime ends or has ended, and no call is left to be run.

@@ -457,6 +457,7 @@ impl Acquire {
             // Read in the visit: if hints begin after this, a later visit notes that this request, which asks outside the line, has to
             // ask once more.
             line: session.hints.line(entry).filter(|_| may_enter_line),
+            hints_refused: session.hints.are_refused(),
         };
         entry.admit(id, ask, at)
     }

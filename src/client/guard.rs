@@ -509,9 +509,10 @@ impl Drop for OwnLevel {
             self.held.handle.let_go(&self.held.keys, self.held.hold, self.held.level);
         }
         if let Some(span) = self.span.take() {
-            let loss = self.held.signal.loss();
-            // A panic of a subscriber, here or when the span is dropped, would end a program that already unwinds.
-            unless_it_panics(move || loss.into_iter().for_each(|loss| span.lost(loss)));
+            // A panic of a subscriber would end a program that already unwinds. Each is caught by itself: a span that were dropped while the
+            // first one unwinds must not panic too.
+            unless_it_panics(|| self.held.signal.loss().into_iter().for_each(|loss| span.lost(loss)));
+            unless_it_panics(|| drop(span));
         }
     }
 }

@@ -20,7 +20,6 @@ use crate::owner::Owner;
 use crate::session::Handle;
 use crate::wire::keys::Keys;
 
-/// A request from its first poll on.
 /// Makes the request for one lock.
 pub struct AskOne {
     options: AcquireOptions,

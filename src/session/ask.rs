@@ -4,7 +4,6 @@ use std::slice::from_ref;
 use std::sync::Arc;
 
 use tokio::runtime;
-use tokio::time::timeout;
 
 use crate::base::atomic::Ordering::SeqCst;
 use crate::base::{Failure, Moment, Outcome, Spread, Task, gated};
@@ -145,18 +144,16 @@ impl Session {
         // 1. All masters are asked, and don't know the script.
         // 2. Two are sent its text and answer, which is the verdict.
         // 3. If the third one's future were dropped, a dead holder's field would stay there for its lease.
-        // They are polled where the connections are: the caller's runtime may not be driven any more.
-        let runtime = self.runtime.clone().or_else(|| runtime::Handle::try_current().ok());
-        if let (false, Some(runtime), Some(me)) = (stragglers.is_empty(), runtime, self.me.upgrade()) {
-            let longest = self.timing.patience;
+        if let (false, Ok(runtime), Some(me)) =
+            (stragglers.is_empty(), runtime::Handle::try_current(), self.me.upgrade())
+        {
             me.forcing.fetch_add(1, SeqCst);
             let over = scopeguard::guard(me, |me| {
                 me.forcing.fetch_sub(1, SeqCst);
                 me.nudge.notify_waiters();
             });
             drop(runtime.spawn(gated(Box::pin(async move {
-                // Their timers belong to the caller's runtime, so they have another one here.
-                let _ = timeout(longest, stragglers.poll_all(|_, _| {})).await;
+                stragglers.poll_all(|_, _| {}).await;
                 drop(over);
             }))));
         }

@@ -67,7 +67,7 @@ impl Events for MasterEvents {
                     table.channels().filter_map(|channel| session.hints.companion(channel, true));
                 companions.for_each(|companion| session.quorum.subscribe(&companion, true));
             });
-            return session.visit_all(|entry, at| entry.hints_begin(at.now));
+            return session.visit_all(|entry, at| entry.hints_change(at.now));
         }
         if !session.set_hints_of_lock(channel, true) {
             session.notify(channel, |entry, at| entry.subscribed(self.master, at));
@@ -92,7 +92,7 @@ impl Events for MasterEvents {
     fn not_subscribed(&self, channel: &str) {
         let Some(session) = self.session() else { return };
         if session.hints.set(channel, false) {
-            return session.visit_all(|entry, at| entry.hints_end(at.now));
+            return session.visit_all(|entry, at| entry.hints_change(at.now));
         }
         if !session.set_hints_of_lock(channel, false) {
             session.notify(channel, |entry, at| entry.unsubscribed(self.master, at));

@@ -93,6 +93,12 @@ impl Hints {
         self.on.store(false, SeqCst);
     }
 
+    /// Returns whether hints are refused to this process. They are not while a lost connection is replaced, nor on a Cluster, where the channel
+    /// of a lock is also left when its slot moves.
+    pub(crate) fn are_refused(&self) -> bool {
+        self.failed.load(SeqCst) && !self.on.load(SeqCst)
+    }
+
     /// Returns what a request passes to the script to enter the line of this lock, or `None` if it is not known yet whether hints
     /// will reach this process. If they can't, the request polls in the line. So it does if this process may not publish: the others poll
     /// while a field that polls has the lock. But if this process is subscribed to the lock's releases and gets no hints, the result is

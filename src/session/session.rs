@@ -198,11 +198,12 @@ impl Session {
         (result, unattended)
     }
 
-    /// Begins the ends that are still owed for this lock. Called after the runtime has ended.
+    /// Begins the ends that are still owed for this lock. Called after the runtime has ended. A `Memory` has run each end that it was sent.
     pub(super) fn last_ends(&self, keys: &Arc<Keys>) -> Vec<Pending> {
         let (now, mut effects) = (self.moment().now, VisitEffects::default());
-        let ends =
-            lock(&self.table).visit(keys, now, &mut effects, |entry| entry.last_ends(&self.numbers, now));
+        let repeats = !self.quorum.is_portable();
+        let ends = lock(&self.table)
+            .visit(keys, now, &mut effects, |entry| entry.last_ends(repeats, &self.numbers, now));
         self.carry_out(keys, effects);
         ends
     }

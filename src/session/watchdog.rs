@@ -76,9 +76,9 @@ impl Session {
         }
     }
 
-    /// Called when the runtime has ended, and the background with it, or none is left to send them. Writes the ends that are still owed for these locks to the
-    /// sockets. Called for each lock that is visited later too, since the tasks of the runtime are dropped in any order, and a
-    /// task's own drop may make another end due.
+    /// Called when the runtime has ended, and the background with it, or none is left to send them. Writes the ends that are
+    /// still owed for these locks to the sockets. Called for each lock that is visited later too, since the tasks of the runtime
+    /// are dropped in any order, and a task's own drop may make another end due.
     #[cold]
     pub(super) fn send_last(&self, keys: &[Arc<Keys>]) {
         let ends: Vec<_> = keys.iter().flat_map(|keys| self.last_ends(keys)).collect();

@@ -65,6 +65,8 @@ pub(crate) struct AcquireParams<'a> {
     pub(crate) report_holder: bool,
     /// The line that it enters if the lock is busy.
     pub(crate) line: Option<Line>,
+    /// Whether hints are refused to this process, so that a field that waits for them leaves the line.
+    pub(crate) hints_refused: bool,
 }
 
 /// What determines how long a refused request sleeps.
@@ -101,6 +103,7 @@ impl AcquireParams<'_> {
             refuses: false,
             report_holder: false,
             line: None,
+            hints_refused: false,
         }
     }
 }

@@ -121,13 +121,16 @@ impl LockEntry {
         commands
     }
 
-    /// Begins every end that is still owed, due or not. They will not be sent again.
-    pub(crate) fn last_ends(&mut self, numbers: &Numbers, now: Instant) -> Vec<Pending> {
+    /// Begins every end that is still owed, due or not. `repeats`: also those that may have been sent before.
+    pub(crate) fn last_ends(&mut self, repeats: bool, numbers: &Numbers, now: Instant) -> Vec<Pending> {
         self.withdraw_offer(now);
         let ids: Vec<u64> = self.holds.iter().map(|hold| hold.id).chain(self.orphans.ids()).collect();
         let mut ends = Vec::new();
         for id in ids {
-            if let Some(hold) = self.hold(id).filter(|hold| hold.next_action() == Some(Action::END)) {
+            let ends_now = |hold: &&mut Hold| {
+                hold.next_action() == Some(Action::END) && (repeats || !hold.release_tried)
+            };
+            if let Some(hold) = self.hold(id).filter(ends_now) {
                 ends.push(hold.begin(Action::END, Sender::Background, numbers.next(), now));
             }
         }
@@ -186,11 +189,14 @@ impl LockEntry {
         if !hold.lives() || at.now < hold.deadline() {
             return;
         }
-        // The key of a renewed hold is about to expire by itself, unless a longer lease was asked for and not confirmed. Such a key, and that of
-        // a hold that nobody renews, is ended by this client: otherwise it would live on for that lease, and for the drift.
+        // The key of a renewed hold is about to expire by itself, unless it is known to stay for longer, or a longer lease was asked for
+        // and not confirmed. Such a key, and that of a hold that nobody renews, is ended by this client: otherwise it would live on for
+        // that lease, and for the drift.
         let lease = hold.timing.lease;
         let asked = hold.command.as_ref().and_then(|command| command.action.lease());
-        let may_stay = hold.may_stand_until() > after(at.now, lease.duration()) || asked > Some(lease);
+        let stays = hold.copies.too_long.is_some() || hold.copies.shortens;
+        let may_stay =
+            stays || asked > Some(lease) || hold.may_stand_until() > after(at.now, lease.duration());
         let ends_key = may_stay || !hold.is_watched();
         hold.retry_at = at.now;
         hold.failures = 0;

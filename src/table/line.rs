@@ -51,7 +51,7 @@ impl LockEntry {
     ) -> Option<Pending> {
         let stands = |hold: &&mut Hold| hold.in_line && hold.command.is_none();
         let hold = self.holds.iter_mut().find(stands).filter(|_| !ask.single_attempt)?;
-        if ask.line.is_some_and(|line| line.polls) && !wire::polls(&hold.field) {
+        if (ask.hints_refused || ask.line.is_some_and(|line| line.polls)) && !wire::polls(&hold.field) {
             // The field entered while hints reached this process. Now it would be passed over as that of a process that is gone.
             hold.end_place_in_line(now);
             return None;
@@ -111,19 +111,12 @@ impl LockEntry {
         self.holds.iter_mut().filter(stands).for_each(|hold| hold.end_place_in_line(now));
     }
 
-    /// Called when hints begin to reach this process. The head asks once more, since it may have been refused outside the line, or
-    /// have missed a hint.
-    pub(crate) fn hints_begin(&mut self, now: Instant) {
+    /// Called when hints begin to reach this process, or are refused to it. The head asks once more, since it may have been refused outside
+    /// the line, have missed a hint, or wait in the line for one that will not come.
+    pub(crate) fn hints_change(&mut self, now: Instant) {
         if self.outer_front().is_some_and(|front| front.is_asleep() || front.phase == WaiterState::Asking) {
             self.head_asks_once_more(now);
         }
-    }
-
-    /// Called when hints are refused to this process. A field that waits for them leaves the line, since it would be passed over each time.
-    pub(crate) fn hints_end(&mut self, now: Instant) {
-        let waits = |hold: &&mut Hold| hold.in_line && hold.command.is_none() && !wire::polls(&hold.field);
-        self.holds.iter_mut().filter(waits).for_each(|hold| hold.end_place_in_line(now));
-        self.head_asks_once_more(now);
     }
 
     /// Called when hints about this lock, which have a channel of their own, begin or cease to reach this process. The channel of
@@ -131,7 +124,7 @@ impl LockEntry {
     pub(crate) fn hints_of_lock(&mut self, on: bool, now: Instant) {
         let Some(subscription) = &mut self.subscription else { return };
         if std::mem::replace(&mut subscription.hints, on) != on && !subscription.confirmed.is_empty() {
-            self.hints_begin(now);
+            self.hints_change(now);
         }
     }
 

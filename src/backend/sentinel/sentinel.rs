@@ -83,9 +83,17 @@ impl Sentinels {
         })
     }
 
-    /// Queries the sentinels and returns where the master is.
-    pub(crate) async fn endpoint(&self, first: bool) -> Result<Endpoint> {
-        let mut named = self.decide(first, |history, named| history.current.insert(named).clone()).await?;
+    /// Queries the sentinels and returns where the master is. Calls `moved` if they name another one than before: [`watch`](Sentinels::watch)
+    /// will not find that out any more.
+    pub(crate) async fn endpoint(&self, first: bool, moved: impl Fn()) -> Result<Endpoint> {
+        let decided = self.decide(first, |history, named| {
+            let is_change = history.is_change(&named);
+            (history.current.insert(named).clone(), is_change)
+        });
+        let (mut named, is_change) = decided.await?;
+        if is_change {
+            moved();
+        }
         let name = shown(&self.name);
         if named.being_replaced {
             let message =

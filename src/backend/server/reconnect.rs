@@ -21,6 +21,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 const OTHER_SERVER: &str = "its address resolves to another server than a moment ago";
 
+const LEFT: &str = "another server is, or is about to be, the master";
+
 const MASTER_CHANGED: &str = "another server has become the master while this one was connected to";
 
 const LOST_AT_LOGIN: &str = "it was lost before the answer to a login";
@@ -114,7 +116,7 @@ impl Reconnector {
     fn leave_master(&self) {
         self.master_changed.send_replace(());
         match (&self.slot.main, self.slot.id()) {
-            (None, _) => self.slot.leave("another server is, or is about to be, the master"),
+            (None, _) => self.slot.leave(LEFT),
             (Some(_), Some(id)) => self.slot.discard(id, "the connection for commands was replaced"),
             (Some(_), None) => {}
         }
@@ -241,7 +243,7 @@ impl Reconnector {
     }
 
     async fn open(&self, id: u64, first: bool, accepted: bool) -> Result<(Link, Endpoint)> {
-        let (endpoint, paired_with) = self.source.endpoint(first, id == 1).await?;
+        let (endpoint, paired_with) = self.source.endpoint(first, id == 1, || self.slot.leave(LEFT)).await?;
         let status = Arc::new(LinkStatus::default());
         let on_push = on_push(id, status.clone(), Arc::downgrade(&self.slot));
         // Outside the limit: the provider of credentials may take longer than a server, and has a limit of its own.

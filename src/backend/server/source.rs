@@ -43,11 +43,16 @@ impl Source {
 
     /// Returns where to connect to now, and the number of the connection for commands to pair with, if any. `first` means before the first
     /// connection: an apparent mistake in an option is reported as one. `awaited`: `connect` waits for this attempt, so the attempt waits
-    /// for no other connection.
-    pub(super) async fn endpoint(&self, first: bool, awaited: bool) -> Result<(Endpoint, Option<u64>)> {
+    /// for no other connection. Calls `moved` if that shows that the last result is outdated, which [`watch`](Source::watch) then doesn't.
+    pub(super) async fn endpoint(
+        &self,
+        first: bool,
+        awaited: bool,
+        moved: impl Fn(),
+    ) -> Result<(Endpoint, Option<u64>)> {
         match self {
             Source::Fixed(endpoint) => Ok((Endpoint::clone(endpoint), None)),
-            Source::Sentinel(sentinels) => Ok((sentinels.endpoint(first).await?, None)),
+            Source::Sentinel(sentinels) => Ok((sentinels.endpoint(first, moved).await?, None)),
             Source::Paired(paired) => paired.endpoint(awaited).await,
         }
     }

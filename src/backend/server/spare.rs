@@ -103,7 +103,7 @@ impl Spare {
     /// that is blocked.
     pub(crate) async fn check_master(&self) -> Result<()> {
         let Some(sentinels) = &self.sentinels else { return Ok(()) };
-        if sentinels.endpoint(false).await?.address == self.endpoint.address {
+        if sentinels.endpoint(false, || ()).await?.address == self.endpoint.address {
             return Ok(());
         }
         Err(Error::new(ErrorKind::Unavailable, OTHER_MASTER).at(&self.endpoint.address))

@@ -14,9 +14,9 @@ use crate::table::{AcquireParams, Admission, Refusal, Waiter};
 use crate::wire::Reply;
 use crate::wire::keys::Keys;
 
-/// Each report ends the subscription of the lock that it is about.
+/// Each report reaches the locks that it is about, and no others.
 #[tokio::test]
-async fn a_subscription_that_is_refused_or_lost_is_brought_to_its_entry() {
+async fn what_a_master_reports_is_brought_to_the_entries_that_it_concerns() {
     let (store, relay) = (Memory::new(), Arc::<EventRelay>::default());
     let events = MasterEvents::of(relay.clone(), 0);
     // The store itself reports to nobody here.
@@ -39,6 +39,11 @@ async fn a_subscription_that_is_refused_or_lost_is_brought_to_its_entry() {
             entry.refused(id, Refusal::until(until));
         });
     }
+    let is_asleep =
+        |name| session.visit_known(name, |entry, _| entry.outer_front().is_some_and(Waiter::is_asleep));
+    assert_eq!(["stock", "other"].map(is_asleep), [Some(true), Some(true)]);
+    events.moved(&|key| key == "stock");
+    assert_eq!(["stock", "other"].map(is_asleep), [Some(false), Some(true)]);
     let is_on = || {
         ["stock", "other"].map(|name| session.visit_known(name, |entry, _| entry.is_subscribed()).unwrap())
     };

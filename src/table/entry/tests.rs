@@ -126,6 +126,7 @@ struct World {
     /// Whether levels may be granted without a command; the value says whether the masters are connected.
     nests: Option<bool>,
     refuses: bool,
+    hints_refused: bool,
 }
 
 impl World {
@@ -171,6 +172,7 @@ impl World {
             samples: Vec::new(),
             nests: None,
             refuses: false,
+            hints_refused: false,
         }
     }
 
@@ -284,6 +286,7 @@ impl World {
             },
             may_nest_locally: nests.then_some(&connected as &dyn Fn() -> bool),
             refuses: self.refuses,
+            hints_refused: self.hints_refused,
             single_attempt: asker.single_attempt,
             takes_over: std::mem::replace(&mut asker.known, true),
             line: self.timing.line,

@@ -65,13 +65,27 @@ async fn the_master_is_reached_as_the_sentinels_are() {
     let tls = Tls::new().authorities_file("ca.pem");
     let mut sentinels = sentinels(&["redis://one:1"]);
     let _one = FakeServer::start("one", |words| names(7, words).or_else(|| usual(words)));
-    assert_eq!(sentinels.endpoint(true).await.unwrap().to.tls(), None);
+    assert_eq!(sentinels.endpoint(true, || ()).await.unwrap().to.tls(), None);
     let over_tls = Server::from("rediss://:secret@one:1/3#insecure").tls(tls.clone());
     *sentinels.template = over_tls.destination().unwrap();
-    let to = sentinels.endpoint(true).await.unwrap().to;
+    let to = sentinels.endpoint(true, || ()).await.unwrap().to;
     assert_eq!(to.tls(), Some(tls.insecure()));
     assert_eq!(to.addr().to_string(), "master:7");
     assert_eq!((to.redis_settings().password(), to.redis_settings().db()), (Some("secret"), 3));
+}
+
+/// Otherwise nobody would learn of it: the next look finds the same master.
+#[tokio::test(start_paused = true)]
+async fn a_query_for_the_master_reports_that_another_one_is_named() {
+    let one = FakeServer::start("one", |words| names(7, words).or_else(|| usual(words)));
+    let (sentinels, moved) = (sentinels(&["redis://one:1"]), std::cell::Cell::new(0));
+    let ask = async || {
+        drop(sentinels.endpoint(false, || moved.set(moved.get() + 1)).await.unwrap());
+        moved.get()
+    };
+    assert_eq!((ask().await, ask().await), (0, 0));
+    one.answers(|words| names(8, words).or_else(|| usual(words)));
+    assert_eq!((ask().await, ask().await), (1, 1));
 }
 
 /// The sentinel answers clients that have logged in differently from those that have not.
@@ -81,7 +95,7 @@ async fn a_sentinel_that_rejects_the_credentials_is_asked_without_and_another_on
     let asked = |server: &FakeServer| server.count("SENTINEL GET-MASTER-ADDR-BY-NAME");
     let logins = |server: &FakeServer| server.count("HELLO 3 AUTH");
     let one = FakeServer::start("one", |words| names(7, words).or_else(|| usual(words)));
-    assert_eq!(&*sentinels(&urls).endpoint(true).await.unwrap().address, "master:7, master `stock`");
+    assert_eq!(&*sentinels(&urls).endpoint(true, || ()).await.unwrap().address, "master:7, master `stock`");
     assert_eq!((asked(&one), logins(&one), one.count("HELLO")), (1, 1, 1));
 
     for refusal in ["WRONGPASS invalid username-password pair", "ERR this sentinel has no passwords"] {
@@ -91,7 +105,10 @@ async fn a_sentinel_that_rejects_the_credentials_is_asked_without_and_another_on
         };
         one.answers(without_user);
         let before = (asked(&one), logins(&one), one.count("HELLO"));
-        assert_eq!(&*sentinels(&urls).endpoint(true).await.unwrap().address, "master:7, master `stock`");
+        assert_eq!(
+            &*sentinels(&urls).endpoint(true, || ()).await.unwrap().address,
+            "master:7, master `stock`"
+        );
         let since = (asked(&one) - before.0, logins(&one) - before.1, one.count("HELLO") - before.2);
         assert_eq!(since, (1, 1, 2), "{refusal}");
     }
@@ -103,7 +120,7 @@ async fn a_sentinel_that_rejects_the_credentials_is_asked_without_and_another_on
         }
         _ => usual(words),
     });
-    let error = sentinels(&urls).endpoint(true).await.err().unwrap();
+    let error = sentinels(&urls).endpoint(true, || ()).await.err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(error.to_string().contains("password is wrong"), "{error}");
 }
@@ -121,7 +138,7 @@ async fn a_message_about_the_master_is_followed_at_once_and_one_about_another_is
     let log = Recorder::start();
     let (one, port) = watched();
     let sentinels = Arc::new(sentinels(&["redis://one:1"]));
-    sentinels.endpoint(true).await.unwrap();
+    sentinels.endpoint(true, || ()).await.unwrap();
     let (moves, mut moved) = tokio::sync::mpsc::unbounded_channel();
     let watches = sentinels.clone();
     let watch = tokio::spawn(async move {
@@ -164,7 +181,7 @@ async fn a_failover_that_has_begun_is_followed_and_logged() {
         _ => names(7, words).or_else(|| usual(words)),
     });
     let sentinels = Arc::new(sentinels(&["redis://one:1"]));
-    sentinels.endpoint(true).await.unwrap();
+    sentinels.endpoint(true, || ()).await.unwrap();
     let (moves, mut moved) = tokio::sync::mpsc::unbounded_channel();
     let watches = sentinels.clone();
     let watch = tokio::spawn(async move { watches.watch(|| moves.send(()).unwrap()).await });

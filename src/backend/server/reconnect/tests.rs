@@ -130,15 +130,15 @@ async fn a_connection_is_paired_with_one_that_is_live() {
     let main = command_line(&server, 7).await;
     let (_target, targets) = watch::channel(Some(endpoint(&server.url(""))));
     let source = Source::paired(main.clone(), targets);
-    assert!(source.endpoint(true, true).await.is_ok_and(|(_, paired_with)| paired_with == Some(7)));
+    assert!(source.endpoint(true, true, || ()).await.is_ok_and(|(_, paired_with)| paired_with == Some(7)));
     let failed = Some(Error::new(ErrorKind::Unavailable, "away"));
     main.state.send_replace(State::Down { attempt: 8, failed });
-    assert_eq!(source.endpoint(true, true).await.err().unwrap().kind(), ErrorKind::Unavailable);
-    let waits = timeout(Duration::from_millis(1), source.endpoint(false, false)).await;
+    assert_eq!(source.endpoint(true, true, || ()).await.err().unwrap().kind(), ErrorKind::Unavailable);
+    let waits = timeout(Duration::from_millis(1), source.endpoint(false, false, || ())).await;
     assert!(waits.is_err(), "there is no connection");
     main.close();
     for first in [true, false] {
-        let closed = timeout(Duration::from_secs(20), source.endpoint(first, first)).await.unwrap();
+        let closed = timeout(Duration::from_secs(20), source.endpoint(first, first, || ())).await.unwrap();
         assert_eq!(closed.err().unwrap().kind(), ErrorKind::Closed);
     }
 }

@@ -405,8 +405,11 @@ fn who_may_not_get_hints_any_more_leaves_the_line() {
     let mut world = World::fair();
     let id = world.asks(&Owner::new(), true);
     let number = world.waits_in_line(id);
-    world.refuses_hints();
-    world.entry.hints_end(world.now);
+    world.hints_refused = true;
+    world.entry.hints_change(world.now);
+    world.wake();
+    world.poll(world.asker(id));
+    assert!(!world.is_of(id, number), "by a fresh field");
     let [end] = &world.background()[..] else { panic!("one end") };
     assert_eq!((end.hold, end.call.action), (number, Action::END));
 }
@@ -416,7 +419,7 @@ fn who_may_not_get_hints_any_more_leaves_the_line() {
 fn who_asks_while_hints_begin_asks_once_more_before_it_sleeps() {
     let mut world = World::fair();
     let id = world.asks(&Owner::new(), true);
-    world.entry.hints_begin(world.now);
+    world.entry.hints_change(world.now);
     world.is_told_busy(id);
     assert!(world.askers[world.asker(id)].asking.is_some());
 }
