@@ -10,8 +10,8 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
 use crate::backend::connection::redis_error;
-use crate::backend::{Backend, BoxFuture};
-use crate::base::{Events, Failure, after, boxed, join_all, tokio_now};
+use crate::backend::{Backend, BoxFuture, tokio_now};
+use crate::base::{Events, Failure, after, boxed, join_all};
 use crate::error::{Error, ErrorKind};
 use crate::memory::{Memory, PendingReply};
 use crate::wire::{Call, Reply};

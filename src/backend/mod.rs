@@ -1,5 +1,6 @@
 //! One master, behind the trait [`Backend`]: it runs scripts, and reports releases as [`Events`](crate::base::Events).
 
+mod clock;
 pub(crate) mod cluster;
 mod connection;
 mod late;
@@ -17,6 +18,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+pub(crate) use clock::tokio_now;
 #[cfg(test)]
 pub(crate) use connection::dial::testing as dialing;
 pub(crate) use connection::{Link, Login, ServerClock};

@@ -24,7 +24,7 @@ pub(crate) use masters::{MasterSet, Spread};
 pub(crate) use sync::{Mutex, atomic, lock};
 #[cfg(test)]
 pub(crate) use testing::simulation::gated;
-pub(crate) use time::{Drift, FAR, Lease, Moment, Stamp, after, earlier, limit, tokio_now};
+pub(crate) use time::{Drift, FAR, Lease, Moment, Stamp, after, earlier, limit};
 pub(crate) use users_code::{unless_it_panics, wake_all};
 
 /// A task of the background. It is boxed, since each type that is spawned adds a copy of tokio's task code, about 10 kB, to a program.

@@ -1,10 +1,9 @@
-//! All arithmetic on leases, drift and waits, to which `now` and `sent` are arguments; and tokio's clock.
+//! All arithmetic on leases, drift and waits. `now` and `sent` are arguments: only the origin of [`Stamp`]s is read from a clock.
 
 use std::num::NonZeroU64;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -29,28 +28,6 @@ impl Moment {
     /// Converts an instant of this timeline to tokio's clock.
     pub(crate) fn local(self, at: Instant) -> Instant {
         at.checked_sub(self.slept).unwrap_or(at)
-    }
-}
-
-/// Whether tokio's own thread-locals are still alive on this thread.
-struct TokioAlive(bool);
-
-impl Drop for TokioAlive {
-    // Empty, but it makes std destroy this thread-local, and std destroys the one that was made last first.
-    fn drop(&mut self) {}
-}
-
-thread_local! {
-    /// Made after tokio's thread-local, since it looks at tokio's handle, and so destroyed before it.
-    static TOKIO_ALIVE: TokioAlive = TokioAlive(!Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()));
-}
-
-/// Returns the time of tokio's clock, also for a guard that another thread-local drops when its thread ends. If a clock was ever paused in the
-/// process, tokio's `now` panics there, which would end the process.
-pub(crate) fn tokio_now() -> Instant {
-    match TOKIO_ALIVE.try_with(|alive| alive.0) {
-        Ok(true) => Instant::now(),
-        _ => Instant::from_std(std::time::Instant::now()),
     }
 }
 

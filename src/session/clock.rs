@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use crate::base::{Moment, after, tokio_now};
+use crate::backend::tokio_now;
+use crate::base::{Moment, after};
 
 /// Returns how far the clock that counts sleep is ahead of the one that doesn't, in nanoseconds. In a time namespace it may be behind, by
 /// any offset: only the growth counts.

@@ -25,7 +25,8 @@ use crate::backend::resp::calls::Calls;
 use crate::backend::resp::frame::Input;
 use crate::backend::resp::socket::{Reader, Writer};
 use crate::backend::resp::unsent::{FORKED, TOO_LATE, unsent};
-use crate::base::{Mutex, gated, lock, tokio_now, wake_all};
+use crate::backend::tokio_now;
+use crate::base::{Mutex, gated, lock, wake_all};
 
 /// How long the end of a runtime may wait for the answers on one connection.
 const LONGEST_END: Duration = Duration::from_millis(100);

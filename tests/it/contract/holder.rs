@@ -126,7 +126,7 @@ async fn a_timeout_of_one_that_never_was_the_head_names_the_holder_too() {
         &error,
         ErrorKind::Timeout,
         Some("stock"),
-        &["held by mine, another owner of this process, for another", "`Owner::current().child()`"],
+        &["held by mine, another owner of this process, for another", "`Owner::current().child().scope(…)`"],
     );
     assert_eq!(error.holder().map(|holder| (holder.hold_id(), holder.count())), Some((next.hold_id(), 1)));
     next.release().await.unwrap();
