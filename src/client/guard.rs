@@ -412,7 +412,7 @@ impl Guard {
     /// [`fixed_lease`](crate::futures::Request::fixed_lease)), or [`extend`](Guard::extend) it first. `max_hold` and `at_least` end
     /// with this guard, and are not carried over.
     ///
-    /// A fenced guard has no such method, since a token can't be handed over. Nor can a plain guard of a hold whose first level is fenced.
+    /// A fenced guard has no such method, since a token can't be handed over. So this fails for a plain guard of a hold that has a token.
     /// See the example of [`Claim`].
     ///
     /// # Errors
@@ -509,8 +509,8 @@ impl Drop for OwnLevel {
             self.held.handle.let_go(&self.held.keys, self.held.hold, self.held.level);
         }
         if let Some(span) = self.span.take() {
-            // A panic of a subscriber would end a program that already unwinds. Each is caught by itself: a span that were dropped while the
-            // first one unwinds must not panic too.
+            // A panic of a subscriber would end a program that already unwinds. Each is caught by itself: if the span were dropped while
+            // the first panic unwinds, a second one would abort.
             unless_it_panics(|| self.held.signal.loss().into_iter().for_each(|loss| span.lost(loss)));
             unless_it_panics(|| drop(span));
         }

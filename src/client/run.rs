@@ -106,9 +106,9 @@ pin_project! {
     ///
     /// # Errors
     ///
-    /// [`Lost`](crate::ErrorKind::Lost): the hold was lost, and the work was dropped before its end; or the hold above it was lost,
-    /// and the work never started. All other kinds are those of [`Request`](crate::futures::Request), and the work never started, unless
-    /// the future was polled after it was ready.
+    /// [`Lost`](crate::ErrorKind::Lost): the hold was lost, and the work was dropped before its end; or the hold above it was
+    /// lost, and the work never started. All other kinds are those of [`Request`](crate::futures::Request), and the work never
+    /// started, unless the future was polled after it was ready, or after the work panicked.
     ///
     /// # Cancel safety
     ///

@@ -4,6 +4,8 @@ use std::slice::from_ref;
 use std::sync::Arc;
 
 use tokio::runtime;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use crate::base::atomic::Ordering::SeqCst;
 use crate::base::{Failure, Moment, Outcome, Spread, Task, gated};
@@ -144,16 +146,24 @@ impl Session {
         // 1. All masters are asked, and don't know the script.
         // 2. Two are sent its text and answer, which is the verdict.
         // 3. If the third one's future were dropped, a dead holder's field would stay there for its lease.
-        if let (false, Ok(runtime), Some(me)) =
+        if let (false, Ok(callers), Some(me)) =
             (stragglers.is_empty(), runtime::Handle::try_current(), self.me.upgrade())
         {
+            let (connections, longest) =
+                (me.runtime.clone().unwrap_or_else(|| callers.clone()), me.timing.patience);
             me.forcing.fetch_add(1, SeqCst);
             let over = scopeguard::guard(me, |me| {
                 me.forcing.fetch_sub(1, SeqCst);
                 me.nudge.notify_waiters();
             });
-            drop(runtime.spawn(gated(Box::pin(async move {
+            let (running, ended) = oneshot::channel::<()>();
+            drop(callers.spawn(gated(Box::pin(async move {
                 stragglers.poll_all(|_, _| {}).await;
+                drop(running);
+            }))));
+            // The caller's runtime, to which their timers belong, may not be driven any more.
+            drop(connections.spawn(gated(Box::pin(async move {
+                let _ = timeout(longest, ended).await;
                 drop(over);
             }))));
         }

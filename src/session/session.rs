@@ -198,12 +198,11 @@ impl Session {
         (result, unattended)
     }
 
-    /// Begins the ends that are still owed for this lock. Called after the runtime has ended. A `Memory` has run each end that it was sent.
+    /// Begins the ends that are still owed for this lock. Called after the runtime has ended.
     pub(super) fn last_ends(&self, keys: &Arc<Keys>) -> Vec<Pending> {
         let (now, mut effects) = (self.moment().now, VisitEffects::default());
-        let repeats = !self.quorum.is_portable();
-        let ends = lock(&self.table)
-            .visit(keys, now, &mut effects, |entry| entry.last_ends(repeats, &self.numbers, now));
+        let ends =
+            lock(&self.table).visit(keys, now, &mut effects, |entry| entry.last_ends(&self.numbers, now));
         self.carry_out(keys, effects);
         ends
     }

@@ -121,16 +121,13 @@ impl LockEntry {
         commands
     }
 
-    /// Begins every end that is still owed, due or not. `repeats`: also those that may have been sent before.
-    pub(crate) fn last_ends(&mut self, repeats: bool, numbers: &Numbers, now: Instant) -> Vec<Pending> {
+    /// Begins every end that is still owed, due or not.
+    pub(crate) fn last_ends(&mut self, numbers: &Numbers, now: Instant) -> Vec<Pending> {
         self.withdraw_offer(now);
         let ids: Vec<u64> = self.holds.iter().map(|hold| hold.id).chain(self.orphans.ids()).collect();
         let mut ends = Vec::new();
         for id in ids {
-            let ends_now = |hold: &&mut Hold| {
-                hold.next_action() == Some(Action::END) && (repeats || !hold.release_tried)
-            };
-            if let Some(hold) = self.hold(id).filter(ends_now) {
+            if let Some(hold) = self.hold(id).filter(|hold| hold.next_action() == Some(Action::END)) {
                 ends.push(hold.begin(Action::END, Sender::Background, numbers.next(), now));
             }
         }
@@ -189,14 +186,11 @@ impl LockEntry {
         if !hold.lives() || at.now < hold.deadline() {
             return;
         }
-        // The key of a renewed hold is about to expire by itself, unless it is known to stay for longer, or a longer lease was asked for
-        // and not confirmed. Such a key, and that of a hold that nobody renews, is ended by this client: otherwise it would live on for
-        // that lease, and for the drift.
+        // The key of a renewed hold is about to expire by itself, unless a longer lease was asked for and not confirmed. Such a key, and that
+        // of a hold that nobody renews, is ended by this client: otherwise it would live on for that lease, and for the drift.
         let lease = hold.timing.lease;
         let asked = hold.command.as_ref().and_then(|command| command.action.lease());
-        let stays = hold.copies.too_long.is_some() || hold.copies.shortens;
-        let may_stay =
-            stays || asked > Some(lease) || hold.may_stand_until() > after(at.now, lease.duration());
+        let may_stay = asked > Some(lease) || hold.may_stand_until() > after(at.now, lease.duration());
         let ends_key = may_stay || !hold.is_watched();
         hold.retry_at = at.now;
         hold.failures = 0;

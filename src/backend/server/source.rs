@@ -43,7 +43,8 @@ impl Source {
 
     /// Returns where to connect to now, and the number of the connection for commands to pair with, if any. `first` means before the first
     /// connection: an apparent mistake in an option is reported as one. `awaited`: `connect` waits for this attempt, so the attempt waits
-    /// for no other connection. Calls `moved` if that shows that the last result is outdated, which [`watch`](Source::watch) then doesn't.
+    /// for no other connection. With sentinels, calls `moved` if that shows that the last result is outdated, which
+    /// [`watch`](Source::watch) then doesn't.
     pub(super) async fn endpoint(
         &self,
         first: bool,

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
 
 use super::{LONG, long_lived, tidy};
+use crate::support::proxy::Proxy;
 use crate::support::server::Server;
-use crate::support::{builder, eventually, soon};
+use crate::support::{SECOND, builder, eventually, quorum, soon};
 
 #[tokio::test]
 async fn a_hundred_users_share_one_connection() {
@@ -66,4 +67,26 @@ async fn waiters_of_many_names_leave_no_channel_and_no_connection() {
         tidy(&server).await;
         eventually("the listener's end", async || server.clients().await == left).await;
     }
+}
+
+/// The rest of a forced release is polled on the runtime of its caller, which is not driven any more.
+#[test]
+fn a_forced_release_of_a_runtime_that_stands_still_keeps_no_connection() {
+    let (home, still) =
+        (Runtime::new().unwrap(), Builder::new_current_thread().enable_all().build().unwrap());
+    let (servers, _held, locks) = home.block_on(async {
+        let servers = [Server::start().await, Server::start().await, Server::start().await];
+        let proxy = Proxy::to(&servers[2]).await;
+        let held = proxy.on(|command| command.is("force")).hold();
+        let urls = [servers[0].url(), servers[1].url(), proxy.url()];
+        let locks = quorum(urls).node_timeout(SECOND).connect().await.unwrap();
+        (servers, (held, proxy), locks)
+    });
+    still.block_on(soon("two answers", locks.mutex("stock").force_release())).unwrap();
+    home.block_on(async {
+        locks.close().await.unwrap();
+        drop(locks);
+        eventually("the end of the connections", async || servers[0].clients().await == 0).await;
+    });
+    drop(still);
 }

@@ -1,7 +1,6 @@
 //! A master with replicas, and the sentinels that monitor it.
 
-use std::cell::Cell;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::Stdio;
