@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-use nestlock::{Builder, Guard, Locks};
+use nestlock::{Builder, ErrorKind, Guard, Locks};
 use tokio::runtime;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -141,7 +141,11 @@ impl Blocked {
         let over = Instant::now() + THREE_LEASES;
         while Instant::now() < over {
             for name in ["stock", "neighbour"] {
-                assert!(strangers.mutex(name).try_lock().await.unwrap().is_none(), "{name} is held");
+                match strangers.mutex(name).try_lock().await {
+                    Ok(outcome) => assert!(outcome.is_none(), "{name} is held"),
+                    // On a busy machine no answer may come in time.
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+                }
             }
             assert!(!self.is_lost());
             tokio::time::sleep(Duration::from_millis(50)).await;

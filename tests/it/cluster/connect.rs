@@ -36,7 +36,11 @@ async fn without_a_seed_that_answers_it_is_unavailable() {
 #[tokio::test]
 async fn a_server_that_is_no_node_of_a_cluster_is_a_wrong_option() {
     let server = Server::start().await;
-    let error = Locks::builder(nestlock::Master::cluster([server.url()])).connect().await.unwrap_err();
+    let error = Locks::builder(nestlock::Master::cluster([server.url()]))
+        .node_timeout(10 * SECOND)
+        .connect()
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     let message = error.to_string();
     assert!(
@@ -75,7 +79,11 @@ async fn a_node_that_is_given_as_a_server_is_reported_as_a_node_of_a_cluster() {
 #[tokio::test]
 async fn a_node_that_was_never_in_a_cluster_is_unavailable() {
     let server = Server::with(&["--cluster-enabled", "yes", "--cluster-port", "0"]).await;
-    let error = Locks::builder(nestlock::Master::cluster([server.url()])).connect().await.unwrap_err();
+    let error = Locks::builder(nestlock::Master::cluster([server.url()]))
+        .node_timeout(10 * SECOND)
+        .connect()
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("no slot"), "{error}");
 }
@@ -91,17 +99,29 @@ async fn a_wrong_password_and_a_missing_right_are_denied() {
     let urls = |login: &str| -> Vec<String> {
         cluster.urls().into_iter().map(|url| url.replace("redis://", &format!("redis://{login}@"))).collect()
     };
-    let error = Locks::builder(nestlock::Master::cluster(urls("narrow:wrong"))).connect().await.unwrap_err();
+    let error = Locks::builder(nestlock::Master::cluster(urls("narrow:wrong")))
+        .node_timeout(10 * SECOND)
+        .connect()
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(!format!("{error} {error:?}").contains("wrong@"), "{error}");
-    let error = Locks::builder(nestlock::Master::cluster(urls("narrow:secret"))).connect().await.unwrap_err();
+    let error = Locks::builder(nestlock::Master::cluster(urls("narrow:secret")))
+        .node_timeout(10 * SECOND)
+        .connect()
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(error.to_string().contains("+cluster|slots"), "{error}");
     assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
     for node in cluster.nodes() {
         node.ask::<()>(&["ACL", "SETUSER", "narrow", "+cluster|slots"]).await;
     }
-    let locks = Locks::builder(nestlock::Master::cluster(urls("narrow:secret"))).connect().await.unwrap();
+    let locks = Locks::builder(nestlock::Master::cluster(urls("narrow:secret")))
+        .node_timeout(10 * SECOND)
+        .connect()
+        .await
+        .unwrap();
     soon("the run", locks.mutex("narrow").run(async |_| {})).await.unwrap();
 }
 

@@ -9,11 +9,11 @@ use tokio::net::TcpStream;
 use super::{LONG, QUICK, tidy};
 use crate::support::cluster::Cluster;
 use crate::support::server::Server;
-use crate::support::{self, PATIENCE, SOON_OVER, builder, eventually, locks, soon};
+use crate::support::{self, PATIENCE, SECOND, builder, eventually, locks, soon};
 
-/// Returns a `Locks` that soon gives up.
+/// Returns a `Locks` that soon gives up if it is refused.
 async fn impatient(server: &Server) -> Locks {
-    let options = builder(&server.url()).lease(LONG).node_timeout(QUICK).unavailable_after(QUICK);
+    let options = builder(&server.url()).lease(LONG).node_timeout(5 * SECOND).unavailable_after(QUICK);
     options.connect().await.unwrap()
 }
 
@@ -23,7 +23,7 @@ async fn refused(locks: &Locks, word: &str) {
     let errors: [Error; 3] = [
         soon("try_lock", other.try_lock()).await.unwrap_err(),
         soon("lock", other.lock()).await.unwrap_err(),
-        soon("within", other.lock().within(SOON_OVER)).await.unwrap_err(),
+        soon("within", other.lock().within(3 * SECOND)).await.unwrap_err(),
     ];
     for error in errors {
         assert_eq!((error.kind(), error.lock()), (ErrorKind::Unavailable, Some("other")), "{error}");
@@ -83,7 +83,7 @@ async fn nothing_is_left_to_undo_after_a_refused_write() {
 
 #[tokio::test]
 async fn nothing_is_left_to_undo_after_a_refused_write_of_a_cluster() {
-    let cluster = Cluster::short_lived().await;
+    let cluster = Cluster::start().await;
     for node in cluster.nodes() {
         node.set("min-replicas-to-write", 9).await;
     }
@@ -249,7 +249,8 @@ async fn too_few_replicas_refuse() {
 #[tokio::test]
 async fn a_paused_server_is_unavailable_and_what_it_runs_later_is_undone() {
     let server = Server::start().await;
-    let locks = impatient(&server).await;
+    let options = builder(&server.url()).lease(LONG).node_timeout(QUICK).unavailable_after(QUICK);
+    let locks = options.connect().await.unwrap();
     let guard = locks.mutex("stock").lock().await.unwrap();
     server.ask::<()>(&["CLIENT", "PAUSE", "8000", "ALL"]).await;
     let error = soon("try_lock", locks.mutex("other").try_lock()).await.unwrap_err();

@@ -220,7 +220,15 @@ async fn tokens_grow(masters: &Masters, builder: impl Fn() -> Builder, worst: im
     let (end, tokens) = (Instant::now() + time(), Arc::default());
     let mut clients = JoinSet::new();
     for client in 0..4 {
-        let locks = builder().node_timeout(SECOND / 4).connect().await.unwrap();
+        let options = builder().node_timeout(SECOND / 4);
+        let locks = soon("a connect", async {
+            loop {
+                if let Ok(locks) = options.clone().connect().await {
+                    break locks;
+                }
+            }
+        })
+        .await;
         clients.spawn(hold(locks, Arc::clone(&tokens), end, StdRng::seed_from_u64(seed + client)));
     }
     trouble(masters, end, StdRng::seed_from_u64(seed + 99), worst).await;

@@ -14,13 +14,13 @@ use crate::wire::ttl;
 async fn an_extension_of_a_watched_hold_is_a_floor_and_renewal_goes_on() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
-    let stock = builder(&proxy.url()).lease(2 * SECOND).connect().await.unwrap().mutex("stock");
+    let stock = builder(&proxy.url()).lease(6 * SECOND).connect().await.unwrap().mutex("stock");
     let guard = stock.lock().await.unwrap();
     guard.extend(120 * SECOND).await.unwrap();
     let end = guard.valid_until();
     let renewals = proxy.on(|c| c.is("renew")).watch();
     for _ in 0..4 {
-        assert_eq!(renewals.seen().await.argv()[1], "2000");
+        assert_eq!(renewals.seen().await.argv()[1], "6000");
     }
     assert!(ttl(&server, "stock").await > 80_000);
     assert_eq!(guard.valid_until(), end);

@@ -12,13 +12,13 @@ use crate::support::{builder, eventually, locks, log, soon};
 async fn a_hold_is_renewed_for_as_long_as_its_guard_lives() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
-    let stock = builder(&proxy.url()).lease(4 * SECOND).connect().await.unwrap().mutex("stock");
+    let stock = builder(&proxy.url()).lease(6 * SECOND).connect().await.unwrap().mutex("stock");
     let renewals = proxy.on(|c| c.is("renew")).watch();
     let guard = stock.lock().await.unwrap();
-    let three_leases = Instant::now() + 12 * SECOND;
+    let three_leases = Instant::now() + 18 * SECOND;
     while Instant::now() < three_leases {
         let renewal = renewals.seen().await;
-        assert_eq!(renewal.argv(), [guard.hold_id(), "4000"]);
+        assert_eq!(renewal.argv(), [guard.hold_id(), "6000"]);
     }
     assert!(!guard.is_lost() && guard.valid_until() > three_leases);
     assert_eq!(server.ask::<String>(&["HGET", "stock", guard.hold_id()]).await, "1");
@@ -162,12 +162,12 @@ async fn a_hold_outlives_an_outage_that_is_shorter_than_its_lease() {
 async fn a_lease_is_the_holds_own_and_not_the_handles() {
     let server = Server::start().await;
     let proxy = Proxy::to(&server).await;
-    let stock = builder(&proxy.url()).lease(2 * SECOND).connect().await.unwrap().mutex("stock");
+    let stock = builder(&proxy.url()).lease(6 * SECOND).connect().await.unwrap().mutex("stock");
     let renewals = proxy.on(|c| c.is("renew")).watch();
     let fixed = stock.lock().fixed_lease(60 * SECOND).await.unwrap();
     fixed.release().await.unwrap();
     let watched = stock.lock().await.unwrap();
-    assert_eq!(renewals.seen().await.argv()[1], "2000");
+    assert_eq!(renewals.seen().await.argv()[1], "6000");
     watched.release().await.unwrap();
     let fixed = stock.lock().fixed_lease(2 * SECOND).await.unwrap();
     while renewals.seen_now().is_some() {}

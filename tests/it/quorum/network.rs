@@ -119,7 +119,15 @@ async fn clients_whose_ways_come_and_go_never_hold_at_once() {
     let mut all_ways = Vec::new();
     for client in 0..CLIENTS as u64 {
         let ways = ways(&servers).await;
-        let locks = by(&ways).lease(SECOND).node_timeout(3 * SECOND / 10).connect().await.unwrap();
+        let options = by(&ways).lease(SECOND).node_timeout(3 * SECOND / 10);
+        let locks = soon("a connect", async {
+            loop {
+                if let Ok(locks) = options.clone().connect().await {
+                    break locks;
+                }
+            }
+        })
+        .await;
         clients.spawn(compete(locks, holders.clone(), end, StdRng::seed_from_u64(seed ^ client), (seed, 10)));
         all_ways.extend(ways);
     }

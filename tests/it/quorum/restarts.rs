@@ -242,7 +242,7 @@ async fn a_cluster_whose_master_took_its_place_back_without_discarding_anything_
     }
     let replication = async |node: usize| cluster.node(node).info("replication").await;
     let partial = async || cluster.node(replica).info("stats").await["sync_partial_ok"].clone();
-    cluster.node(replica).ask::<()>(&["CLUSTER", "FAILOVER"]).await;
+    cluster.fail_over(replica).await;
     eventually("it is a replica", async || replication(master).await["role"] == "slave").await;
     eventually("it follows", async || replication(master).await["master_link_status"] == "up").await;
     assert_ne!(partial().await, "0", "not a partial sync");

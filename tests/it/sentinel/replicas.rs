@@ -8,7 +8,14 @@ use crate::support::soon;
 #[tokio::test]
 async fn the_connection_for_acquires_follows_a_failover_too() {
     let group = Group::start().await;
-    let locks = group.builder().replicas(1, 3 * SECOND).lease(60 * SECOND).connect().await.unwrap();
+    let locks = group
+        .builder()
+        .replicas(1, 20 * SECOND)
+        .lease(60 * SECOND)
+        .unavailable_after(60 * SECOND)
+        .connect()
+        .await
+        .unwrap();
     let guard = soon("the lock", locks.mutex("stock").lock()).await.unwrap();
     let old = &group.servers[0];
     // One of the replicas must have the hold, but the other one may be promoted. So this waits for both.

@@ -1,7 +1,7 @@
 //! A Redis Cluster for one test: three masters, each with a replica.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use redis::Value;
@@ -67,9 +67,30 @@ impl Cluster {
         cluster.set("cluster-replica-no-failover", "yes").await;
         cluster.set("cluster-node-timeout", "1000").await;
         cluster.form().await;
-        cluster.set("cluster-node-timeout", &timeout).await;
+        // A node that was late for a second may count as failed. With the long timeout it would for two of those.
+        loop {
+            cluster.set("cluster-node-timeout", &timeout).await;
+            if cluster.none_failed().await {
+                break;
+            }
+            cluster.set("cluster-node-timeout", "1000").await;
+            cluster.whole().await;
+        }
         cluster.set("cluster-replica-no-failover", "no").await;
         cluster
+    }
+
+    /// Returns whether no node takes another one for failed.
+    async fn none_failed(&self) -> bool {
+        for node in &self.nodes {
+            let known: String = node.ask(&["CLUSTER", "NODES"]).await;
+            let mut flags =
+                known.lines().filter_map(|line| line.split(' ').nth(2)).flat_map(|flags| flags.split(','));
+            if flags.any(|flag| flag.starts_with("fail")) {
+                return false;
+            }
+        }
+        true
     }
 
     /// Starts a cluster with a proxy in front of each node. The other nodes and the clients know the node by the proxy's port.
@@ -103,10 +124,22 @@ impl Cluster {
             master.ask::<()>(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]).await;
             master.ask::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(at + 1).to_string()]).await;
         }
-        for node in &self.nodes[1..] {
-            let port = node.known_port().to_string();
-            self.nodes[0].ask::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port, &node.bus_port()]).await;
-        }
+        let (first, mut asked) = (&self.nodes[0], None::<Instant>);
+        eventually("the first node knows all", async || {
+            let known: String = first.ask(&["CLUSTER", "NODES"]).await;
+            let all = known.lines().count() == 2 * MASTERS && !known.contains("handshake");
+            if !all && asked.is_none_or(|at| at.elapsed() > Duration::from_secs(3)) {
+                asked = Some(Instant::now());
+                // A handshake that takes more than a second is dropped.
+                let unknown = |node: &&Server| !known.contains(&format!(":{}@", node.known_port()));
+                for node in self.nodes[1..].iter().filter(unknown) {
+                    let port = node.known_port().to_string();
+                    first.ask::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port, &node.bus_port()]).await;
+                }
+            }
+            all
+        })
+        .await;
         for node in &self.nodes {
             eventually("all nodes know each other", async || {
                 let known: String = node.ask(&["CLUSTER", "NODES"]).await;
@@ -229,7 +262,7 @@ impl Cluster {
     /// Moves one key of a slot that is being moved.
     pub async fn move_key(&self, key: &str, from: usize, to: usize) {
         let port = self.nodes[to].port().to_string();
-        let done: String = self.nodes[from].ask(&["MIGRATE", "127.0.0.1", &port, key, "0", "10000"]).await;
+        let done: String = self.nodes[from].ask(&["MIGRATE", "127.0.0.1", &port, key, "0", "60000"]).await;
         assert_eq!(done, "OK", "{key} does not exist");
     }
 
@@ -243,8 +276,10 @@ impl Cluster {
                 continue;
             }
             let left: Vec<String> = self.nodes[at].ask(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]).await;
+            let port = self.nodes[to].port().to_string();
             for key in left {
-                self.move_key(&key, at, to).await;
+                // It may be gone by now.
+                self.nodes[at].ask::<String>(&["MIGRATE", "127.0.0.1", &port, &key, "0", "60000"]).await;
             }
         }
         for at in notified {
@@ -254,7 +289,19 @@ impl Cluster {
 
     /// Makes this replica replace its master, which becomes its replica.
     pub async fn fail_over(&self, replica: usize) {
-        self.nodes[replica].ask::<()>(&["CLUSTER", "FAILOVER"]).await;
+        let (node, mut asked) = (&self.nodes[replica], None::<Instant>);
+        eventually("the replica's promotion", async || {
+            if node.info("replication").await["role"] == "master" {
+                return true;
+            }
+            // It gives up after five seconds.
+            if asked.is_none_or(|at| at.elapsed() > Duration::from_secs(7)) {
+                asked = Some(Instant::now());
+                let _ = node.try_ask::<()>(&["CLUSTER", "FAILOVER"]).await;
+            }
+            false
+        })
+        .await;
         self.promoted(replica).await;
         let before = &self.nodes[(replica + MASTERS) % (2 * MASTERS)];
         eventually("the old master follows", async || before.info("replication").await["role"] == "slave")

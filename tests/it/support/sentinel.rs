@@ -146,7 +146,7 @@ impl Group {
         each(&["SENTINEL", "REMOVE", NAME]).await;
         self.is_published(master).await;
         each(&["SENTINEL", "MONITOR", NAME, "127.0.0.1", &port, "2"]).await;
-        each(&["SENTINEL", "SET", NAME, "down-after-milliseconds", "2000", "failover-timeout", "10000"])
+        each(&["SENTINEL", "SET", NAME, "down-after-milliseconds", "6000", "failover-timeout", "10000"])
             .await;
         self.settled().await;
         for sentinel in &self.sentinels {
@@ -225,7 +225,7 @@ impl Group {
                 asked = Instant::now();
                 for sentinel in &self.sentinels {
                     if sentinel.names().await == Some(old.known_port()) {
-                        let _ = sentinel.try_ask::<()>(&["SENTINEL", "FAILOVER", NAME]).await;
+                        let _ = sentinel.ask_within::<()>(LIMIT, &["SENTINEL", "FAILOVER", NAME]).await;
                     }
                 }
             }
@@ -314,7 +314,7 @@ impl Sentinel {
     fn configure(&self, master: u16, setup: Setup<'_>) {
         let mut text = format!(
             "port {}\nbind 127.0.0.1\nsentinel monitor {NAME} 127.0.0.1 {master} 2\n\
-             sentinel down-after-milliseconds {NAME} 2000\nsentinel failover-timeout {NAME} 10000\n",
+             sentinel down-after-milliseconds {NAME} 6000\nsentinel failover-timeout {NAME} 10000\n",
             self.port
         );
         if let (Some(certificates), Some(port)) = (setup.tls, self.tls_port) {
@@ -401,18 +401,26 @@ impl Sentinel {
 
     /// Returns the port that the sentinel names for the master, `None` if it does not answer.
     async fn names(&self) -> Option<u16> {
-        let named = self.try_ask::<(String, u16)>(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]).await;
+        let command = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME];
+        let named = self.ask_within::<(String, u16)>(LIMIT, &command).await;
         named.ok().map(|(_, port)| port)
     }
 
     pub async fn try_ask<T: redis::FromRedisValue>(&self, command: &[&str]) -> RedisResult<T> {
+        self.ask_within(PATIENCE, command).await
+    }
+
+    async fn ask_within<T: redis::FromRedisValue>(&self, time: Duration, command: &[&str]) -> RedisResult<T> {
         let client = client(self.port, self.password.as_deref())?;
-        let wait = Some(Duration::from_secs(5));
+        let wait = Some(time);
         let config = AsyncConnectionConfig::new().set_connection_timeout(wait).set_response_timeout(wait);
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         redis::cmd(command[0]).arg(&command[1..]).query_async(&mut connection).await
     }
 }
+
+/// How long to wait for a sentinel that may be frozen or gone.
+const LIMIT: Duration = Duration::from_secs(5);
 
 /// The periods of a sentinel that would keep a test waiting, in milliseconds.
 const HURRY: [(&str, u32); 6] = [
