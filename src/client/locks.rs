@@ -237,7 +237,12 @@ impl Locks {
             }
             let slice = session.takeover_pause().map(|pause| after(Instant::now(), pause));
             let until = slice.map_or(limit, |slice| slice.min(limit));
-            if timeout_at(until, progress).await.is_err() && limit <= Instant::now() {
+            let is_late = timeout_at(until, progress).await.is_err();
+            if is_late && slice.is_some() {
+                // The runtime of the background may stand still: a visit finds that, and takes the task over.
+                session.visit_all(|_, _| {});
+            }
+            if is_late && limit <= Instant::now() {
                 if gathered {
                     let message = "a request for several names still holds some of its locks: poll its future or drop it, and close again";
                     return Err(Error::new(ErrorKind::Unavailable, message));

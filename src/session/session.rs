@@ -296,7 +296,7 @@ impl Session {
     }
 
     /// Visits every entry, in no particular order.
-    pub(super) fn visit_all(&self, mut visit: impl FnMut(&mut LockEntry, Moment)) {
+    pub(crate) fn visit_all(&self, mut visit: impl FnMut(&mut LockEntry, Moment)) {
         let keys = lock(&self.table).keys();
         for name in keys {
             self.visit(&name, |entry, at| visit(entry, at));
