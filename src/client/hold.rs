@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
 use crate::base::{Lease, Moment, after};
@@ -289,9 +290,16 @@ impl Held {
             Ok(Reply::Done | Reply::Ended(_)) if pending.is_end() => self.handle.glance(Instant::now()),
             _ => self.handle.moment(),
         };
-        let conclude =
-            |entry: &mut LockEntry, at| entry.conclude(pending, verdict.answer(), verdict.spread, at);
-        let meaning = self.handle.visit_at(at, &self.keys, conclude);
+        let mut others_wait = false;
+        let meaning = self.handle.visit_at(at, &self.keys, |entry, at| {
+            others_wait = entry.others_wait_for_command();
+            entry.conclude(pending, verdict.answer(), verdict.spread, at)
+        });
+        if others_wait {
+            // Otherwise: 1. Two branches of a task call `check` again and again. 2. Each answer wakes both, and the branch that has asked
+            // asks again in the same poll. 3. The other one never gets its turn, and fails though the server answers.
+            yield_now().await;
+        }
         verdict.result.map(|_| meaning).map_err(|failure| failure.error)
     }
 

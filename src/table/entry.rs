@@ -186,6 +186,11 @@ impl LockEntry {
         self.queue.wake_on_command_end(waker.clone());
     }
 
+    /// Returns whether another call waits until no command of the hold is under way.
+    pub(crate) fn others_wait_for_command(&self) -> bool {
+        self.queue.has_command_waiters() || self.inner_front().is_some()
+    }
+
     pub(super) fn wake_command_waiters(&mut self) {
         if let Some(command_waiters) = self.queue.command_waiters() {
             self.out.wake(command_waiters);

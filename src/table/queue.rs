@@ -304,6 +304,10 @@ impl Queue {
         }
     }
 
+    pub(super) fn has_command_waiters(&self) -> bool {
+        self.0.as_ref().is_some_and(|waiters| !waiters.command_waiters.is_empty())
+    }
+
     /// Called when no command of the hold is under way any more. Takes the wakers of the futures that wait for this, if there are any.
     pub(super) fn command_waiters(&mut self) -> Option<Vec<Waker>> {
         let command_waiters = &mut self.0.as_mut()?.command_waiters;

@@ -1,5 +1,6 @@
 //! Masters that answer, but take longer than the requested lease.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -114,4 +115,31 @@ async fn a_release_after_a_command_that_a_slow_master_answers_in_time_is_confirm
     }
     inner.release().await.unwrap();
     extending.await.unwrap().unwrap();
+}
+
+/// Each answer wakes both. The branch that has asked must not ask again before the other one.
+#[tokio::test(start_paused = true)]
+async fn branches_that_check_again_and_again_have_turns() {
+    let stock = slow(1).await.mutex("stock");
+    let (checks, nests) = (Cell::new(0), Cell::new(0));
+    stock
+        .run(async |hold| {
+            let checking = async || {
+                while checks.get() < 60 {
+                    hold.check().await.unwrap();
+                    checks.set(checks.get() + 1);
+                }
+            };
+            let nesting = async || {
+                while checks.get() < 60 {
+                    let guard = stock.lock().await.unwrap();
+                    guard.release().await.unwrap();
+                    nests.set(nests.get() + 1);
+                }
+            };
+            tokio::join!(checking(), checking(), nesting(), checking());
+        })
+        .await
+        .unwrap();
+    assert!(nests.get() >= 5, "{nests:?}");
 }
