@@ -458,11 +458,11 @@ impl Queue {
         next.filter_map(|request| request.wake(now)).collect()
     }
 
-    /// Looks at a late head. If it was not woken, it is woken first: what it waits for may be ready unnoticed. If it was woken
-    /// and not polled, it is passed over. Returns how many are passed over, including the head.
+    /// Looks at a late head that keeps others waiting. If it was not woken, it is woken first: what it waits for may be ready
+    /// unnoticed. If it was woken and not polled, it is passed over. Returns how many are passed over, including the head.
     pub(super) fn check(&mut self, head: u64, now: Instant, out: &mut Out) -> usize {
-        let late = |request: &&mut Waiter| request.late_at().is_some_and(|late| late <= now);
-        let Some(request) = self.get_mut(head).filter(late) else { return 0 };
+        let is_late = self.late_at(head).is_some_and(|late| late <= now);
+        let Some(request) = self.get_mut(head).filter(|_| is_late) else { return 0 };
         if request.woken {
             return self.pass_over_all_late(now);
         }

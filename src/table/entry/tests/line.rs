@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::holder::Holder;
+use crate::table::queue::HEAD_PATIENCE;
 use crate::wire::{Hint, Line, Notice};
 
 const TERM: Duration = Duration::from_secs(1);
@@ -116,6 +117,22 @@ fn what_stands_in_the_line_is_asked_for_again_by_its_field() {
     assert_eq!(world.sent(id).call.line.map(|line| line.again), Some(true));
     world.answers(id);
     assert_eq!((world.granted, world.entry.is_in_line()), (1, false));
+}
+
+/// It keeps nobody of its own process waiting. Otherwise a process that is busy for a moment would lose its place
+/// whenever its entry is looked at for another reason.
+#[test]
+fn a_request_that_waits_alone_keeps_its_place_though_it_is_polled_late() {
+    let mut world = World::fair();
+    let id = world.asks(&Owner::new(), true);
+    let field = world.sent(id).call.field.clone();
+    let number = world.waits_in_line(id);
+    world.hint(number, None);
+    world.now += HEAD_PATIENCE * 2;
+    let sent = world.entry.check(world.at(), MasterSet::NONE, &world.numbers);
+    assert!(sent.is_empty() && world.entry.is_in_line());
+    world.poll(world.asker(id));
+    assert_eq!(world.sent(id).call.field, field);
 }
 
 /// No process can send it a hint, so its field says that it polls, and the lock is handed to it all the same.
