@@ -165,10 +165,11 @@ pub(super) fn acquire(options: AcquireOptions) -> impl Future<Output = Result<Gu
     let mut request = Acquire::new(options);
     span.around(async move {
         let request = &mut request;
-        let mut answer = request.prepare().err().map(|error| Err(NotGranted::Failed(error)));
-        if answer.is_none() {
-            request.options.handle.opening(request.limit).await;
-        }
+        let ready = match request.prepare() {
+            Ok(()) => request.options.handle.opening(request.limit).await,
+            Err(error) => Err(error),
+        };
+        let mut answer = ready.err().map(|error| Err(NotGranted::Failed(error)));
         loop {
             if let Some(answer) = answer {
                 let answer = request.ended(answer);
@@ -252,7 +253,9 @@ impl Attempts {
 const GRACE: Duration = Duration::from_millis(10);
 
 impl Acquire {
-    fn new(options: AcquireOptions) -> Acquire {
+    fn new(mut options: AcquireOptions) -> Acquire {
+        // Read now, in the first poll: while it waits for the first connections, the future may move to another task.
+        options.call.owner.get_or_insert_with(Owner::current);
         let (began, lease) = (Instant::now(), options.handle.config.lease);
         let single_attempt = options.call.within == Some(Duration::ZERO);
         let within = match single_attempt {

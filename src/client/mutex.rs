@@ -450,8 +450,7 @@ impl<K: Kind> Mutex<K> {
     async fn check(&self) -> Result<()> {
         let checked = keys::check(&self.keys.name, &self.handle.config.prefix);
         checked.and_then(|()| self.handle.check_call()).map_err(|error| error.on(&self.keys.name))?;
-        self.handle.opening(None).await;
-        Ok(())
+        self.handle.opening(None).await.map_err(|error| error.on(&self.keys.name))
     }
 
     fn reply(&self, answer: Result<Reply, Failure>) -> Result<Reply> {

@@ -19,7 +19,7 @@ pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Re
     check(&handle, &keys, claim).map_err(|error| error.on(&keys.name))?;
     // Read in the first poll, as that of a request.
     let owner = Owner::current();
-    handle.opening(None).await;
+    handle.opening(None).await.map_err(|error| error.on(&keys.name))?;
     let lease = handle.config.lease;
     let pending = handle.visit(&keys, |entry, at| {
         entry.begin_resume(handle.numbers.next(), claim.hold_id().into(), &handle.uuid, lease, at.now)

@@ -345,7 +345,7 @@ impl Session {
     /// Waits for the first attempts to connect, until `limit` and for one node timeout at most. Awaited before the first command to
     /// several masters. Otherwise a single attempt at the start of a program would find none of them connected; and a command must
     /// not wait for a connection once it is sent, for the reason given in `Role`.
-    pub(crate) async fn opening(&self, limit: Option<Instant>) {
+    pub(crate) async fn opening(&self, limit: Option<Instant>) -> Result<(), Error> {
         if self.quorum.is_opening() {
             let longest = after(Instant::now(), self.config.node_timeout);
             let until = limit.map_or(longest, |limit| limit.min(longest));
@@ -354,7 +354,10 @@ impl Session {
             if attempts.await.is_ok() || until == longest {
                 self.quorum.opened();
             }
+            // It may have been closed meanwhile, and `close` waits for no command that begins later.
+            self.check_open()?;
         }
+        Ok(())
     }
 
     /// Returns OpenTelemetry's name of the system that keeps the locks, or `None` if this process keeps them.

@@ -2,7 +2,8 @@
 
 use std::task::Poll;
 
-use nestlock::{Builder, ErrorKind, Locks, Memory};
+use futures::FutureExt;
+use nestlock::{Builder, ErrorKind, Locks, Memory, Owner};
 use tokio::task::yield_now;
 use tracing::Level;
 
@@ -142,6 +143,39 @@ async fn a_single_attempt_at_several_masters_waits_until_they_were_tried() {
     servers[2].freeze();
     let guard = soon("the lock", lazily().mutex("another").try_lock()).await.unwrap().expect("nobody has it");
     guard.release().await.unwrap();
+}
+
+/// Polls a future once, before any master was tried.
+async fn begun<F: Future + Unpin>(mut future: F) -> F {
+    assert!(std::future::poll_fn(|cx| Poll::Ready(future.poll_unpin(cx))).await.is_pending());
+    future
+}
+
+#[tokio::test]
+async fn the_owner_is_that_of_the_first_poll() {
+    let servers = servers(3).await;
+    let locks = over(&servers).connect_lazily().unwrap();
+    let request = begun(Box::pin(locks.mutex("stock").lock().into_future())).await;
+    let guard = soon("the lock", tokio::spawn(request)).await.unwrap().unwrap();
+    assert_eq!(guard.owner(), Owner::current());
+    guard.release().await.unwrap();
+}
+
+/// A guard keeps the connections open.
+#[tokio::test]
+async fn a_resume_that_had_to_wait_for_connections_uses_up_no_claim_after_a_close() {
+    let servers = servers(3).await;
+    let other = over(&servers).connect().await.unwrap();
+    let claim = other.mutex("stock").lock().await.unwrap().into_claim().await.unwrap();
+    let locks = over(&servers).connect_lazily().unwrap();
+    let stock = locks.mutex("stock");
+    let resuming = begun(Box::pin(stock.resume(&claim))).await;
+    let guard = soon("the lock", locks.mutex("another").lock()).await.unwrap();
+    locks.close().await.unwrap();
+    let error = soon("its end", resuming).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+    guard.release().await.unwrap();
+    other.mutex("stock").resume(&claim).await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
