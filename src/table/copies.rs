@@ -79,6 +79,10 @@ impl Differences {
     pub(super) fn note_repair(&mut self, masters: MasterSet) {
         self.repaired = self.repaired.union(masters);
         self.absent = self.absent.without(masters);
+        // Not of other masters, about which it says nothing. Otherwise: 1. An old master never had the hold. 2. A young one has lost it, is
+        // asked to write it, and can't. 3. The old one would seem to have lost it too, and the young one would not be asked again.
+        self.never_had = self.never_had.without(masters);
+        self.lacking = self.lacking.without(masters);
     }
 }
 

@@ -673,6 +673,12 @@ impl Hold {
     }
 
     pub(super) fn failed(&mut self, now: Instant) {
+        if self.maybe_until.is_some() && self.failures <= 1 {
+            // If a command had no answer, an end after it is repeated for a lease. One failure may be that command's own. Otherwise: 1. An
+            // acquire is given up. 2. The process stops for a lease, and then the acquire runs. 3. The end is sent, is lost on its way, and
+            // would be forgotten.
+            self.gone_by = self.gone_by.max(after(now, self.timing.lease.duration()));
+        }
         self.retry_at = after(now, self.timing.pause(if self.is_gone() { self.failures } else { 0 }));
         self.failures = self.failures.saturating_add(1);
         self.renew_at = self.renew_at.max(self.retry_at);

@@ -212,7 +212,9 @@ impl LockEntry {
 
     fn done(&mut self, pending: &Pending, command: &UnderWay, spread: Spread, at: Moment) {
         let Some(hold) = self.hold(pending.hold) else { return };
-        hold.lacked_by(spread.lacking, at.now);
+        if !matches!(pending.call.action, Action::Repair { .. }) {
+            hold.lacked_by(spread.lacking, at.now);
+        }
         let late = hold.failures;
         match pending.call.action {
             Action::Renew { lease } => {
@@ -327,16 +329,15 @@ impl LockEntry {
             hold.made_late_at(master, answer, now);
         } else if ended && hold.is_gone() {
             hold.ended_late_at(master, answer, now);
+        } else if is_lacking && matches!(action, Action::Repair { .. }) {
+            // Somebody else has the key there: the next renewal shows whether that is still so.
+            hold.copies.change(|copies| copies.never_had.insert(master));
         } else if is_lacking && hold.has_lock() && !hold.is_unsettled() {
             // Not while the hold is in doubt: it may be over, and a majority has to confirm it first. Otherwise: 1. The lock is
             // released by force on two of three masters, and the hold is checked. 2. The first and the third master do not answer.
             // 3. The second one answers late, and is given the hold, which the third one still has: a majority confirms a hold that
             // was over.
-            match action {
-                // Somebody else has the key there: the next renewal shows whether that is still so.
-                Action::Repair { .. } => hold.copies.change(|copies| copies.never_had.insert(master)),
-                _ => hold.lacked_by(hold.copies.lacking.union(one), now),
-            }
+            hold.lacked_by(hold.copies.lacking.union(one), now);
         }
         if ended && answer != LateAnswer::Done {
             self.expect_no_echo_of(one);

@@ -43,6 +43,10 @@ const NAMES: [&str; 2] = ["stock", "order"];
 const MOST_POLLS: usize = 20_000;
 const MOST_COMMANDS: usize = 50_000;
 
+/// How many more there may be for each second in which others wait for the end of a lease. Each of up to ten callers looks twice a
+/// second, and a head of each process asks about once, of each of several masters.
+const MORE_PER_SECOND: usize = 50;
+
 struct Run {
     plan: Plan,
     dice: Dice,
@@ -51,6 +55,8 @@ struct Run {
     world: Rc<World>,
     executor: Executor,
     callers: u64,
+    /// How many more polls, and commands, there may be because callers had to wait for the ends of leases.
+    more: usize,
 }
 
 struct Process {
@@ -67,7 +73,8 @@ impl Run {
         let masters = Masters::new(plan.masters, &dice);
         let world = Rc::new(World::new(plan.stay, plan.lease, plan.forces));
         let executor = Executor::new(dice.split());
-        let mut run = Run { plan, dice, masters, processes: Vec::new(), world, executor, callers: 0 };
+        let mut run =
+            Run { plan, dice, masters, processes: Vec::new(), world, executor, callers: 0, more: 0 };
         for _ in 0..2 + run.dice.roll(2) {
             let process = run.connect().await;
             run.processes.push(process);
@@ -190,8 +197,12 @@ impl Run {
             self.forced();
         }
         self.world.sections.check();
-        assert!(self.executor.polls < MOST_POLLS, "polled without end: {}", self.shown());
-        assert!(self.masters.commands() < MOST_COMMANDS, "commands without end: {}", self.shown());
+        assert!(self.executor.polls < MOST_POLLS + self.more, "polled without end: {}", self.shown());
+        assert!(
+            self.masters.commands() < MOST_COMMANDS + self.more,
+            "commands without end: {}",
+            self.shown()
+        );
     }
 
     /// Ends the trouble, and checks that the locks are free soon, that nobody waits any more, and that nothing is left.
@@ -204,6 +215,7 @@ impl Run {
         let frozen = self.freeze();
         if !frozen.is_empty() {
             patience += self.plan.lease;
+            self.more += MORE_PER_SECOND * self.plan.lease.as_secs() as usize;
         }
         if self.dice.one_in(4) {
             note(|| "all are dropped");

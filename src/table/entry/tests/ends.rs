@@ -247,6 +247,27 @@ fn an_end_that_was_never_sent_is_sent_though_the_lease_is_over() {
     assert!(matches!(&sent[..], [end] if end.is_end()), "{sent:?}");
 }
 
+/// The process stopped for two leases after its acquire was given up, and the acquire ran only then.
+#[test]
+fn an_end_that_fails_is_repeated_for_a_lease_however_late_it_was_sent() {
+    for failure in [Outcome::NotRun, Outcome::Unknown] {
+        let mut world = World::new(1);
+        world.asks(&Owner::new(), false);
+        let acquire = world.askers[0].asking.take().expect("nobody is before it");
+        world.entry.conclude(&acquire, Err(Outcome::Unknown), Spread::default(), world.at());
+        world.now += 2 * LEASE;
+        for _ in 0..2 {
+            let sent = world.sends();
+            let [end] = &sent[..] else { panic!("{sent:?}") };
+            assert!(end.is_end());
+            world.entry.conclude(end, Err(failure), Spread::default(), world.at());
+            world.now += world.timing.retry;
+        }
+        world.now += LEASE;
+        assert!(world.sends().is_empty() && world.entry.holds.is_empty());
+    }
+}
+
 /// A renewal failed, and then the process stopped for two leases.
 #[test]
 fn a_guard_whose_renewal_failed_is_lost_with_its_lease() {

@@ -243,12 +243,13 @@ fn what_a_renewal_misses_on_a_master_is_not_put_there_while_the_hold_is_in_doubt
 fn what_a_young_master_lacks_is_not_put_there_if_an_old_one_lacks_it_that_had_it() {
     let [young, old] = [1, LATE].map(MasterSet::one);
     let undecided = Spread { lacking: young, missing: old, ..Spread::default() };
-    for (had_it, repaired, is_put) in [
-        (true, None, false),
-        (false, Some(LateAnswer::Missing), true),
-        (false, Some(LateAnswer::Done), false),
-        (false, Some(LateAnswer::Unknown), false),
-        (false, None, false),
+    for (had_it, repaired, in_doubt, is_put) in [
+        (true, None, false, false),
+        (false, Some(LateAnswer::Missing), false, true),
+        (false, Some(LateAnswer::Missing), true, true),
+        (false, Some(LateAnswer::Done), false, false),
+        (false, Some(LateAnswer::Unknown), false, false),
+        (false, None, false, false),
     ] {
         let mut world = World::new(1);
         let lacking = Spread { lacking: if had_it { MasterSet::NONE } else { old }, ..Spread::default() };
@@ -256,14 +257,40 @@ fn what_a_young_master_lacks_is_not_put_there_if_an_old_one_lacks_it_that_had_it
         for repair in world.sends() {
             assert_eq!(repair.masters, old);
             world.entry.conclude(&repair, Ok(&Reply::Done), Spread::default(), world.at());
+            if in_doubt {
+                world.entry.doubt_all(world.now);
+            }
             repaired.inspect(|answer| world.entry.straggled(&repair, LATE, *answer, world.now));
         }
         world.entry.doubt_all(world.now);
         let [settle] = &world.sends()[..] else { panic!("it is in doubt") };
         world.entry.conclude(settle, Err(Outcome::Unknown), undecided, world.at());
         let hold = world.entry.hold(acquire.hold).unwrap();
-        assert_eq!(hold.copies.lacking, if is_put { young } else { MasterSet::NONE }, "{repaired:?}");
+        let lacking = if is_put { young } else { MasterSet::NONE };
+        assert_eq!(hold.copies.lacking, lacking, "{repaired:?}, in doubt before: {in_doubt}");
     }
+}
+
+/// The repair of the young master finds another field there, which is gone before the next attempt.
+#[test]
+fn a_hold_is_put_on_a_young_master_again_if_it_could_not_be_put_there_before() {
+    let [young, old] = [1, LATE].map(MasterSet::one);
+    let undecided = Spread { lacking: young, missing: old, ..Spread::default() };
+    let mut world = World::new(1);
+    let (acquire, _) = world.take_with(Spread { lacking: old, ..Spread::default() }, |_| ());
+    world.entry.doubt_all(world.now);
+    for masters in [old, young, young] {
+        let [repair] = &world.sends()[..] else { panic!("it is lacking") };
+        assert_eq!((repair.call.action.creates(), repair.masters), (true, masters));
+        world.entry.conclude(repair, Ok(&Reply::Done), Spread::default(), world.at());
+        for master in masters.iter() {
+            world.entry.straggled(repair, master, LateAnswer::Missing, world.now);
+        }
+        let [settle] = &world.sends()[..] else { panic!("it is in doubt") };
+        world.entry.conclude(settle, Err(Outcome::Unknown), undecided, world.at());
+        world.now += 4 * world.timing.retry;
+    }
+    assert!(world.entry.hold(acquire.hold).unwrap().lives());
 }
 
 /// In this order: 1. A renewal finds nothing on a master while a repair is under way to it. 2. The repair
