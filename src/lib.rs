@@ -15,22 +15,27 @@
 //!     stock.run(async |_hold| 41).await
 //! }
 //!
-//! # #[tokio::main] async fn main() -> Result<()> {
-//! let locks = Locks::in_memory(); // or `Locks::connect(url).await?`: one for the process
-//! let stock = locks.mutex("stock:42");
+//! async fn work(locks: &Locks) -> Result<()> {
+//!     let stock = locks.mutex("stock:42");
 //!
-//! // Held while the work runs. Nested calls that take the same lock re-enter.
-//! let left = stock.run(async |_hold| take(&stock).await).await??;
-//! assert_eq!(left, 41);
+//!     // Held while the work runs. Nested calls that take the same lock re-enter.
+//!     let left = stock.run(async |_hold| take(&stock).await).await??;
+//!     assert_eq!(left, 41);
 //!
-//! // A guard, for a hold that is not a single piece of work.
-//! let guard = stock.lock().within(Duration::from_secs(5)).await?;
-//! tokio::select! {
-//!     () = recount() => {}
-//!     loss = guard.lost() => println!("stopped: {loss}"),
+//!     // A guard, for a hold that is not a single piece of work.
+//!     let guard = stock.lock().within(Duration::from_secs(5)).await?;
+//!     tokio::select! {
+//!         () = recount() => {}
+//!         loss = guard.lost() => println!("stopped: {loss}"),
+//!     }
+//!     guard.release().await // reports; a drop releases without waiting
 //! }
-//! guard.release().await?; // reports; a drop releases without waiting
-//! locks.close().await
+//!
+//! # #[tokio::main] async fn main() -> Result<()> {
+//! let locks = Locks::in_memory(); // in a service: `Locks::connect(url).await?`, once per process
+//! let done = work(&locks).await;
+//! locks.close().await?; // completes queued releases, also after an error
+//! done
 //! # }
 //! # async fn recount() {}
 //! ```
@@ -45,8 +50,9 @@
 //!
 //! - [`Locks`]: the entry point, one per process. [`Builder`] has the options, one of which takes a [`BareReentry`].
 //! - [`Server`]: the address of a server. [`Tls`] has its TLS settings, and [`Credentials`] are what a provider of changing credentials
-//!   returns. [`Memory`] is a store that replaces a server, and [`testing::Faults`] makes it fail. [`Master`] is any of these as one member
-//!   of a quorum.
+//!   returns. [`Memory`] is a store that replaces a server, and [`testing::Faults`] makes it fail.
+//! - [`Master`]: what keeps the locks: a server, a Sentinel deployment, a Cluster or a `Memory`. [`Locks::builder`] takes one, and
+//!   [`Locks::quorum`] takes several.
 //! - [`Mutex`]: a lock with a name. [`run`](Mutex::run) runs work while it is held; [`lock`](Mutex::lock) and
 //!   [`try_lock`](Mutex::try_lock) return a guard. The [`futures`] that they return take options, and document errors and cancel
 //!   safety.

@@ -182,7 +182,8 @@ impl<K: Kind> Mutex<K> {
     /// calls nested in it re-enter, branches beside it wait. If the hold is lost, the future is dropped. This is short for
     /// [`lock()`](Mutex::lock)[`.run(work)`](Request::run).
     ///
-    /// See [`Run`] for its result and cancel safety.
+    /// `Ok` means that the work ended. It does not mean that the lock was held to the end of the work: a loss that is found only by the
+    /// release is logged. See [`Run`] for what to do about that, for its errors, and for its cancel safety.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
