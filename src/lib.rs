@@ -62,11 +62,26 @@
 //! - [`Fenced`]: the kind of a lock with a fencing token for each hold, as in `Mutex<Fenced>`. [`Plain`] is that of all others, and
 //!   [`Kind`] stands for both in generic code.
 //! - [`Owner`], [`scope()`]: who re-enters. A lock is granted to an owner if it is free, or if everyone who holds it is that owner or
-//!   one of its ancestors. By default the owner is the current tokio task. Bare guards in branches of one task, and servers that run
-//!   several requests in one task, need [some care](guide::owners). `OwnerLayer`, of the feature `tower`, makes each request of a server an
-//!   owner.
+//!   one of its ancestors. By default the owner is the current tokio task. Two things need [care](guide::owners): guards from `lock` or
+//!   `try_lock` in branches of one task (*bare* guards, in these pages), and servers that run several requests in one task. `OwnerLayer`,
+//!   of the feature `tower`, makes each request of a server an owner.
 //! - [`Error`], [`ErrorKind`], [`Loss`]: what went wrong.
 //! - [`Holder`], [`WaitingProcess`], [`LockStatus`]: who holds a lock, who waits for it, and what this process holds.
+//!
+//! # Cargo features
+//!
+//! None is on by default. Sentinel and Cluster need none. [`guide::options`](guide::options#cargo-features) has the details.
+//!
+//! - `metrics`: counters, gauges and histograms, by the `metrics` crate.
+//! - `tls-rustls`: TLS over rustls, with the ring provider and the system's certificates.
+//! - `tls-native-tls`: TLS over the system's own library.
+//! - `tower`: `OwnerLayer`.
+//! - `redis-1`: a `Client` or a `ConnectionInfo` of the `redis` crate, version 1, as a server.
+//!
+//! # Requirements
+//!
+//! Rust 1.88, tokio 1.51, and Redis 6.2 or later or Valkey. Before version 1.0 of this crate, a minor version may break code. The
+//! licence is MIT or Apache 2.0.
 //!
 //! # How do I …
 //!
@@ -153,6 +168,7 @@ pub mod guide {
     /// [options]: crate::guide::options
     /// [owners and re-entry]: crate::guide::owners
     /// [several locks]: crate::guide::several
+    /// [waiting]: crate::guide::waiting
     #[doc = include_str!("../docs/calls.md")]
     pub mod calls {}
 
@@ -211,6 +227,8 @@ pub mod guide {
     /// [address translation]: crate::guide::deployments#behind-address-translation
     /// [metrics]: crate::guide::operations#metrics
     /// [several locks]: crate::guide::several
+    /// [jobs]: crate::guide::services#scheduled-jobs
+    /// [leader]: crate::guide::services#a-leader
     /// [leases and loss]: crate::guide::leases
     /// [owners and re-entry]: crate::guide::owners
     /// [fencing tokens]: crate::guide::fencing

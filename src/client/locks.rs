@@ -146,6 +146,11 @@ impl Locks {
 
     /// Returns the lock of that name. Nothing is sent, and nothing can fail yet.
     ///
+    /// A name is any UTF-8 text of up to 1 KiB, and is case-sensitive. Put the kind first (`stock:42`), so that one
+    /// [pattern of rights](crate::guide::operations#rights-of-a-least-privilege-user) and one group of
+    /// [metrics](Builder::metric_label) cover all locks of that kind. The names `x` and `{x}` are two locks, but share a channel and a
+    /// fencing counter.
+    ///
     /// A bad name (empty, longer than 1 KiB, or beginning with `}` if there is no prefix) is an error at the first use, before
     /// anything is sent.
     ///
