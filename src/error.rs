@@ -61,7 +61,7 @@ pub enum ErrorKind {
     /// The hold is over although nobody released it: [`Error::loss`] has the reason.
     Lost,
     /// The key holds something that is no lock, or the key of its fencing counter holds something that is no counter. Such a key is
-    /// never changed, and requests do not wait for it.
+    /// never changed, and requests do not wait for it. [Two exceptions](crate::guide::errors) concern a hash with a TTL.
     NotALock,
     /// The request is nested in a hold of its owner, or is a branch beside it: the two look the same. Use
     /// [`run`](crate::Mutex::run), or a [`scope`](crate::owner::scope()) for each branch.
@@ -100,7 +100,8 @@ pub enum ErrorKind {
 pub enum Loss {
     /// Its lease ran out: it could not be renewed in time, or it was fixed and is over.
     Expired,
-    /// It is gone from the server: deleted, evicted or released by force, or the server restarted empty.
+    /// It is gone from the server: deleted, evicted, released by force, or lost in a restart or a failover. A claim that can't be
+    /// resumed has this reason, whatever ended it.
     Gone,
     /// The time that `max_hold` allows is over.
     MaxHold,
@@ -112,7 +113,9 @@ impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Loss::Expired => "the lease ran out",
-            Loss::Gone => "it is gone from the server: deleted, evicted or released by force",
+            Loss::Gone => {
+                "it is gone from the server: deleted, evicted, released by force, or lost in a restart or a failover"
+            },
             Loss::MaxHold => "the time that max_hold allows is over",
             Loss::Suspended => "the machine slept through the end of the lease",
         })

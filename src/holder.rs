@@ -62,7 +62,7 @@ impl Holder {
     /// Returns how many times the holder has the lock, as the server counts it: 1, and one more for each re-entry that the server
     /// granted.
     ///
-    /// It is 0 from when a release hands the lock to a process that waits until that process takes it. A nested level that was
+    /// It is 0 after a release has handed the lock to a waiting process, until that process takes it. A nested level that was
     /// [granted without a command](crate::Builder::confirm_reentry) is not counted there.
     #[must_use]
     pub fn count(&self) -> usize {

@@ -15,22 +15,27 @@
 //!     stock.run(async |_hold| 41).await
 //! }
 //!
-//! # #[tokio::main] async fn main() -> Result<()> {
-//! let locks = Locks::in_memory(); // or `Locks::connect(url).await?`: one for the process
-//! let stock = locks.mutex("stock:42");
+//! async fn work(locks: &Locks) -> Result<()> {
+//!     let stock = locks.mutex("stock:42");
 //!
-//! // Held while the work runs. Nested calls that take the same lock re-enter.
-//! let left = stock.run(async |_hold| take(&stock).await).await??;
-//! assert_eq!(left, 41);
+//!     // Held while the work runs. Nested calls that take the same lock re-enter.
+//!     let left = stock.run(async |_hold| take(&stock).await).await??;
+//!     assert_eq!(left, 41);
 //!
-//! // A guard, for a hold that is not a single piece of work.
-//! let guard = stock.lock().within(Duration::from_secs(5)).await?;
-//! tokio::select! {
-//!     () = recount() => {}
-//!     loss = guard.lost() => println!("stopped: {loss}"),
+//!     // A guard, for a hold that is not a single piece of work.
+//!     let guard = stock.lock().within(Duration::from_secs(5)).await?;
+//!     tokio::select! {
+//!         () = recount() => {}
+//!         loss = guard.lost() => println!("stopped: {loss}"),
+//!     }
+//!     guard.release().await // reports; a drop releases without waiting
 //! }
-//! guard.release().await?; // reports; a drop releases without waiting
-//! locks.close().await
+//!
+//! # #[tokio::main] async fn main() -> Result<()> {
+//! let locks = Locks::in_memory(); // in a service: `Locks::connect(url).await?`, once per process
+//! let done = work(&locks).await;
+//! locks.close().await?; // completes queued releases, also after an error
+//! done
 //! # }
 //! # async fn recount() {}
 //! ```
@@ -45,8 +50,9 @@
 //!
 //! - [`Locks`]: the entry point, one per process. [`Builder`] has the options, one of which takes a [`BareReentry`].
 //! - [`Server`]: the address of a server. [`Tls`] has its TLS settings, and [`Credentials`] are what a provider of changing credentials
-//!   returns. [`Memory`] is a store that replaces a server, and [`testing::Faults`] makes it fail. [`Master`] is any of these as one member
-//!   of a quorum.
+//!   returns. [`Memory`] is a store that replaces a server, and [`testing::Faults`] makes it fail.
+//! - [`Master`]: what keeps the locks: a server, a Sentinel deployment, a Cluster or a `Memory`. [`Locks::builder`] takes one, and
+//!   [`Locks::quorum`] takes several.
 //! - [`Mutex`]: a lock with a name. [`run`](Mutex::run) runs work while it is held; [`lock`](Mutex::lock) and
 //!   [`try_lock`](Mutex::try_lock) return a guard. The [`futures`] that they return take options, and document errors and cancel
 //!   safety.
@@ -56,11 +62,26 @@
 //! - [`Fenced`]: the kind of a lock with a fencing token for each hold, as in `Mutex<Fenced>`. [`Plain`] is that of all others, and
 //!   [`Kind`] stands for both in generic code.
 //! - [`Owner`], [`scope()`]: who re-enters. A lock is granted to an owner if it is free, or if everyone who holds it is that owner or
-//!   one of its ancestors. By default the owner is the current tokio task. Bare guards in branches of one task, and servers that run
-//!   several requests in one task, need [some care](guide::owners). `OwnerLayer`, of the feature `tower`, makes each request of a server an
-//!   owner.
+//!   one of its ancestors. By default the owner is the current tokio task. Two things need [care](guide::owners): guards from `lock` or
+//!   `try_lock` in branches of one task (*bare* guards, in these pages), and servers that run several requests in one task. `OwnerLayer`,
+//!   of the feature `tower`, makes each request of a server an owner.
 //! - [`Error`], [`ErrorKind`], [`Loss`]: what went wrong.
 //! - [`Holder`], [`WaitingProcess`], [`LockStatus`]: who holds a lock, who waits for it, and what this process holds.
+//!
+//! # Cargo features
+//!
+//! None is on by default. Sentinel and Cluster need none. [`guide::options`](guide::options#cargo-features) has the details.
+//!
+//! - `metrics`: counters, gauges and histograms, by the `metrics` crate.
+//! - `tls-rustls`: TLS over rustls, with the ring provider and the system's certificates.
+//! - `tls-native-tls`: TLS over the system's own library.
+//! - `tower`: `OwnerLayer`.
+//! - `redis-1`: a `Client` or a `ConnectionInfo` of the `redis` crate, version 1, as a server.
+//!
+//! # Requirements
+//!
+//! Rust 1.88, tokio 1.51, and Redis 6.2 or later or Valkey. Before version 1.0 of this crate, a minor version may break code. The
+//! licence is MIT or Apache 2.0.
 //!
 //! # How do I …
 //!
@@ -147,6 +168,7 @@ pub mod guide {
     /// [options]: crate::guide::options
     /// [owners and re-entry]: crate::guide::owners
     /// [several locks]: crate::guide::several
+    /// [waiting]: crate::guide::waiting
     #[doc = include_str!("../docs/calls.md")]
     pub mod calls {}
 
@@ -205,6 +227,8 @@ pub mod guide {
     /// [address translation]: crate::guide::deployments#behind-address-translation
     /// [metrics]: crate::guide::operations#metrics
     /// [several locks]: crate::guide::several
+    /// [jobs]: crate::guide::services#scheduled-jobs
+    /// [leader]: crate::guide::services#a-leader
     /// [leases and loss]: crate::guide::leases
     /// [owners and re-entry]: crate::guide::owners
     /// [fencing tokens]: crate::guide::fencing

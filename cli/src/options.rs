@@ -72,7 +72,8 @@ pub(crate) enum Call {
     #[command(
         override_usage = "nestlock release [OPTIONS] --force NAME",
         long_about = "Frees a lock, whoever holds it. For a lock whose holder is known to be gone. A holder that \
-        lives finds out at its next renewal, and its child is ended. Exit status 1: it was free."
+        is still alive notices at its next renewal, and its child is ended; on one server it notices at once, if its process has \
+        waited for any lock before. Exit status 1: it was free."
     )]
     Release {
         /// The name of the lock

@@ -63,7 +63,7 @@ pub trait Granted: Sized {
 /// What a [`Request`](crate::futures::Request) resolves to: a guard or guards, or an option of them. No other type implements it.
 #[expect(private_interfaces, reason = "as in `Asks`")]
 pub trait Answer: Sealed + Sized {
-    /// What the work of a `run` gets: a [`Hold`](crate::Hold), or one for each of several names, in their order.
+    /// What the work of a `run` gets: a [`Hold`](crate::Hold), or one for each of several names, sorted by name.
     type Hold;
 
     /// What a `run` resolves to if its work returns `T`: a `T`, or an option of it.

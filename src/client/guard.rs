@@ -23,7 +23,8 @@ use crate::table::{Grant, Meaning, Obstacle};
 /// One level of a hold of a lock. Dropping it releases the level, and with the last one the lock, without waiting;
 /// [`release`](Guard::release) releases it and reports the outcome.
 ///
-/// A guard may be moved to another task and released there. It may be dropped anywhere: inside a runtime, outside one, while a
+/// A guard is `Send + Sync + 'static` and borrows nothing from the mutex, so it can be stored in a struct. It may be moved to another
+/// task and released there. It may be dropped anywhere: inside a runtime, outside one, while a
 /// panic unwinds, at the end of `main`. That never blocks and never panics. If nothing else is under way, the drop writes the
 /// release to the socket; otherwise it is sent in the background, or [when the runtime
 /// ends](crate::guide::cancellation#the-end-of-a-program).

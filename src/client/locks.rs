@@ -33,13 +33,10 @@ use crate::session::{EventRelay, Handle, MasterEvents, Session, Stage, check_run
 /// executor, fails with [`Misuse`](ErrorKind::Misuse). Only [`Guard::lost`](crate::Guard::lost), and a release that sends nothing, work
 /// there.
 ///
-/// ```
+/// ```no_run
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
 /// use nestlock::Locks;
-/// let locks = match std::env::var("REDIS_URL") {
-///     Ok(url) => Locks::connect(url).await?,
-///     Err(_) => Locks::in_memory(),
-/// };
+/// let locks = Locks::connect("redis://redis.example").await?;
 /// let stock = locks.mutex("stock:42");
 /// stock.run(async |_| { /* one at a time, in all processes */ }).await?;
 /// locks.close().await
@@ -68,8 +65,9 @@ impl Locks {
 
     /// Creates locks without a server: they are kept in this process, in a [`Memory`] of their own.
     ///
-    /// Use it for tests, for development, and for services that run as a single instance. It has the defaults of [`Builder`];
-    /// `Locks::builder(Memory::new())` takes options. [`guide::testing`](crate::guide::testing) shows how to test with it.
+    /// Use it for tests, for development, and for a service that never runs twice at once: two processes do not exclude each other,
+    /// and a rolling deployment runs two for a while. It has the defaults of [`Builder`]; `Locks::builder(Memory::new())` takes options.
+    /// [`guide::testing`](crate::guide::testing) shows how to test with it.
     ///
     /// It can be created outside a runtime, and so be a `static`. Its background task runs on the runtime that uses it first. If that
     /// runtime ends, or is not driven (a `current_thread` runtime between two calls of `block_on`), the next use from another runtime takes
@@ -147,6 +145,11 @@ impl Locks {
     }
 
     /// Returns the lock of that name. Nothing is sent, and nothing can fail yet.
+    ///
+    /// A name is any UTF-8 text of up to 1 KiB, and is case-sensitive. Put the kind first (`stock:42`), so that one
+    /// [pattern of rights](crate::guide::operations#rights-of-a-least-privilege-user) and one group of
+    /// [metrics](Builder::metric_label) cover all locks of that kind. The names `x` and `{x}` are two locks, but share a channel and a
+    /// fencing counter.
     ///
     /// A bad name (empty, longer than 1 KiB, or beginning with `}` if there is no prefix) is an error at the first use, before
     /// anything is sent.

@@ -182,7 +182,8 @@ impl<K: Kind> Mutex<K> {
     /// calls nested in it re-enter, branches beside it wait. If the hold is lost, the future is dropped. This is short for
     /// [`lock()`](Mutex::lock)[`.run(work)`](Request::run).
     ///
-    /// See [`Run`] for its result and cancel safety.
+    /// `Ok` means that the work ended. It does not mean that the lock was held to the end of the work: a loss that is found only by the
+    /// release is logged. See [`Run`] for what to do about that, for its errors, and for its cancel safety.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -193,8 +194,9 @@ impl<K: Kind> Mutex<K> {
     /// # Ok(()) }
     /// ```
     ///
-    /// A closure in a variable that calls methods of its hold has to name the type: `async |hold: Hold| …`. A closure that returns a
-    /// future will do too. In a task of its own it owns what it uses, so write `move`, with a clone of the mutex if the work needs it:
+    /// A closure in a variable that calls methods of its hold has to name the type: `async |hold: Hold| …`. A plain closure that
+    /// returns a future works too: `|_hold| recount(shelf)`. Work that is spawned must own what it uses: write `move`, and clone the mutex
+    /// if the work uses it:
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
@@ -213,7 +215,8 @@ impl<K: Kind> Mutex<K> {
         self.lock().run(work)
     }
 
-    /// Returns whether the current owner or one of its ancestors holds the lock, as far as this process knows. Sends nothing.
+    /// Returns whether **this caller** holds the lock: the current owner or one of its ancestors, as far as this process knows. Sends
+    /// nothing.
     ///
     /// It is false once a loss is known. [`is_locked`](Mutex::is_locked) covers all owners, and asks Redis.
     ///
@@ -225,6 +228,7 @@ impl<K: Kind> Mutex<K> {
     /// # Ok(()) }
     /// ```
     #[must_use]
+    #[doc(alias = "isHeldByCurrentThread")]
     pub fn is_held(&self) -> bool {
         self.hold_count() > 0
     }
@@ -258,7 +262,9 @@ impl<K: Kind> Mutex<K> {
         })
     }
 
-    /// Returns whether anybody holds the lock. Asks Redis.
+    /// Returns whether **anybody** holds the lock, in this process or another one. Asks Redis.
+    ///
+    /// [`is_held`](Mutex::is_held) returns whether this caller holds it.
     ///
     /// It may still be true right after a lease has run out: a hold ends earlier in this process than on the server, by the drift.
     ///
@@ -282,6 +288,7 @@ impl<K: Kind> Mutex<K> {
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
+    #[doc(alias = "isLocked")]
     pub async fn is_locked(&self) -> Result<bool> {
         Ok(self.look(Rule::IsHeld).await?.is_some())
     }

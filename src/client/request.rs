@@ -278,6 +278,7 @@ impl<A: Answer> Request<A> {
     /// assert!(nightly.try_lock().await?.is_some());
     /// # Ok(()) }
     /// ```
+    #[doc(alias = "lockAtLeastFor")]
     pub fn at_least(self, time: Duration) -> Self {
         self.with(|call| call.times.get_or_insert_default().at_least = Some(time))
     }

@@ -83,9 +83,11 @@ enum RunStage<A: Asks> {
 pin_project! {
     /// The future of `run`: work that runs while the lock, or each of several, is held.
     ///
-    /// `W` makes the work from the hold, once there is one. `Ok(output)` means that the work ran to its end. The release is awaited. If it
-    /// could not be confirmed it goes on in the background, and a `tracing` warning reports it; a warning also reports a hold that was
-    /// found gone at that point. The run of a `try_lock` resolves to `Ok(None)` if somebody else holds the lock, and the work never
+    /// `W` makes the work from the hold, once there is one. `Ok(output)` means that the work ran to its end, not that the lock
+    /// was held to its end. The release is awaited. If it could not be confirmed, it goes on in the background, and a `tracing` warning
+    /// reports it; a warning also reports a hold that is found gone only by the release. If that matters, end the work with
+    /// [`hold.check()`](crate::Hold::check), or use a guard, whose [`release`](crate::Guard::release) fails with
+    /// [`Lost`](crate::ErrorKind::Lost). The run of a `try_lock` resolves to `Ok(None)` if somebody else holds the lock, and the work never
     /// starts.
     ///
     /// As soon as the hold is lost, or one of several is, the work is dropped at the `.await` where it stands.

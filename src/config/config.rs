@@ -100,8 +100,9 @@ pub enum BareReentry {
     /// The masters are asked, as for a first level: if a branch asks while the answer is on its way, it is noticed.
     #[default]
     Asked,
-    /// It enters without a command if the hold is certain. Use it only if no two branches of one task take the same lock: branches go
-    /// unnoticed, and both get in, unless they ask in one poll of their task or through wakers of their own.
+    /// The request enters without a command if the hold is certain. Use it only if no two branches of one task take the same lock: this
+    /// crate detects such branches only if they ask in the same poll of their task, or through wakers of their own. Otherwise both get
+    /// in.
     Local,
     /// If the owner itself has a bare guard of the lock, the request fails with [`Ambiguous`](crate::ErrorKind::Ambiguous). Use it
     /// for code that may have branches, and nest calls by a [`run`](crate::Mutex::run).
@@ -282,10 +283,11 @@ impl Builder {
         self
     }
 
-    /// Sets how long a request goes on while the server, or too many of several, do not answer or have no vote. Default: 10 s.
+    /// Sets how long a request keeps trying while the server does not answer; with several masters, while no majority that may vote
+    /// answers. Default: 10 s.
     ///
     /// Zero means not at all; [`Duration::MAX`] means for ever. A request with [`within`](crate::futures::Request::within) ends when
-    /// that time is over, if that is sooner; a `try_lock` without it, a release or a look makes one attempt.
+    /// that time is over, if that is sooner. A `try_lock` without it, a release or a query makes one attempt.
     pub fn unavailable_after(mut self, time: Duration) -> Self {
         self.config.unavailable_after = time;
         self
@@ -305,10 +307,11 @@ impl Builder {
     ///
     /// With it the server keeps a line of the processes that wait, and a release hands the lock to the first of them: none starves,
     /// and a release wakes one process, not all. It works with one master: a server, fixed or named by sentinels, a [`Memory`], or
-    /// a Cluster with [`sharded_channels`](Builder::sharded_channels), without [`replicas`](Builder::replicas); elsewhere it
-    /// changes nothing. Clients that do not know the line, such as Redisson and processes without this option, get turns too, if they
-    /// subscribe to the release channel. [`guide::operations`](crate::guide::operations) lists the rights that it needs; a user who lacks
-    /// them has locks without it. Inside a process a lock may first pass on for [`local_handoff`](Builder::local_handoff).
+    /// a Cluster with [`sharded_channels`](Builder::sharded_channels), without [`replicas`](Builder::replicas). On other
+    /// deployments the option has no effect. Clients that do not know the line, such as Redisson and processes without this option, get
+    /// turns too, if they subscribe to the release channel. [`guide::operations`](crate::guide::operations) lists the rights that it
+    /// needs. Without these rights, locks work but are not fair, and the log has a warning. Inside a process a lock may first pass on
+    /// for [`local_handoff`](Builder::local_handoff).
     pub fn fair(mut self, fair: bool) -> Self {
         self.config.fair = fair;
         self

@@ -17,13 +17,10 @@ use crate::memory::Memory;
 /// one vote each, whatever number of servers is behind them. Everything that converts into a [`Server`] converts into a master too, and so
 /// do `Memory` and `&Memory`. `Debug` shows no credentials.
 ///
-/// ```
+/// ```no_run
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
-/// use nestlock::{Locks, Master, Memory};
-/// let master = match std::env::var("REDIS_URL") {
-///     Ok(url) => Master::server(url),
-///     Err(_) => Master::memory(&Memory::new()),
-/// };
+/// use nestlock::{Locks, Master};
+/// let master = Master::sentinel(["redis://one:26379", "redis://two:26379", "redis://three:26379"], "mymaster");
 /// let locks = Locks::builder(master).prefix("app:").connect().await?;
 /// locks.mutex("stock:42").run(async |_| {}).await
 /// # }

@@ -9,8 +9,8 @@ use crate::memory::store::Store;
 
 /// A store for locks in this process, in place of a Redis server.
 ///
-/// Use it for tests, for development, and for services that run as one copy. [`Locks::builder`](crate::Locks::builder) takes it in
-/// place of the address of a server. Several `Locks` may share one, as processes share a server.
+/// Use it for tests, for development, and for a service that never runs twice at once. [`Locks::builder`](crate::Locks::builder) takes
+/// it in place of the address of a server. Several `Locks` may share one, as processes share a server.
 /// [`Locks::in_memory`](crate::Locks::in_memory) has one of its own.
 ///
 /// It answers as the scripts on a server do and, like a server, never in the first poll, so that code behaves the same over it and over

@@ -23,7 +23,7 @@ use crate::error::{Loss, Result};
 /// # #[tokio::main] async fn main() -> nestlock::Result<()> {
 /// # let locks = nestlock::Locks::in_memory();
 /// let guards = locks.mutexes(["account:2", "account:1"]).lock().await?;
-/// assert!(guards.names().eq(["account:1", "account:2"])); // in their order
+/// assert!(guards.names().eq(["account:1", "account:2"])); // sorted
 /// assert!(locks.mutex("account:1").is_held());
 /// guards.release().await
 /// # }
@@ -48,7 +48,7 @@ impl<K: Kind> Guards<K> {
         Ok(Guards { guards })
     }
 
-    /// Returns the names of the locks, without the prefix, in their order.
+    /// Returns the distinct names of the locks, without the prefix, sorted by their bytes, not in the order in which they were given.
     ///
     /// See the example of [`Guards`].
     pub fn names(&self) -> impl Iterator<Item = &str> {
@@ -264,7 +264,7 @@ impl Guards<Fenced> {
         self.guards.iter().find(|guard| guard.name() == name).map(Guard::token)
     }
 
-    /// Returns the names, in their order, each with the fencing token of its hold.
+    /// Returns the names, sorted as in [`names`](Guards::names), each with the fencing token of its hold.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

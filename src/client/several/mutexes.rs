@@ -132,9 +132,10 @@ impl<K: Kind> Mutexes<K> {
 
     /// Waits for all of the locks, runs work while they are held, and releases them.
     ///
-    /// `work` is a closure that gets a [`Hold`] for each name, in their order, and is called once all locks are held. Its future runs as
-    /// a child of the current owner: calls nested in it re-enter each of the locks, branches beside it wait. If one of the holds is
-    /// lost, the future is dropped. This is short for [`lock()`](Mutexes::lock)[`.run(work)`](Request::run).
+    /// `work` is a closure that is called once all locks are held. It gets one [`Hold`] for each distinct name, sorted by name (by its
+    /// bytes), not in the order in which the names were given: tell them apart by [`Hold::name`]. Its future runs as a child of the
+    /// current owner: calls nested in it re-enter each of the locks, branches beside it wait. If one of the holds is lost, the future
+    /// is dropped. This is short for [`lock()`](Mutexes::lock)[`.run(work)`](Request::run).
     ///
     /// See [`Run`] for its result and cancel safety.
     ///
