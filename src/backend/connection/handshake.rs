@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use redis::{Cmd, RedisResult, Value};
+use redis::{Cmd, RedisError, RedisResult, Value};
 use tokio::time::Instant;
 
 use crate::backend::connection::connection::ConnectionSlot;
@@ -111,10 +111,15 @@ fn section(name: &str) -> Cmd {
 /// Fails while the server loads its data: it then accepts connections and credentials, but refuses commands.
 fn check_serving(ping: Option<Value>) -> RedisResult<()> {
     match ping.map(Value::extract_error) {
-        // The right to PING is not required: the server refuses for lack of it only once it serves commands.
-        Some(Err(error)) if error.code() != Some("NOPERM") => Err(error),
+        // PING is not required: a server refuses it for lack of the right, or of the command, only once it serves commands.
+        Some(Err(error)) if error.code() != Some("NOPERM") && !is_unknown(&error) => Err(error),
         _ => Ok(()),
     }
+}
+
+/// Returns whether the server does not know the command, as if it was renamed.
+fn is_unknown(error: &RedisError) -> bool {
+    error.detail().is_some_and(|text| text.starts_with("unknown command"))
 }
 
 /// Returns whether the answer to `HELLO`, if it was sent, is that of a master.
@@ -147,11 +152,11 @@ fn read_policy(memory: Value, slot: &ConnectionSlot) {
     }
 }
 
-/// Returns a section of `INFO`, which is empty if it was not asked for, or if the user lacks the right.
+/// Returns a section of `INFO`, which is empty if it was not asked for, if the user lacks the right, or if the command was renamed.
 fn text_of(info: Option<Value>) -> RedisResult<String> {
     match info.map(Value::extract_error).transpose() {
         Ok(info) => info.map_or(Ok(String::new()), |info| Ok(redis::from_redis_value::<String>(info)?)),
-        Err(error) if redis_error::is_denied(&error) => Ok(String::new()),
+        Err(error) if redis_error::is_denied(&error) || is_unknown(&error) => Ok(String::new()),
         Err(error) => Err(error),
     }
 }

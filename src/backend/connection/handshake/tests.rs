@@ -8,6 +8,7 @@ use crate::base::telemetry::testing::Recorder;
 
 const INFO: &str = "$55\r\nrun_id:one\r\nmaster_replid:two\r\nuptime_in_seconds:3600\r\n\r\n";
 const DENIED: &str = "-NOPERM no\r\n";
+const UNKNOWN: &str = "-ERR unknown command 'INFO', with args beginning with: 'server' \r\n";
 const LOADING: &str = "-LOADING it loads\r\n";
 const OK: &str = "+OK\r\n";
 
@@ -71,14 +72,16 @@ async fn one_of_several_servers_that_was_a_replica_is_young_and_a_master_that_se
     }
 }
 
-/// The right to `INFO` is not required. Any other error may hide that the server is young.
+/// `INFO` is not required: the user may lack the right, and a provider may have renamed it. Any other error may hide that the server is young.
 #[tokio::test]
-async fn a_server_whose_age_cannot_be_read_is_used_only_where_a_right_is_missing() {
+async fn a_server_whose_age_cannot_be_read_is_used_only_where_it_never_can_be() {
     let purpose = Purpose { needs_age: true, ..Purpose::default() };
     for (answers, works) in [
         ([OK, OK, INFO, INFO], true),
         ([OK, DENIED, INFO, INFO], true),
         ([OK, OK, DENIED, DENIED], true),
+        ([OK, OK, UNKNOWN, UNKNOWN], true),
+        ([UNKNOWN, OK, INFO, INFO], true),
         ([OK, OK, LOADING, LOADING], false),
         ([OK, OK, INFO, LOADING], false),
         ([DENIED, OK, INFO, INFO], true),
@@ -95,7 +98,9 @@ async fn a_server_whose_age_cannot_be_read_is_used_only_where_a_right_is_missing
 
 #[tokio::test]
 async fn only_a_pair_needs_the_run_of_its_server() {
-    for (paired, answers) in [(false, &[OK][..]), (true, &[OK, INFO]), (true, &[OK, DENIED])] {
+    for (paired, answers) in
+        [(false, &[OK][..]), (true, &[OK, INFO]), (true, &[OK, DENIED]), (true, &[OK, UNKNOWN])]
+    {
         let purpose = Purpose { needs_run_id: paired, ..Purpose::default() };
         let run = checked(purpose, answers).await.0.unwrap();
         assert_eq!(run.as_deref(), answers.contains(&INFO).then_some("one"));
