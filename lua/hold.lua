@@ -4,7 +4,8 @@
 -- KEYS[1]  the lock
 -- KEYS[2]  its line, if `serve` is there and it has one
 -- ARGV[1]  the hold's field
--- ARGV[2]  the count that must stand; 0 ends the hold, whatever its count
+-- ARGV[2]  the count that must stand; 0 ends the hold, whatever its count; `decline` ends it if the lock was handed to the field, and no
+--          process has taken it
 -- ARGV[3]  the lock's release channel
 -- ARGV[4]  the command that publishes: `SPUBLISH` on a cluster, otherwise `PUBLISH`
 -- `serve`  serve.lua; without it the line is left alone
@@ -21,7 +22,8 @@ local function others(wakes)
   return count, count > 0 and (redis.sha1hex(ARGV[1]) < '1' and 25 or 1)
 end
 
-if ARGV[2] == '0' then
+local declines = ARGV[2] == 'decline'
+if ARGV[2] == '0' or declines and redis.pcall('HGET', KEYS[1], ARGV[1]) == '0' then
   -- Looks and ends in one command. The key goes with its last field. A field that another program put beside ours stays,
   -- since it is not ours to end.
   local ended = redis.pcall('HDEL', KEYS[1], ARGV[1])
@@ -110,7 +112,7 @@ if type(count) == 'table' and string.sub(count.err, 1, 9) ~= 'WRONGTYPE' then
   return redis.error_reply(count.err .. ' script: user_script')
 end
 -- The lock is handed to the field, and held by nobody before its acquire.
-if count == '0' then
+if count == '0' or declines then
   count = nil
 end
 

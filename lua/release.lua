@@ -5,7 +5,7 @@
 -- KEYS[1]  the lock
 -- KEYS[2]  its line, if it has one; only an end has it
 -- ARGV[1]  the hold's field
--- ARGV[2]  the count that must stand; 0 ends the hold, whatever its count
+-- ARGV[2]  the count that must stand; 0 ends the hold, whatever its count; or `decline` (hold.lua)
 -- ARGV[3]  the lock's release channel
 -- ARGV[4]  `SPUBLISH`, if that is the command that publishes
 -- ARGV[last] the parameters of the line, if there is a KEYS[2] (serve.lua)

@@ -246,6 +246,10 @@ impl Store {
                 }
             }
             Action::END | Action::Settle { count: 0, .. } => self.end(call, now),
+            Action::Decline => match self.held(key, now) {
+                Some(held) if held.field == *field && held.count == 0 => self.end(call, now),
+                _ => Reply::Gone,
+            },
             Action::Move { lease } => {
                 let from = call.from.as_deref().unwrap_or_default();
                 let moves =
@@ -345,7 +349,7 @@ impl Store {
         if ended {
             self.locks.remove(key);
         }
-        let line = call.line.filter(|_| *action == Action::END);
+        let line = call.line.filter(|_| matches!(*action, Action::END | Action::Decline));
         let handed = match line.filter(|_| self.lines.first(&keys.line().line, now).is_some()) {
             Some(line) => {
                 let left = self.lines.remove(&keys.line().line, field, now);
@@ -382,11 +386,11 @@ impl Store {
         }
         let listeners = if handed { 0 } else { self.publish(keys.channel(), RELEASED) };
         match *action {
-            Action::END if line.is_some() && listeners > 0 && self.others(call) > 0 => {
+            Action::Settle { .. } => Reply::Done,
+            _ if line.is_some() && listeners > 0 && self.others(call) > 0 => {
                 Reply::Ended(wire::Notice::LeftToOthers(TURN))
             }
-            Action::END => Reply::Ended(wire::Notice::Sent(listeners)),
-            _ => Reply::Done,
+            _ => Reply::Ended(wire::Notice::Sent(listeners)),
         }
     }
 

@@ -303,6 +303,12 @@ impl Quorum {
         (verdict.result, stragglers)
     }
 
+    /// Frees the lock if it was handed to this field, and no process has taken it.
+    pub(crate) async fn decline(&self, keys: &Arc<Keys>, field: Arc<str>, line: Option<Line>) {
+        let call = Call { field, line, ..Call::of_lock(keys, Action::Decline) };
+        drop(self.put(Rule::Remains, MasterSet::ALL, &call).await);
+    }
+
     /// Looks at the lock's line.
     pub(crate) async fn waiters(&self, keys: &Arc<Keys>, line: Line) -> Reported {
         let call = Call { line: Some(line), ..Call::of_lock(keys, Action::Waiters) };

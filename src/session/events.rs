@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use crate::base::{Events, Moment};
+use crate::base::{Events, Moment, gated};
 use crate::session::session::Session;
 use crate::table::LockEntry;
-use crate::wire::{Hint, LEFT_TO_OTHERS};
+use crate::wire::keys::Keys;
+use crate::wire::{self, Hint, LEFT_TO_OTHERS};
 
 /// The session that gets the reports of the backends. It is made after them, and set before anything that matters is reported.
 pub(crate) type EventRelay = OnceLock<Weak<Session>>;
@@ -22,6 +23,20 @@ impl Session {
     fn set_hints_of_lock(&self, channel: &str, on: bool) -> bool {
         let lock = self.hints.releases_of(channel);
         lock.inspect(|lock| self.notify(lock, |entry, at| entry.hints_of_lock(on, at.now))).is_some()
+    }
+}
+
+impl Session {
+    /// Gives back a lock that was handed to a field of this process that is not known here. For example: 1. The server restarts with data
+    /// that are a second old. 2. In its line are fields that have left it. 3. Each of them would keep the lock idle for a second. It is not
+    /// simply ended, since it may have been granted and handed over as a claim before this message came.
+    fn decline(&self, name: &str, number: u64) {
+        let (Some(runtime), Some(me)) = (&self.runtime, self.me.upgrade()) else { return };
+        let keys = self.table(|table, _| table.entry(name).map(|entry| entry.keys.clone()));
+        let keys = keys.unwrap_or_else(|| Arc::new(Keys::new(&self.config.prefix, name)));
+        let field = wire::field(&self.uuid, number);
+        let declined = async move { me.quorum.decline(&keys, field, me.timing.line).await };
+        drop(runtime.spawn(gated(Box::pin(declined))));
     }
 }
 
@@ -85,7 +100,10 @@ impl Events for MasterEvents {
         if let Some(hint) = Hint::read(text)
             && let Some(name) = hint.key.strip_prefix(&*session.config.prefix)
         {
-            session.visit_known(name, |entry, at| entry.hinted(hint, at.now));
+            let is_known = session.visit_known(name, |entry, at| entry.hinted(hint, at.now));
+            if hint.wait.is_none() && is_known != Some(true) {
+                session.decline(name, hint.number);
+            }
         }
     }
 

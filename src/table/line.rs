@@ -133,17 +133,16 @@ impl LockEntry {
         self.subscription.as_ref().is_some_and(|subscription| subscription.hints)
     }
 
-    /// Called when a [`Hint`] arrives. It only makes this process ask or look.
-    pub(crate) fn hinted(&mut self, hint: Hint, now: Instant) {
-        // The hold is found by its field, which stays the same. A field that is not known here is left to expire, since ending it
-        // could end a claim: 1. The field was in the line, was granted, and was handed over to another process as a claim. 2. The
-        // hint comes late.
+    /// Called when a [`Hint`] arrives. It only makes this process ask or look. Returns whether its field is known here.
+    pub(crate) fn hinted(&mut self, hint: Hint, now: Instant) -> bool {
+        // The hold is found by its field, which stays the same.
         let number =
             |hold: &&mut Hold| hold.field.rsplit_once(':').and_then(|(_, number)| number.parse().ok());
         let Some(hold) = self.holds.iter_mut().find(|hold| number(hold) == Some(hint.number)) else {
             // The waiters here have to ask when it has expired.
             let at = hint.wait.map_or(now, |wait| after(now, certainly_over(wait)));
-            return self.ask_by(at, now);
+            self.ask_by(at, now);
+            return false;
         };
         let (waits, is_held) = (hold.in_line || hold.is_beginning(), hold.has_lock());
         match hint.wait {
@@ -163,6 +162,7 @@ impl LockEntry {
             None => hold.remains_at(MasterSet::one(0), now),
             Some(_) => {}
         }
+        true
     }
 
     /// Called when the end of a hold of this process was answered: the lock is left to clients that do not know the line for this

@@ -59,6 +59,8 @@ pub(crate) enum Action {
     Move { lease: Lease },
     /// Lower the count of the field to `count`; 0 ends the hold.
     Release { count: u32 },
+    /// End the field if the lock was handed to it, and no process has taken it.
+    Decline,
     /// End the hold, and keep the lock for `lease` from now as nobody's.
     Keep { lease: Lease },
     /// Let the hold of the field live for at least `lease` from now. With a fence, also raise the counter to its token.
@@ -97,6 +99,7 @@ impl Action {
             | Action::Settle { lease, .. }
             | Action::Repair { lease, .. } => Some(lease),
             Action::Release { .. }
+            | Action::Decline
             | Action::Force
             | Action::Look
             | Action::Who
@@ -139,6 +142,7 @@ impl Action {
             Action::Settle { .. } => !again,
             Action::Renew { .. } | Action::Repair { .. } | Action::Count(_) => true,
             Action::Release { .. }
+            | Action::Decline
             | Action::Move { .. }
             | Action::Keep { .. }
             | Action::Shorten { .. }
@@ -450,6 +454,9 @@ const SPUBLISH: &str = "SPUBLISH";
 /// The argument of a renewal and of a re-entry that give the key another end.
 const MOVES: &str = "moves";
 
+/// The argument of a decline, in place of a count.
+const DECLINE: &str = "decline";
+
 /// The last argument of an acquire or a look that wants to know who holds a busy lock.
 const WHOSE: &str = "whose";
 
@@ -495,7 +502,7 @@ impl Call {
             (Action::Acquire { .. }, None) => &ACQUIRE,
             (Action::Acquire { .. }, Some(_)) => &ACQUIRE_FENCED,
             (Action::Move { .. }, _) => &MOVE,
-            (Action::Release { .. }, _) => &RELEASE,
+            (Action::Release { .. } | Action::Decline, _) => &RELEASE,
             (Action::Keep { .. }, _) => &KEEP,
             (Action::Renew { .. }, None) => &RENEW,
             (Action::Renew { .. }, Some(_)) => &RENEW_FENCED,
@@ -530,7 +537,11 @@ impl Call {
     fn line(&self) -> Option<(&LineKeys, Line)> {
         let gets_line = matches!(
             self.action,
-            Action::Acquire { count: 1, .. } | Action::END | Action::Force | Action::Waiters
+            Action::Acquire { count: 1, .. }
+                | Action::END
+                | Action::Decline
+                | Action::Force
+                | Action::Waiters
         );
         let line = self.line.filter(|_| gets_line)?;
         let keys = if line.sharded { self.keys.sharded_line()? } else { self.keys.line() };
@@ -569,6 +580,12 @@ impl Call {
             Action::Release { count } => {
                 to.text(field);
                 to.number(count.into());
+                to.text(self.keys.channel());
+                self.put_sharded(to);
+            }
+            Action::Decline => {
+                to.text(field);
+                to.text(DECLINE);
                 to.text(self.keys.channel());
                 self.put_sharded(to);
             }
@@ -651,13 +668,13 @@ impl Call {
 
     /// Returns what this value means as the script's reply, or `None` if no script of ours gives it.
     fn reply(&self, value: &Value) -> Option<Reply> {
-        use Action::{Acquire, Count, Force, Look, Release, Renew, Repair, Settle, Waiters, Who};
+        use Action::{Acquire, Count, Decline, Force, Look, Release, Renew, Repair, Settle, Waiters, Who};
         let fenced = self.fence.is_some();
         let counts = matches!(self.action, Acquire { .. } | Count(_));
         Some(match (self.action, value) {
             // A key lives through its last millisecond: with a TTL of 0 it is still held, not free.
             (Acquire { .. } | Look, Value::Int(ttl @ 0..)) => Reply::busy(left(*ttl)),
-            (Action::END, Value::Array(parts)) if self.line().is_some() => match parts[..] {
+            (Action::END | Decline, Value::Array(parts)) if self.line().is_some() => match parts[..] {
                 [Value::Int(0)] => Reply::Ended(Notice::Denied),
                 [Value::Int(millis @ 1..=LONGEST_TURN)] => Reply::Ended(Notice::LeftToOthers(left(millis))),
                 _ => return None,
@@ -687,7 +704,9 @@ impl Call {
             (Look | Who | Waiters | Count(_), _) => return None,
             (Acquire { .. }, Value::Int(DONE)) if fenced => return None,
             (_, Value::Int(DONE)) => Reply::Done,
-            (Action::END, Value::Int(ended @ ..=ENDED)) => Reply::Ended(Notice::Sent(ENDED.abs_diff(*ended))),
+            (Action::END | Decline, Value::Int(ended @ ..=ENDED)) => {
+                Reply::Ended(Notice::Sent(ENDED.abs_diff(*ended)))
+            }
             (Force, _) => return None,
             (_, Value::Int(GONE)) => Reply::Gone,
             _ => return None,
@@ -752,7 +771,10 @@ fn deferred(why: &[u8]) -> Reply {
 fn no_lock(action: Action, kind: &str) -> String {
     match (action, kind) {
         (Action::Force | Action::Who, "string") => "a string, which is no lock of this kind".to_owned(),
-        (_, "string" | "hash") => format!("a {kind} without a TTL"),
+        (_, "hash") => {
+            "a hash without a TTL (if somebody removed the TTL of a lock, its holder's next renewal restores it)".to_owned()
+        }
+        (_, "string") => "a string without a TTL".to_owned(),
         (_, "fields") => "a hash whose fields are not those of a lock".to_owned(),
         (_, "rwlock") => "a read-write lock of Redisson".to_owned(),
         _ => format!("a {kind}"),

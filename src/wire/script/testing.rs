@@ -107,6 +107,10 @@ impl Call {
                 end = if rest == [MOVES] { KeyEnd::Moves } else { KeyEnd::Stays };
                 (Action::Acquire { count: count.parse().ok()?, lease: lease(millis)? }, None)
             }
+            ("release", [_, DECLINE, channel, publish @ ..]) => {
+                sharded = publish == ["SPUBLISH"];
+                (Action::Decline, Some(channel))
+            }
             ("release", [_, count, channel, publish @ ..]) => {
                 sharded = publish == ["SPUBLISH"];
                 (Action::Release { count: count.parse().ok()? }, Some(channel))
@@ -214,6 +218,7 @@ fn each_call_is_read_as_it_was_written() {
         Action::Acquire { count: 2, lease },
         Action::Release { count: 1 },
         Action::END,
+        Action::Decline,
         Action::Keep { lease },
         Action::Move { lease },
         Action::Renew { lease },
@@ -271,7 +276,7 @@ fn each_call_is_read_as_it_was_written() {
             };
             let told = !sharded
                 && (matches!(action, Action::Force | Action::Waiters)
-                    || action == Action::END
+                    || matches!(action, Action::END | Action::Decline)
                     || matches!(action, Action::Acquire { count: 1, .. }));
             let lines = [None, Some(false), Some(true)].map(|again| again.filter(|_| told));
             let again = |again| Line { term: lease, stays: lease, again, polls: false, sharded: false };

@@ -146,7 +146,8 @@ fn what_is_told_of_a_line_stands_last() {
     };
     let ask = |action| Call { line: line(false), report_holder: true, ..Call::of("app:k", "f:1", action) };
     let (count, lease) = (1, lease());
-    let [acquire, end, force] = [Action::Acquire { count, lease }, Action::END, Action::Force].map(ask);
+    let [acquire, end, decline, force] =
+        [Action::Acquire { count, lease }, Action::END, Action::Decline, Action::Force].map(ask);
     let keys = ["2", "app:k", "nestlock_line:{app:k}"];
     let channel = "redisson_lock__channel:{app:k}";
     let told = "1000 90000 nestlock_wake:";
@@ -155,6 +156,7 @@ fn what_is_told_of_a_line_stands_last() {
         (Call { line: line(true), ..acquire.clone() }, vec!["f:1", "1", "30000", told, "again"]),
         (end.clone(), vec!["f:1", "0", channel, told]),
         (Call { sharded: true, ..end }, vec!["f:1", "0", channel, "SPUBLISH", told]),
+        (decline, vec!["f:1", "decline", channel, told]),
         (force, vec![channel, told]),
     ] {
         assert_eq!(words(&call.evalsha())[2..], [&keys[..], &args].concat());
@@ -377,7 +379,10 @@ fn each_reply_is_understood_by_the_calls_that_give_it_and_by_no_other() {
     let later = Some(Deferred("OOM full".to_owned()));
     let hidden = Some(Reply::Nameless(Duration::from_millis(7)));
     let foreign = no("a string, which is no lock of this kind");
-    let (hash, string) = (no("a hash without a TTL"), no("a string without a TTL"));
+    let hash = no(
+        "a hash without a TTL (if somebody removed the TTL of a lock, its holder's next renewal restores it)",
+    );
+    let string = no("a string without a TTL");
     let (fields, rwlock) =
         (no("a hash whose fields are not those of a lock"), no("a read-write lock of Redisson"));
     let (zset, counter) = (no("a zset"), no("a counter list"));

@@ -264,3 +264,60 @@ async fn a_line_that_is_lost_with_its_server_costs_nobody_the_lock() {
     guard.release().await.unwrap_err();
     tidy(&server).await;
 }
+
+/// A server that has restarted with data of a moment ago has fields in its line that have left it. Their processes live, and get the hints.
+#[tokio::test]
+async fn fields_that_their_processes_do_not_know_keep_nobody_waiting() {
+    let server = Server::start().await;
+    let holds = process(&server.url()).await;
+    let [idle, one, two] =
+        [process(&server.url()).await, process(&server.url()).await, process(&server.url()).await];
+    // This one is subscribed, since it has waited for a lock.
+    let other = holds.mutex("other").lock().await.unwrap();
+    let waited = line::waits(&idle, "other");
+    line::stand(&server, "other", 1).await;
+    let known = line::members(&server, "other").await;
+    other.release().await.unwrap();
+    granted(waited).await.release().await.unwrap();
+
+    let guard = holds.mutex("stock").lock().await.unwrap();
+    let first = waits(&one);
+    stand(&server, 1).await;
+    let second = waits(&two);
+    stand(&server, 2).await;
+    let both = line(&server).await;
+    for (score, session) in (1..).zip([&known[0], &both[0], &both[1], &both[0]]) {
+        let member = format!("nestlock_wake:{session}:{}", 900_000 + score);
+        server.ask::<u64>(&["ZADD", LINE, &score.to_string(), &member]).await;
+    }
+    guard.release().await.unwrap();
+    for (waiter, session_then) in [first, second].into_iter().zip(&both) {
+        let guard = granted(waiter).await;
+        assert_eq!(session(&guard), *session_then);
+        guard.release().await.unwrap();
+    }
+    tidy(&server).await;
+}
+
+/// A late hint for a field that has become a claim.
+#[tokio::test]
+async fn a_hint_for_an_unknown_field_ends_no_claim() {
+    let server = Server::start().await;
+    let one = process(&server.url()).await;
+    let claim = one.mutex("stock").lock().await.unwrap().into_claim().await.unwrap();
+    let held = one.mutex("other").lock().await.unwrap();
+    let waiter = line::waits(&process(&server.url()).await, "other");
+    line::stand(&server, "other", 1).await;
+    let waits_too = line::waits(&one, "stock");
+    stand(&server, 1).await;
+    let (session, number) = claim.hold_id().rsplit_once(':').unwrap();
+    let (channel, hint) = (format!("nestlock_wake:{session}"), format!("{number} - stock"));
+    assert_eq!(server.ask::<u64>(&["PUBLISH", &channel, &hint]).await, 1);
+    // The next release is published after the answer to whatever the hint has led to.
+    held.release().await.unwrap();
+    granted(waiter).await.release().await.unwrap();
+    let resumed = one.mutex("stock").resume(&claim).await.unwrap();
+    resumed.release().await.unwrap();
+    granted(waits_too).await.release().await.unwrap();
+    tidy(&server).await;
+}

@@ -210,6 +210,7 @@ fn described(call: &Call, name_only: bool) -> String {
     let what = match call.action {
         Action::Acquire { count, lease } => format!("acquire {key} {field} {count} {:?}", lease.duration()),
         Action::Release { count } => format!("release {key} {field} {count}"),
+        Action::Decline => format!("decline {key} {field}"),
         Action::Move { lease } => format!("move {key} {field} {:?}", lease.duration()),
         Action::Keep { lease } => format!("keep {key} {field} {:?}", lease.duration()),
         Action::Renew { lease } => format!("renew {key} {field} {:?}", lease.duration()),

@@ -50,7 +50,7 @@ fn field(at: u8) -> String {
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     // Mostly acquires, and half of all commands by one field, so that there are holds to release, renew and settle.
-    let kind = prop_oneof![12 => Just(0u8), 12 => 1..4u8, 6 => 4..12u8];
+    let kind = prop_oneof![12 => Just(0u8), 12 => 1..4u8, 6 => 4..13u8];
     let field = prop_oneof![3 => Just(0u8), 3 => 1..3u8];
     // Tokens near each other, of two lengths, and near the largest value of a counter.
     let fence = prop_oneof![7 => 5..15u64, 1 => Just(i64::MAX as u64 - 1)];
@@ -105,6 +105,7 @@ impl Op {
             9 => Action::Who,
             10 => Action::Keep { lease },
             11 => Action::Move { lease },
+            12 => Action::Decline,
             _ => return None,
         };
         let fence = fence.filter(|_| {
@@ -121,7 +122,7 @@ impl Op {
             sharded: false,
         });
         let line = line.filter(|_| {
-            matches!(action, Action::Acquire { count: 1, .. } | Action::Force) || action == Action::END
+            matches!(action, Action::Acquire { count: 1, .. } | Action::Force | Action::END | Action::Decline)
         });
         Some(Call { fence, report_holder, from, line, ..Call::of(&key, &field(self.field), action) })
     }
