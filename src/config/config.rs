@@ -305,7 +305,7 @@ impl Builder {
 
     /// Sets whether processes get a lock in the order in which they began to wait for it. Default: true.
     ///
-    /// With it the server keeps a line of the processes that wait, and a release hands the lock to the first of them: none starves,
+    /// With it the server keeps a line of the processes that wait, and a release hands the lock to the first of them: none of them starves,
     /// and a release wakes one process, not all. It works with one master: a server, fixed or named by sentinels, a [`Memory`], or
     /// a Cluster with [`sharded_channels`](Builder::sharded_channels), without [`replicas`](Builder::replicas). On other
     /// deployments the option has no effect. Clients that do not know the line, such as Redisson and processes without this option, get
