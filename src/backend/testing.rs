@@ -3,8 +3,8 @@
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -13,13 +13,15 @@ use tokio::time::{sleep, timeout};
 
 use crate::backend::connection::{Commands, Link};
 use crate::backend::resp;
-use crate::backend::server::Role;
+use crate::backend::server::{RedisServer, Role};
 use crate::base::Events;
-use crate::config::AddressMap;
+use crate::config::{AddressMap, Server};
+use crate::error::{Error, Result};
 
 /// The role of a lone master, whose age does not matter.
 pub(in crate::backend) const ALONE: Role = Role {
     alone: true,
+    node_timeout: Duration::from_secs(10),
     needs_age: false,
     uses_backup_thread: false,
     replicas: None,
@@ -27,6 +29,18 @@ pub(in crate::backend) const ALONE: Role = Role {
     login: None,
     address_map: AddressMap::NONE,
 };
+
+impl RedisServer {
+    /// Returns a server that one attempt was made to connect to.
+    pub(crate) async fn connect(
+        server: &Server,
+        role: Role,
+        node_timeout: Duration,
+        events: Weak<dyn Events>,
+    ) -> Result<(Arc<RedisServer>, Option<Error>)> {
+        RedisServer::at(server, Role { node_timeout, ..role }, events)?.connect().await
+    }
+}
 
 /// Returns a connection over this stream, on which nothing was sent yet.
 pub(in crate::backend) async fn commands(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Commands {

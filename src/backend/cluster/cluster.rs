@@ -37,13 +37,12 @@ impl Cluster {
     pub(crate) fn new(
         seeds: &Seeds,
         role: Role,
-        node_timeout: Duration,
         sharded: bool,
         events: Weak<dyn Events>,
     ) -> Result<Arc<Cluster>> {
         let (inbox, notes) = mpsc::unbounded_channel();
         let (runtime, nodes_inbox) = (runtime()?, sharded.then(|| inbox.clone()));
-        let nodes = Nodes::new(seeds.clone(), role, node_timeout, events.clone(), nodes_inbox, runtime);
+        let nodes = Nodes::new(seeds.clone(), role, events.clone(), nodes_inbox, runtime);
         let (target, address, limit) =
             (watch::Sender::new(None), seeds.to_string().into(), nodes.connect_limit());
         let reports: Arc<dyn Events> = Arc::new(ShardReports::new(inbox.clone(), None));

@@ -45,7 +45,7 @@ struct FailedCall {
 impl Nodes {
     /// Returns the limit of a call that begins now.
     pub(super) fn limit(&self) -> Limit {
-        Limit::new(self.node_timeout)
+        Limit::new(self.role.node_timeout)
     }
 
     /// Runs a call within the limit, and follows redirections. A call that may have run is never repeated.
@@ -77,7 +77,7 @@ impl Nodes {
     /// node is unreachable.
     async fn answer_part(&self, calls: &[Call], part: Part) -> Vec<(usize, CallResult)> {
         // Each chunk has a node timeout, and so has the wait for acquires before them.
-        let longest = self.node_timeout.saturating_mul(2 + (part.1.len() / CHUNK) as u32);
+        let longest = self.role.node_timeout.saturating_mul(2 + (part.1.len() / CHUNK) as u32);
         let read_by = after(Instant::now(), longest);
         let (mut done, mut failed) = self.send_part(calls, part).await;
         // With a new limit, since the pipeline may have been long. But nothing is sent again if this future was not polled in time.

@@ -64,7 +64,6 @@ impl Sentinels {
         login: Option<Login>,
         address_map: AddressMap,
         node_timeout: Duration,
-        limit: Duration,
     ) -> Result<Sentinels> {
         let sentinel = |server: &Server| Ok(Arc::new(Sentinel::new(server, node_timeout)?));
         let sentinels = master.sentinels.iter().map(sentinel).collect::<Result<Vec<_>>>()?;
@@ -78,7 +77,7 @@ impl Sentinels {
             template,
             login,
             address_map,
-            limit: limit.min(connect_limit(Some(&first), LONGEST)),
+            limit: connect_limit(Some(&first), node_timeout.min(LONGEST)),
             history: Mutex::default(),
         })
     }

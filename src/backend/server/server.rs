@@ -30,7 +30,6 @@ pub(crate) struct RedisServer {
     target: Target,
     /// The sentinels that name the master, for a connection beside the slot.
     sentinels: Option<Arc<Sentinels>>,
-    limit: Duration,
     /// Present if replicas have to acknowledge grants.
     acks: Option<ReplicaAcks>,
     /// `None` for a node of a cluster whose clients use plain channels.
@@ -42,6 +41,24 @@ pub(crate) struct RedisServer {
     checks_data: bool,
     /// Whether one script may have the keys of several locks: not on a node of a cluster, where they are in several slots.
     renews_together: bool,
+}
+
+/// Where a server is.
+struct Site {
+    source: Source,
+    /// The sentinels that name it, for a connection beside that of `source`.
+    sentinels: Option<Arc<Sentinels>>,
+    /// Names it in errors and logs.
+    address: Arc<str>,
+    /// How long an attempt to connect may take.
+    limit: Duration,
+}
+
+impl Site {
+    fn fixed(endpoint: Endpoint, node_timeout: Duration) -> Site {
+        let (address, limit) = (endpoint.address.clone(), connect_limit(Some(&endpoint.to), node_timeout));
+        Site { source: Source::Fixed(Box::new(endpoint)), sentinels: None, address, limit }
+    }
 }
 
 /// A master before its first connection.
@@ -75,46 +92,29 @@ impl Unconnected {
 }
 
 impl RedisServer {
-    #[cfg(test)]
-    pub(crate) async fn connect(
-        server: &Server,
-        role: Role,
-        node_timeout: Duration,
-        events: Weak<dyn Events>,
-    ) -> Result<(Arc<RedisServer>, Option<Error>)> {
-        RedisServer::at(server, role, node_timeout, events)?.connect().await
-    }
-
     /// Returns an unconnected server on the current runtime, which will run the tasks that own the connections. Fails outside of a
     /// runtime, where `tokio::spawn` would panic.
-    pub(crate) fn at(
-        server: &Server,
-        role: Role,
-        node_timeout: Duration,
-        events: Weak<dyn Events>,
-    ) -> Result<Unconnected> {
-        let (to, address) = (tuned(&server.destination()?, node_timeout), server.address());
-        let (login, limit) = (role.login.clone(), connect_limit(Some(&to), node_timeout));
-        let source = Source::Fixed(Box::new(Endpoint { to, address: address.clone(), gate: None, login }));
+    pub(crate) fn at(server: &Server, role: Role, events: Weak<dyn Events>) -> Result<Unconnected> {
+        let (to, address) = (tuned(&server.destination()?, role.node_timeout), server.address());
+        let endpoint = Endpoint { to, address, gate: None, login: role.login.clone() };
         runtime()?;
-        let (source, times) = ((source, None), (node_timeout, limit));
-        Ok(RedisServer::unconnected(source, address, &role, times, events, false, |_| None))
+        let site = Site::fixed(endpoint, role.node_timeout);
+        Ok(RedisServer::unconnected(site, &role, events, false, |_| None))
     }
 
     /// Like [`at`](RedisServer::at), for the server that the sentinels name, now and after each failover.
     pub(crate) fn by_sentinels(
         master: &SentinelMaster,
         role: Role,
-        node_timeout: Duration,
         events: Weak<dyn Events>,
     ) -> Result<Unconnected> {
-        let limit = connect_limit(master.sentinels.first().and_then(Server::usable), node_timeout);
-        let sentinels =
-            || Sentinels::new(master, role.login.clone(), role.address_map.clone(), node_timeout, limit);
-        let (source, spare) = (Source::Sentinel(sentinels()?), Some(Arc::new(sentinels()?)));
+        let (login, map, node_timeout) = (&role.login, &role.address_map, role.node_timeout);
+        let sentinels = || Sentinels::new(master, login.clone(), map.clone(), node_timeout);
+        let (source, sentinels) = (Source::Sentinel(sentinels()?), Some(Arc::new(sentinels()?)));
         runtime()?;
-        let (source, times, address) = ((source, spare), (node_timeout, limit), master.to_string().into());
-        Ok(RedisServer::unconnected(source, address, &role, times, events, false, |_| None))
+        let limit = connect_limit(master.sentinels.first().and_then(Server::usable), node_timeout);
+        let site = Site { source, sentinels, address: master.to_string().into(), limit };
+        Ok(RedisServer::unconnected(site, &role, events, false, |_| None))
     }
 
     /// Starts a node of a cluster, which is not connected yet. Its tasks run on `runtime`. It has a subscriber for sharded channels if
@@ -122,30 +122,26 @@ impl RedisServer {
     pub(crate) fn start_node(
         endpoint: Endpoint,
         role: &Role,
-        node_timeout: Duration,
         events: Weak<dyn Events>,
         reports: impl FnOnce(&Weak<RedisServer>) -> Option<Arc<dyn Events>>,
         runtime: &tokio::runtime::Handle,
     ) -> Arc<RedisServer> {
         // So that the functions called below spawn on `runtime` too.
         let _entered = runtime.enter();
-        let (address, limit) = (endpoint.address.clone(), connect_limit(Some(&endpoint.to), node_timeout));
-        let source = (Source::Fixed(Box::new(endpoint)), None);
-        RedisServer::unconnected(source, address, role, (node_timeout, limit), events, true, reports)
-            .start(false)
+        let site = Site::fixed(endpoint, role.node_timeout);
+        RedisServer::unconnected(site, role, events, true, reports).start(false)
     }
 
     /// Returns a server before its first connection. `is_node`: it is a node of a cluster. Then channels are sharded, and `reports` returns
     /// what receives the events of the subscriber, or `None` if the node needs no subscriber.
     fn unconnected(
-        (source, sentinels): (Source, Option<Arc<Sentinels>>),
-        address: Arc<str>,
+        site: Site,
         role: &Role,
-        (node_timeout, limit): (Duration, Duration),
         events: Weak<dyn Events>,
         is_node: bool,
         reports: impl FnOnce(&Weak<RedisServer>) -> Option<Arc<dyn Events>>,
     ) -> Unconnected {
+        let Site { source, sentinels, address, limit } = site;
         let purpose = Purpose {
             one_of_several: !role.alone && !is_node,
             reads_policy: !is_node,
@@ -153,7 +149,7 @@ impl RedisServer {
             needs_run_id: role.replicas.is_some() || role.one_vote.is_some() || role.uses_backup_thread,
             ..Purpose::default()
         };
-        let slot = ConnectionSlot::new(address.clone(), node_timeout, role.alone, None);
+        let slot = ConnectionSlot::new(address.clone(), role.node_timeout, role.alone, None);
         let reconnector =
             Reconnector::new(slot.clone(), source, purpose, events.clone(), limit, role.one_vote.clone());
         let for_acquires = Purpose { sends_wait: true, reads_policy: false, ..purpose };
@@ -174,7 +170,6 @@ impl RedisServer {
             RedisServer {
                 slot,
                 sentinels,
-                limit,
                 acks,
                 subscriber: receiver.map(subscribe),
                 target,
@@ -200,11 +195,6 @@ impl RedisServer {
     /// Returns the slots of all its connections for commands.
     pub(crate) fn slots(&self) -> impl Iterator<Item = &Arc<ConnectionSlot>> {
         std::iter::once(&self.slot).chain(self.acquire_slot())
-    }
-
-    #[cfg(test)]
-    pub(super) fn acks(&self) -> &ReplicaAcks {
-        self.acks.as_ref().unwrap()
     }
 
     /// Like [`answer`](RedisServer::answer), without the parts of the call that this user was denied. `deadline`: if there is none, the node
@@ -387,7 +377,7 @@ impl Backend for RedisServer {
 
     fn spare(&self, _: &Keys) -> Option<Spare> {
         let endpoint = self.target.borrow().clone();
-        Spare::new(&self.slot, endpoint, self.sentinels.clone(), self.limit)
+        Spare::new(&self.slot, endpoint, self.sentinels.clone())
     }
 
     /// Sends them over the connection for acquires, so that an end does not overtake an acquire that has had no answer.

@@ -29,6 +29,12 @@ fn acquire(key: &str) -> Call {
     Call::of(key, "me:1", Action::Acquire { count: 1, lease })
 }
 
+impl RedisServer {
+    pub(in crate::backend::server) fn acks(&self) -> &ReplicaAcks {
+        self.acks.as_ref().unwrap()
+    }
+}
+
 /// Returns an error if the server can't be reached.
 async fn connect(
     server: &Server,
@@ -313,7 +319,7 @@ async fn only_the_only_master_waits_for_a_connection() {
         let endpoint = Endpoint { to, address: "hangs:1".into(), gate: None, login: None };
         let (role, events) = (Role { alone, ..ALONE }, EventRecorder::new());
         let runtime = tokio::runtime::Handle::current();
-        let server = RedisServer::start_node(endpoint, &role, LONG, events.sender(), |_| None, &runtime);
+        let server = RedisServer::start_node(endpoint, &role, events.sender(), |_| None, &runtime);
         let begun = Instant::now();
         failed(server.clone().run(look("k")).await, Outcome::NotRun, ErrorKind::Unavailable);
         assert_eq!(begun.elapsed() >= LONG, alone);

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 use crate::backend::testing::fakes::{FakeServer, usual};
 use crate::backend::testing::{link, until};
@@ -39,7 +41,6 @@ async fn a_silent_target_of_a_redirect_does_not_use_up_the_time_of_another() {
         run_id: "old".into(),
         endpoint: endpoint("old:1"),
         sentinels: None,
-        connect_limit: LIMIT,
         redirect: Some(Arc::new(|to| Some(endpoint(to)))),
     };
     let connection = Commands::connect(&spare.endpoint.to, Box::new(drop)).await.unwrap();
