@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use crate::backend::connection::{Commands, Link};
+use crate::backend::connection::{Connection, Link};
 use crate::backend::resp;
 use crate::backend::server::{RedisServer, Role};
 use crate::base::Events;
@@ -43,12 +43,12 @@ impl RedisServer {
 }
 
 /// Returns a connection over this stream, on which nothing was sent yet.
-pub(in crate::backend) async fn commands(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Commands {
+pub(in crate::backend) async fn commands(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Connection {
     resp::open_silent(stream)
 }
 
 /// Returns the connection of this number.
-pub(in crate::backend) fn link(connection: Commands, id: u64) -> Link {
+pub(in crate::backend) fn link(connection: Connection, id: u64) -> Link {
     Link { connection, id, status: Arc::default(), paired_with: None, run_id: None, logged_in: None }
 }
 

@@ -10,7 +10,7 @@ use crate::backend::cluster::identity::Ids;
 use crate::backend::cluster::nodes::Nodes;
 use crate::backend::cluster::slots::NodeAddress;
 use crate::backend::cluster::topology::{Topology, parse_answer, slots_command};
-use crate::backend::connection::{Commands, ConnectionSlot, Endpoint};
+use crate::backend::connection::{Connection, ConnectionSlot, Endpoint};
 use crate::backend::tasks::Tasks;
 use crate::base::telemetry;
 use crate::config::AddressMap;
@@ -199,7 +199,7 @@ async fn query_node(candidate: Candidate, limit: Duration, map: AddressMap) -> R
     let answer = endpoint.within(limit, async {
         let connection = match &slot {
             Some(slot) => slot.link_now().map_err(|failure| failure.error)?.connection,
-            None => Commands::connect(&to, Box::new(drop)).await.map_err(unreachable)?,
+            None => Connection::connect(&to, Box::new(drop)).await.map_err(unreachable)?,
         };
         connection.send(&slots_command(), None).await.map_err(unreachable)
     });

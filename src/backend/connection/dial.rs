@@ -6,13 +6,13 @@ use redis::{ErrorKind, RedisError, RedisResult};
 
 use crate::backend::connection::redis_error;
 use crate::backend::late::changed_clock;
-use crate::backend::resp::{self, Commands, OnPush};
+use crate::backend::resp::{self, Connection, OnPush};
 use crate::base::boxed;
 use crate::config::Destination;
 
-impl Commands {
+impl Connection {
     /// Makes a connection for commands or for messages. `on_push` handles pushes, and the end of the connection.
-    pub(crate) async fn connect(to: &Destination, on_push: OnPush) -> RedisResult<Commands> {
+    pub(crate) async fn connect(to: &Destination, on_push: OnPush) -> RedisResult<Connection> {
         #[cfg(test)]
         if let Some(stream) = testing::stream(to).await {
             #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]

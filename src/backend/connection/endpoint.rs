@@ -12,7 +12,7 @@ use crate::backend::BoxFuture;
 use crate::backend::connection::dial::too_long;
 use crate::backend::connection::login::{LoggedIn, Login};
 use crate::backend::connection::redis_error;
-use crate::backend::resp::Commands;
+use crate::backend::resp::Connection;
 use crate::base::boxed;
 use crate::config::Destination;
 use crate::error::{Error, ErrorKind, Result};
@@ -29,7 +29,7 @@ pub(crate) struct Endpoint {
 }
 
 /// Fails if the connection leads to another server than the intended one.
-pub(crate) type Gate = Arc<dyn Fn(Commands) -> BoxFuture<Result<()>> + Send + Sync>;
+pub(crate) type Gate = Arc<dyn Fn(Connection) -> BoxFuture<Result<()>> + Send + Sync>;
 
 /// The endpoint of the last command connection. Other connections follow it, so that they are only made to a server that was
 /// seen to be the master.

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::backend::connection::dial::too_long;
 use crate::backend::connection::{
-    Backoff, ChannelKind, ChannelRequest, Commands, Endpoint, Listener, Login, Requester, connect_limit,
+    Backoff, ChannelKind, ChannelRequest, Connection, Endpoint, Listener, Login, Requester, connect_limit,
     listen, redis_error, tuned,
 };
 use crate::backend::resp::text;
@@ -196,7 +196,7 @@ impl Sentinel {
 
     async fn ask(&self, to: &Destination, name: &str) -> Report {
         let query = async {
-            let connection = Commands::connect(to, Box::new(drop)).await?;
+            let connection = Connection::connect(to, Box::new(drop)).await?;
             let questions = ["GET-MASTER-ADDR-BY-NAME", "MASTER"];
             let questions = questions.map(|about| redis::cmd("SENTINEL").arg(about).arg(name).take());
             connection.send_all(&questions, None).await

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::backend::connection::{
-    Backoff, Commands, ConnectionSlot, Endpoint, Link, LinkStatus, Purpose, State, Target, redis_error,
+    Backoff, Connection, ConnectionSlot, Endpoint, Link, LinkStatus, Purpose, State, Target, redis_error,
 };
 use crate::backend::resp::OnPush;
 use crate::backend::server::one_vote::OneVote;
@@ -249,7 +249,7 @@ impl Reconnector {
         // Outside the limit: the provider of credentials may take longer than a server, and has a limit of its own.
         let (to, logged_in) = endpoint.destination().await?;
         let connect = async {
-            let connection = Commands::connect(&to, on_push).await;
+            let connection = Connection::connect(&to, on_push).await;
             let connection = connection.map_err(|error| endpoint.unreachable(error, accepted))?;
             let run_id = self.purpose.check(&connection, &self.slot, &status.data, &endpoint.address).await?;
             self.check_same_server(paired_with, &run_id, &endpoint.address)?;

@@ -7,8 +7,8 @@ use redis::{RedisError, RedisResult, Value};
 use tokio::time::{Instant, timeout_at};
 
 use crate::backend::connection::{
-    CHUNK, Commands, ConnectionSlot, DataWatch, Endpoint, Link, LinkStatus, Purpose, ask_all, connect_limit,
-    redis_error,
+    CHUNK, Connection, ConnectionSlot, DataWatch, Endpoint, Link, LinkStatus, Purpose, ask_all,
+    connect_limit, redis_error,
 };
 use crate::backend::sentinel::Sentinels;
 use crate::base::{after, join_all};
@@ -81,7 +81,7 @@ impl Spare {
     async fn connect_to(&self, endpoint: &Endpoint, purpose: Purpose) -> Result<Link> {
         let (to, address) = (endpoint.last_destination(), &endpoint.address);
         let connect = async {
-            let connection = Commands::connect(&to, Box::new(drop)).await;
+            let connection = Connection::connect(&to, Box::new(drop)).await;
             // The slot has logged in with credentials of the same provider, so a refusal now does not mean that they are wrong.
             let connection = connection.map_err(|error| endpoint.unreachable(error, true))?;
             let status = Arc::new(LinkStatus::default());

@@ -36,7 +36,7 @@ async fn connected_again(server: &TestServer, node_timeout: Duration) -> (Arc<Re
 }
 
 /// Runs a call. If `asking`, it follows an `ASKING`.
-async fn ask(connection: &Commands, call: &Call, asking: bool, deadline: Instant) -> RedisResult<Value> {
+async fn ask(connection: &Connection, call: &Call, asking: bool, deadline: Instant) -> RedisResult<Value> {
     if !asking {
         return finish(connection, call, begin(connection, call, deadline), deadline).await;
     }

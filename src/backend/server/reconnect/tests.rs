@@ -24,7 +24,7 @@ async fn command_line(server: &TestServer, id: u64) -> Arc<ConnectionSlot> {
 }
 
 async fn set_up(slot: &ConnectionSlot, server: &TestServer, id: u64) {
-    let connection = Commands::connect(&endpoint(&server.url("")).to, Box::new(drop)).await.unwrap();
+    let connection = Connection::connect(&endpoint(&server.url("")).to, Box::new(drop)).await.unwrap();
     slot.state.send_replace(State::Up(link(connection, id)));
 }
 

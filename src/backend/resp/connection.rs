@@ -33,7 +33,7 @@ const LONGEST_END: Duration = Duration::from_millis(100);
 
 /// A connection. Cheap to clone. When the last clone is dropped, it is closed.
 #[derive(Clone)]
-pub(crate) struct Commands(Arc<Handle>);
+pub(crate) struct Connection(Arc<Handle>);
 
 struct Handle(Arc<Shared>);
 
@@ -52,7 +52,7 @@ struct Shared {
 /// ended, before the calls that are under way fail.
 pub(crate) type OnPush = Box<dyn Fn(PushInfo) + Send + Sync>;
 
-impl Commands {
+impl Connection {
     /// Starts a connection on the current runtime, which runs the task that reads. The commands that `encode` writes are sent
     /// first, so that even an error that a server sends to each new client before it hangs up is their answer. Returns the
     /// answers that came, and why others did not.
@@ -61,29 +61,29 @@ impl Commands {
         on_push: OnPush,
         answers: usize,
         encode: impl Fn(&mut Vec<u8>),
-    ) -> RedisResult<(Commands, Vec<Value>, RedisResult<()>)> {
-        let (pipe, task) = Commands::new(halves, on_push, std::process::id());
-        let first = pipe.call(None, answers, &encode, None)?;
+    ) -> RedisResult<(Connection, Vec<Value>, RedisResult<()>)> {
+        let (connection, task) = Connection::new(halves, on_push, std::process::id());
+        let first = connection.call(None, answers, &encode, None)?;
         drop(tokio::spawn(gated(Box::pin(task.run()))));
         let all = poll_fn(|cx| first.poll(cx, |_| ())).await;
-        let answers = std::mem::take(lock(&pipe.0.0.calls).answers(first.at));
+        let answers = std::mem::take(lock(&connection.0.0.calls).answers(first.at));
         drop(first);
-        Ok((pipe, answers, all))
+        Ok((connection, answers, all))
     }
 
     /// Starts a connection that sends nothing at first. `process` is the one that opened it.
     #[cfg(test)]
-    pub(super) fn silent(halves: (Reader, Writer), on_push: OnPush, process: u32) -> Commands {
-        let (pipe, task) = Commands::new(halves, on_push, process);
+    pub(super) fn silent(halves: (Reader, Writer), on_push: OnPush, process: u32) -> Connection {
+        let (connection, task) = Connection::new(halves, on_push, process);
         drop(tokio::spawn(gated(Box::pin(task.run()))));
-        pipe
+        connection
     }
 
-    fn new((reader, writer): (Reader, Writer), on_push: OnPush, process: u32) -> (Commands, Task) {
+    fn new((reader, writer): (Reader, Writer), on_push: OnPush, process: u32) -> (Connection, Task) {
         let (calls, count, scripts, input, answers, woken) = Default::default();
         let shared = Arc::new(Shared { calls, writer, process, answers: count, scripts });
         let task = Task { shared: shared.clone(), reader, input, on_push, answers, woken };
-        (Commands(Arc::new(Handle(shared))), task)
+        (Connection(Arc::new(Handle(shared))), task)
     }
 
     /// Sends a command, but not after its deadline: then it fails with an [unsent](crate::backend::resp::why_unsent) error. The caller
@@ -92,7 +92,7 @@ impl Commands {
         self.run(deadline, |bytes| cmd.write_packed_command(bytes)).await
     }
 
-    /// Like [`send`](Commands::send), for many commands.
+    /// Like [`send`](Connection::send), for many commands.
     pub(crate) async fn send_all(
         &self,
         commands: &[Cmd],
@@ -102,7 +102,7 @@ impl Commands {
         self.run_all(deadline, commands.len(), encode).await
     }
 
-    /// Like [`send`](Commands::send), for the command that `encode` writes.
+    /// Like [`send`](Connection::send), for the command that `encode` writes.
     pub(crate) async fn run(
         &self,
         deadline: Option<Instant>,
@@ -111,7 +111,7 @@ impl Commands {
         Ok(self.run_all(deadline, 1, encode).await?.pop().unwrap_or(Value::Nil))
     }
 
-    /// Like [`run`](Commands::run), for several commands that have this many answers together. Fails in the child of a fork, whose
+    /// Like [`run`](Connection::run), for several commands that have this many answers together. Fails in the child of a fork, whose
     /// parent would take the answers for those to its own commands.
     pub(crate) async fn run_all(
         &self,
@@ -128,7 +128,7 @@ impl Commands {
         self.call(deadline, answers, &encode, None)?.all().await
     }
 
-    /// Returns whether no call is under way, so that the next [call](Commands::call) is written to the socket at once.
+    /// Returns whether no call is under way, so that the next [call](Connection::call) is written to the socket at once.
     pub(crate) fn is_unused(&self) -> bool {
         lock(&self.0.0.calls).is_unused()
     }
@@ -193,7 +193,7 @@ impl Commands {
         answers: usize,
         encode: &dyn Fn(&mut Vec<u8>),
         push: Option<(PushKind, &str)>,
-    ) -> RedisResult<Answer> {
+    ) -> RedisResult<PendingAnswer> {
         if deadline.is_some_and(|deadline| deadline <= tokio_now()) {
             return Err(unsent(TOO_LATE));
         }
@@ -213,7 +213,7 @@ impl Commands {
             }
             (at, bytes)
         };
-        let answer = Answer { shared, at };
+        let answer = PendingAnswer { shared, at };
         if let Some(bytes) = bytes {
             task = answer.shared.write(bytes);
         }
@@ -264,12 +264,12 @@ impl Drop for Handle {
 }
 
 /// A call under way. If it is dropped before it is sent, it is never sent.
-pub(crate) struct Answer {
+pub(crate) struct PendingAnswer {
     shared: Arc<Shared>,
     at: usize,
 }
 
-impl Answer {
+impl PendingAnswer {
     /// Takes the answers by `take` once all have come.
     fn poll<T>(&self, cx: &Context<'_>, take: impl FnOnce(&mut Vec<Value>) -> T) -> Poll<RedisResult<T>> {
         let (polled, _replaced) = {
@@ -290,7 +290,7 @@ impl Answer {
     }
 }
 
-impl Drop for Answer {
+impl Drop for PendingAnswer {
     fn drop(&mut self) {
         let _waker = lock(&self.shared.calls).leave(self.at);
     }
@@ -319,7 +319,7 @@ impl Task {
 
     /// Waits for the answers to what was sent, for a short time. Otherwise:
     ///
-    /// 1. A dropped guard has sent the end of its hold. Other ends are [sent](Commands::send_last) before that one is answered.
+    /// 1. A dropped guard has sent the end of its hold. Other ends are [sent](Connection::send_last) before that one is answered.
     /// 2. The process ends. An answer that was not read, or that comes now, breaks the connection.
     /// 3. The server drops what it has not read: the other ends.
     fn receive_last(&mut self, mut owed: usize) {

@@ -14,7 +14,7 @@ use crate::backend::connection::login::LoggedIn;
 use crate::backend::connection::server_info::ServerInfo;
 use crate::backend::connection::{ask_all, redis_error};
 use crate::backend::late::{changed_clock, why_late};
-use crate::backend::resp::Commands;
+use crate::backend::resp::Connection;
 use crate::base::{Failure, boxed, telemetry, unless_it_panics};
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Call, Reply};
@@ -25,7 +25,7 @@ pub(crate) const CLOSED: &str = "this `Locks` was closed; connect again";
 /// that was replaced still delivers the answers that are in flight.
 #[derive(Clone)]
 pub(crate) struct Link {
-    pub(crate) connection: Commands,
+    pub(crate) connection: Connection,
     pub(crate) id: u64,
     pub(crate) status: Arc<LinkStatus>,
     /// For a connection for acquires: the number of the connection for commands that it is paired with.
