@@ -44,7 +44,7 @@ impl RedisServer {
 
 /// Returns a connection over this stream, on which nothing was sent yet.
 pub(in crate::backend) async fn commands(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Connection {
-    resp::open_silent(stream)
+    resp::testing::open_silent(stream)
 }
 
 /// Returns the connection of this number.

@@ -17,9 +17,9 @@ impl Connection {
         if let Some(stream) = testing::stream(to).await {
             #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
             if testing::is_sealed() {
-                return resp::open_sealed(stream?, to.redis_settings(), on_push).await;
+                return resp::testing::open_sealed(stream?, to.redis_settings(), on_push).await;
             }
-            return resp::open_simulated(stream?, to.redis_settings(), on_push).await;
+            return resp::testing::open_simulated(stream?, to.redis_settings(), on_push).await;
         }
         // A handshake over TLS has a large future.
         boxed(resp::open(to, on_push)).await.map_err(|error| without_credentials(error, to))

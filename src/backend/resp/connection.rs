@@ -71,14 +71,6 @@ impl Connection {
         Ok((connection, answers, all))
     }
 
-    /// Starts a connection that sends nothing at first. `process` is the one that opened it.
-    #[cfg(test)]
-    pub(super) fn silent(halves: (Reader, Writer), on_push: OnPush, process: u32) -> Connection {
-        let (connection, task) = Connection::new(halves, on_push, process);
-        drop(tokio::spawn(gated(Box::pin(task.run()))));
-        connection
-    }
-
     fn new((reader, writer): (Reader, Writer), on_push: OnPush, process: u32) -> (Connection, Task) {
         let (calls, count, scripts, input, answers, woken) = Default::default();
         let shared = Arc::new(Shared { calls, writer, process, answers: count, scripts });
@@ -173,12 +165,6 @@ impl Connection {
         let (scripts, bit) = (&self.0.0.scripts, 1 << script);
         // A load is usually enough.
         scripts.load(Relaxed) & bit == 0 && scripts.fetch_or(bit, Relaxed) & bit == 0
-    }
-
-    /// Makes all scripts run by their hash from now on.
-    #[cfg(test)]
-    pub(crate) fn has_sent_all(&self) {
-        self.0.0.scripts.store(u32::MAX, Relaxed);
     }
 
     /// Makes a call: the commands that `encode` writes, which the server answers by this many `answers`. May be called on any thread, and

@@ -5,9 +5,6 @@ use redis::{
     cmd,
 };
 
-#[cfg(test)]
-use tokio::io::{AsyncRead, AsyncWrite};
-
 use crate::backend::resp::connection::{Connection, OnPush};
 use crate::backend::resp::socket::{self, Reader, Writer};
 use crate::config::Destination;
@@ -27,40 +24,8 @@ pub(crate) async fn open(to: &Destination, on_push: OnPush) -> RedisResult<Conne
 
 const ONE_FOR_TLS: &str = "if the server's port is one for TLS, its URL has to begin with rediss://";
 
-/// Connects like [`open`], over a stream that a simulation has made.
-#[cfg(test)]
-pub(crate) async fn open_simulated(
-    stream: impl AsyncRead + AsyncWrite + Send + 'static,
-    settings: &RedisConnectionInfo,
-    on_push: OnPush,
-) -> RedisResult<Connection> {
-    over(socket::simulated(stream), settings, on_push).await
-}
-
-/// Connects like [`open_simulated`], but writes bytes as over TLS.
-#[cfg(all(test, any(feature = "tls-rustls", feature = "tls-native-tls")))]
-pub(crate) async fn open_sealed(
-    stream: impl AsyncRead + AsyncWrite + Send + 'static,
-    settings: &RedisConnectionInfo,
-    on_push: OnPush,
-) -> RedisResult<Connection> {
-    let longest = std::time::Duration::from_secs(60);
-    over(socket::sealed(super::tls::Sealed::over(stream, longest)), settings, on_push).await
-}
-
-/// Returns a connection over a stream, on which nothing was sent yet.
-#[cfg(test)]
-pub(crate) fn open_silent(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Connection {
-    Connection::silent(socket::simulated(stream), Box::new(drop), std::process::id())
-}
-
-/// Connects like [`open_simulated`], as the child of a `fork` that has a copy of the connection.
-#[cfg(test)]
-pub(crate) fn open_copied(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Connection {
-    Connection::silent(socket::simulated(stream), Box::new(drop), 0)
-}
-
-async fn over(
+/// Like [`open`], over this stream.
+pub(super) async fn over(
     halves: (Reader, Writer),
     settings: &RedisConnectionInfo,
     on_push: OnPush,

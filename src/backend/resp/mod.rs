@@ -8,6 +8,8 @@ mod connection;
 mod frame;
 mod hello;
 mod socket;
+#[cfg(test)]
+pub(crate) mod testing;
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 mod tls;
 mod unsent;
@@ -15,8 +17,4 @@ mod unsent;
 pub(crate) use connection::{Connection, OnPush, PendingAnswer};
 pub(crate) use frame::text;
 pub(crate) use hello::open;
-#[cfg(all(test, any(feature = "tls-rustls", feature = "tls-native-tls")))]
-pub(crate) use hello::open_sealed;
-#[cfg(test)]
-pub(crate) use hello::{open_copied, open_silent, open_simulated};
 pub(crate) use unsent::{TOO_LATE, unsent, why_unsent};

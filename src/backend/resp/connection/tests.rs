@@ -7,11 +7,29 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::backend::resp::socket::simulated;
+use crate::backend::resp::testing::simulated;
 use crate::backend::resp::{TOO_LATE, why_unsent};
 
 mod streams;
 mod stress;
+
+impl Connection {
+    /// Starts a connection that sends nothing at first. `process` is the one that opened it.
+    pub(in crate::backend::resp) fn silent(
+        halves: (Reader, Writer),
+        on_push: OnPush,
+        process: u32,
+    ) -> Connection {
+        let (connection, task) = Connection::new(halves, on_push, process);
+        drop(tokio::spawn(gated(Box::pin(task.run()))));
+        connection
+    }
+
+    /// Makes all scripts run by their hash from now on.
+    pub(in crate::backend) fn has_sent_all(&self) {
+        self.0.0.scripts.store(u32::MAX, Relaxed);
+    }
+}
 
 /// Returns a connection over a stream that takes this many bytes until the other side reads, and the kinds of its
 /// pushes.

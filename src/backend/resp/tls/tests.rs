@@ -7,7 +7,7 @@ use tokio::time::{sleep, timeout};
 use super::testing::{Server, accept, certificate};
 use super::*;
 use crate::backend::resp::connection::Connection;
-use crate::backend::resp::socket::sealed;
+use crate::backend::resp::testing::sealed;
 use crate::backend::resp::{TOO_LATE, why_unsent};
 
 const LONG: Duration = Duration::from_secs(9);
@@ -27,7 +27,7 @@ async fn connected(room: usize, longest: Duration) -> (Sealed, Server) {
             theirs = &mut accepting, if accepted.is_none() => accepted = Some(theirs.unwrap()),
         }
     };
-    let mut stream = Sealed::over(ours, longest);
+    let mut stream = Sealed::new(ours, None, longest);
     // The server's last part of the handshake, for which there may be no room until the client reads.
     let theirs = poll_fn(|cx| match accepted.take() {
         Some(theirs) => Poll::Ready(theirs),
@@ -189,7 +189,7 @@ async fn garbage_in_a_connection_over_tls_ends_it() {
     });
     let (ours, theirs) =
         tokio::join!(handshake(connector, "localhost", ours), accept(&certificate, &key, theirs));
-    let (_server, stream) = (theirs.unwrap(), Sealed::over(ours.unwrap(), LONGEST));
+    let (_server, stream) = (theirs.unwrap(), Sealed::new(ours.unwrap(), None, LONGEST));
     let connection = Connection::silent(sealed(stream), Box::new(drop), std::process::id());
     let mut call = Box::pin(connection.run(None, command(10)));
     assert!(timeout(Duration::ZERO, call.as_mut()).await.is_err());
