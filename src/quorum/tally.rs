@@ -9,12 +9,12 @@ use crate::base::{Failure, MasterSet, Outcome, Spread};
 use crate::error::{Error, ErrorKind};
 use crate::holder::Holder;
 use crate::wire::keys::Keys;
-use crate::wire::{Reply, Rule, Token};
+use crate::wire::{CallResult, Reply, Rule, Token};
 
 /// The masters' answers to one command, as one answer.
 #[derive(Debug)]
 pub(crate) struct Verdict {
-    pub(crate) result: Result<Reply, Failure>,
+    pub(crate) result: CallResult,
     pub(crate) spread: Spread,
     /// The request is refused although some masters granted it: other requests may have got the other masters in the same way.
     pub(crate) split: bool,
@@ -150,7 +150,7 @@ impl Tally {
     }
 
     /// Counts the answer of a master, or a missing one. `young`: it has no vote on fresh grants.
-    pub(super) fn count(&mut self, master: usize, young: bool, answer: Result<Reply, Failure>) {
+    pub(super) fn count(&mut self, master: usize, young: bool, answer: CallResult) {
         self.pending.remove(master);
         match answer {
             Ok(Reply::Done | Reply::Token(_)) if young && self.rule == Rule::Fresh => {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use redis::{RedisError, Value};
 
-use crate::base::Lease;
+use crate::base::{Failure, Lease};
 use crate::holder::{Holder, WaitingProcess};
 use crate::wire::fence::Fence;
 use crate::wire::keys::{Keys, LineKeys};
@@ -203,6 +203,9 @@ pub(crate) enum Reply {
     /// The fencing counter's key holds something else: its type, and what is wrong with it.
     NotACounter(String),
 }
+
+/// The reply to a call, or why there is none.
+pub(crate) type CallResult = Result<Reply, Failure>;
 
 impl Reply {
     /// Returns the reply that somebody holds the lock, whoever it is.

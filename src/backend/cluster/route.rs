@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use crate::backend::cluster::limit::{CallResult, Limit};
+use crate::backend::cluster::limit::Limit;
 use crate::backend::cluster::nodes::{Node, Nodes};
 use crate::backend::cluster::slots::{NodeAddress, slot};
 use crate::backend::cluster::split_calls::needs_split;
 use crate::backend::connection::{CHUNK, redis_error};
 use crate::base::{Failure, Outcome, after, boxed, join_all};
 use crate::error::{Error, ErrorKind, shown};
-use crate::wire::{Call, Reply};
+use crate::wire::{Call, CallResult, Reply};
 
 /// How many redirections are followed without a pause. Two nodes that redirect to each other may both be about to learn of a change.
 const HOPS: u32 = 4;

@@ -17,11 +17,11 @@ use crate::backend::server::role::Role;
 use crate::backend::server::source::Source;
 use crate::backend::server::spare::Spare;
 use crate::backend::{Backend, BoxFuture, runtime, tokio_now};
-use crate::base::{Events, Failure, after, boxed, gated};
+use crate::base::{Events, after, boxed, gated};
 use crate::config::{SentinelMaster, Server};
 use crate::error::{Error, Result};
 use crate::wire::keys::Keys;
-use crate::wire::{Call, Reply};
+use crate::wire::{Call, CallResult};
 
 /// A backend over one Redis server: a connection for commands, and one for messages.
 pub(crate) struct RedisServer {
@@ -204,7 +204,7 @@ impl RedisServer {
         mut call: Call,
         asking: bool,
         deadline: Option<Instant>,
-    ) -> impl Future<Output = Result<Reply, Failure>> + Send {
+    ) -> impl Future<Output = CallResult> + Send {
         self.rights.apply(&mut call, || self.slot.id());
         // An async block, since an `async fn` would copy the call once more.
         async move {
@@ -219,7 +219,7 @@ impl RedisServer {
     }
 
     /// Runs a call once more, without its line, after it was denied, maybe because of the line. This is rare, so callers box the future.
-    async fn without_line(&self, call: &Call, asking: bool, deadline: Instant) -> Result<Reply, Failure> {
+    async fn without_line(&self, call: &Call, asking: bool, deadline: Instant) -> CallResult {
         let call = Call { line: None, ..call.clone() };
         let answer = self.answer(&call, asking, deadline).await;
         self.rights.learn_of_lines(&answer, self.slot.id(), &self.slot.address);
@@ -227,12 +227,7 @@ impl RedisServer {
     }
 
     /// Runs one call, until the deadline. `asking` means that its slot may still be migrating to this node.
-    pub(crate) async fn answer(
-        &self,
-        call: &Call,
-        asking: bool,
-        mut deadline: Instant,
-    ) -> Result<Reply, Failure> {
+    pub(crate) async fn answer(&self, call: &Call, asking: bool, mut deadline: Instant) -> CallResult {
         // Rare cases are boxed: otherwise the future of each call would be as large as all cases together.
         match &self.acks {
             Some(acks) if replica_acks::needs_acks(call) => {
@@ -266,13 +261,7 @@ impl RedisServer {
     }
 
     /// Runs an acquire. Its grant counts only if the server was not a replica in the meantime.
-    async fn acquire_checked(
-        &self,
-        link: Link,
-        call: &Call,
-        asking: bool,
-        deadline: Instant,
-    ) -> Result<Reply, Failure> {
+    async fn acquire_checked(&self, link: Link, call: &Call, asking: bool, deadline: Instant) -> CallResult {
         let (before, sent) = (link.connection.answers(), Instant::now());
         let mut info = None;
         let asked = async {
@@ -294,7 +283,7 @@ impl RedisServer {
     }
 
     /// Runs many calls, a chunk of them in one write, and leaves out the parts that this user was denied.
-    pub(crate) async fn answer_all_as_allowed(&self, mut calls: Vec<Call>) -> Vec<Result<Reply, Failure>> {
+    pub(crate) async fn answer_all_as_allowed(&self, mut calls: Vec<Call>) -> Vec<CallResult> {
         calls.iter_mut().for_each(|call| self.rights.apply(call, || self.slot.id()));
         if let Some(acks) = &self.acks {
             acks.wait_for_acquires(&calls).await;
@@ -341,11 +330,11 @@ impl RedisServer {
 }
 
 impl Backend for RedisServer {
-    fn run(self: Arc<Self>, call: Call) -> BoxFuture<Result<Reply, Failure>> {
+    fn run(self: Arc<Self>, call: Call) -> BoxFuture<CallResult> {
         Box::pin(self.answer_as_allowed(call, false, None))
     }
 
-    fn run_all(self: Arc<Self>, calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>> {
+    fn run_all(self: Arc<Self>, calls: Vec<Call>) -> BoxFuture<Vec<CallResult>> {
         Box::pin(async move { self.answer_all_as_allowed(calls).await })
     }
 
@@ -354,7 +343,7 @@ impl Backend for RedisServer {
         self.slot.is_unused() && self.acks.as_ref().is_none_or(ReplicaAcks::is_unused)
     }
 
-    fn begin(self: Arc<Self>, call: &Call) -> Option<BoxFuture<Result<Reply, Failure>>> {
+    fn begin(self: Arc<Self>, call: &Call) -> Option<BoxFuture<CallResult>> {
         let mut call = call.clone();
         let link = self.slot.link_now().ok()?;
         self.rights.apply(&mut call, || Some(link.id));

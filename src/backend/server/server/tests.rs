@@ -7,7 +7,7 @@ use crate::backend::testing::{ALONE, Event, EventRecorder, TestServer, until};
 use crate::base::{Drift, Lease, Outcome};
 use crate::config::Replicas;
 use crate::error::ErrorKind;
-use crate::wire::{Action, Line, Notice};
+use crate::wire::{Action, Line, Notice, Reply};
 
 /// Longer than any stall of a busy machine, for tests in which no call should time out.
 const LONG: Duration = Duration::from_secs(10);
@@ -46,7 +46,7 @@ async fn connect(
 }
 
 #[track_caller]
-fn failed(reply: Result<Reply, Failure>, outcome: Outcome, kind: ErrorKind) -> Error {
+fn failed(reply: CallResult, outcome: Outcome, kind: ErrorKind) -> Error {
     let failure = reply.unwrap_err();
     assert_eq!((failure.outcome, failure.error.kind()), (outcome, kind), "{}", failure.error);
     failure.error
