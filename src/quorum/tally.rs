@@ -56,7 +56,7 @@ impl Verdict {
 }
 
 /// The votes on one command.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Tally {
     /// How the votes are counted: see [`Rule`].
     rule: Rule,
@@ -109,33 +109,7 @@ pub(super) struct Tally {
 
 impl Tally {
     pub(super) fn new(rule: Rule, masters: usize, asked: MasterSet) -> Tally {
-        let none = MasterSet::NONE;
-        Tally {
-            rule,
-            masters,
-            majority: masters / 2 + 1,
-            pending: asked,
-            done: none,
-            gone: none,
-            gone_young: none,
-            busy: none,
-            ttls: Vec::new(),
-            holders: Vec::new(),
-            free: none,
-            foreign: none,
-            deferred: none,
-            failed: none,
-            unknown: none,
-            lasting: none,
-            barred: none,
-            obstacle: None,
-            longer: None,
-            deferral: None,
-            failure: None,
-            tokens: Vec::new(),
-            special: None,
-            in_line: 0,
-        }
+        Tally { rule, masters, majority: masters / 2 + 1, pending: asked, ..Tally::default() }
     }
 
     /// Excludes a master that is not asked, since it has no vote.
