@@ -13,8 +13,9 @@ use crate::base::{Failure, Outcome, after, boxed, join_all};
 use crate::error::{Error, ErrorKind, shown};
 use crate::wire::{Call, CallResult, Reply};
 
-/// How many redirections are followed without a pause. Two nodes that redirect to each other may both be about to learn of a change.
-const HOPS: u32 = 4;
+/// How many redirections of a call or a subscription are followed without a pause. Two nodes that redirect to each other may both be about
+/// to learn of a change.
+pub(super) const HOPS: u32 = 4;
 
 /// The longest pause before a call that certainly did not run is sent again.
 const PAUSE: Duration = Duration::from_millis(50);
