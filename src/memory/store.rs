@@ -224,7 +224,7 @@ impl Store {
                 {
                     return Reply::NotACounter(AT_ITS_END.to_owned());
                 }
-                match (self.acquire(call, (count, lease), now), fence) {
+                match (self.acquire(call, count, lease, now), fence) {
                     (Reply::Done, Some(fence)) => {
                         // A repeated call returns the token that it was given before.
                         let given = self.counters.stands(&fence.counter, now).filter(|_| held);
@@ -294,7 +294,7 @@ impl Store {
         }
     }
 
-    fn acquire(&mut self, call: &Call, (count, lease): (u32, Lease), now: Instant) -> Reply {
+    fn acquire(&mut self, call: &Call, count: u32, lease: Lease, now: Instant) -> Reply {
         let (Call { keys, field, report_holder, .. }, key) = (call, &call.keys.key);
         let line = call.line.filter(|_| count == 1);
         if let Some(line) = line.filter(|line| line.again)

@@ -222,7 +222,8 @@ impl ConnectionSlot {
         &self,
         link: &Link,
         call: &Call,
-        (before, deadline): (u64, Instant),
+        before: u64,
+        deadline: Instant,
         answer: Result<RedisResult<Value>, Elapsed>,
     ) -> CallResult {
         match answer {

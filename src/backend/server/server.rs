@@ -153,10 +153,11 @@ impl RedisServer {
         let reconnector =
             Reconnector::new(slot.clone(), source, purpose, events.clone(), limit, role.one_vote.clone());
         let for_acquires = Purpose { sends_wait: true, reads_policy: false, ..purpose };
-        let paired = role.replicas.map(|replicas| (reconnector.paired(for_acquires), replicas));
-        let acks = paired
-            .as_ref()
-            .map(|(paired, replicas)| ReplicaAcks::start(paired.slot(), *replicas, role.needs_age));
+        let paired = role.replicas.map(|_| reconnector.paired(for_acquires));
+        let start = |(paired, replicas): (&Reconnector, _)| {
+            ReplicaAcks::start(paired.slot(), replicas, role.needs_age)
+        };
+        let acks = paired.as_ref().zip(role.replicas).map(start);
         let server = Arc::new_cyclic(|server| {
             let (reports, target) = (reports(server), reconnector.target());
             let (channels, receiver) = match is_node {
@@ -179,7 +180,7 @@ impl RedisServer {
                 renews_together: !is_node,
             }
         });
-        Unconnected { server, reconnector, paired: paired.map(|(paired, _)| paired) }
+        Unconnected { server, reconnector, paired }
     }
 
     /// Returns the slot for commands.
@@ -257,7 +258,7 @@ impl RedisServer {
         let before = link.connection.answers();
         let begun = begin(&link.connection, call, deadline);
         let answer = timeout_at(deadline, finish(&link.connection, call, begun, deadline)).await;
-        self.slot.reply(&link, call, (before, deadline), answer)
+        self.slot.reply(&link, call, before, deadline, answer)
     }
 
     /// Runs an acquire. Its grant counts only if the server was not a replica in the meantime.
@@ -270,7 +271,7 @@ impl RedisServer {
             Ok(answer)
         };
         let answer = timeout_at(deadline, asked).await;
-        let reply = self.slot.reply(&link, call, (before, deadline), answer)?;
+        let reply = self.slot.reply(&link, call, before, deadline, answer)?;
         if let Some(info) = info
             && reply.is_grant()
         {
@@ -351,7 +352,7 @@ impl Backend for RedisServer {
         let begun = begin(&link.connection, &call, deadline);
         Some(Box::pin(async move {
             let answer = timeout_at(deadline, finish(&link.connection, &call, begun, deadline)).await;
-            let answer = self.slot.reply(&link, &call, (before, deadline), answer);
+            let answer = self.slot.reply(&link, &call, before, deadline, answer);
             if OptionalRights::may_lack_lines(&call, &answer) {
                 return boxed(self.without_line(&call, false, deadline)).await;
             }
