@@ -33,9 +33,14 @@ const LONGEST_END: Duration = Duration::from_millis(100);
 
 /// A connection. Cheap to clone. When the last clone is dropped, it is closed.
 #[derive(Clone)]
-pub(crate) struct Connection(Arc<Handle>);
+pub(crate) struct Connection {
+    handle: Arc<Handle>,
+}
 
-struct Handle(Arc<Shared>);
+/// What all clones of a connection share. Its drop closes the connection.
+struct Handle {
+    shared: Arc<Shared>,
+}
 
 struct Shared {
     calls: Mutex<Calls>,
@@ -66,7 +71,7 @@ impl Connection {
         let first = connection.call(None, answers, &encode, None)?;
         drop(tokio::spawn(gated(Box::pin(task.run()))));
         let all = poll_fn(|cx| first.poll(cx, |_| ())).await;
-        let answers = std::mem::take(lock(&connection.0.0.calls).answers(first.at));
+        let answers = std::mem::take(lock(&connection.handle.shared.calls).answers(first.at));
         drop(first);
         Ok((connection, answers, all))
     }
@@ -75,7 +80,7 @@ impl Connection {
         let (calls, count, scripts, input, answers, woken) = Default::default();
         let shared = Arc::new(Shared { calls, writer, process, answers: count, scripts });
         let task = Task { shared: shared.clone(), reader, input, on_push, answers, woken };
-        (Connection(Arc::new(Handle(shared))), task)
+        (Connection { handle: Arc::new(Handle { shared }) }, task)
     }
 
     /// Sends a command, but not after its deadline: then it fails with an [unsent](crate::backend::resp::why_unsent) error. The caller
@@ -111,7 +116,7 @@ impl Connection {
         answers: usize,
         encode: impl Fn(&mut Vec<u8>),
     ) -> RedisResult<Vec<Value>> {
-        if self.0.0.is_copied() {
+        if self.handle.shared.is_copied() {
             return Err(unsent(FORKED));
         }
         if answers == 0 {
@@ -122,13 +127,13 @@ impl Connection {
 
     /// Returns whether no call is under way, so that the next [call](Connection::call) is written to the socket at once.
     pub(crate) fn is_unused(&self) -> bool {
-        lock(&self.0.0.calls).is_unused()
+        lock(&self.handle.shared.calls).is_unused()
     }
 
     /// Writes commands whose answers nobody gets, as far as the socket has room, on any thread: the runtime of the connection ends
     /// or has ended. After that no other call is sent. A command that was given to the socket in part is completed first.
     pub(crate) fn send_last(&self, encode: impl FnOnce(&mut Vec<u8>)) {
-        let (shared, mut woken) = (&self.0.0, Vec::new());
+        let (shared, mut woken) = (&self.handle.shared, Vec::new());
         let bytes = {
             let mut calls = lock(&shared.calls);
             if !calls.ended {
@@ -149,12 +154,12 @@ impl Connection {
     /// Returns whether the connection's task has not read everything that has arrived. While its runtime is driven, this is true
     /// only for a moment.
     pub(crate) fn is_unread(&self) -> bool {
-        self.0.0.writer.is_unread()
+        self.handle.shared.writer.is_unread()
     }
 
     /// Returns how many answers were received.
     pub(crate) fn answers(&self) -> u64 {
-        self.0.0.answers.load(Relaxed)
+        self.handle.shared.answers.load(Relaxed)
     }
 
     /// Returns whether a call of a script has to send the text, and notes the call. The first call over the connection has to be sent by
@@ -162,7 +167,7 @@ impl Connection {
     /// would need a second round trip, which may come too late over a slow network. If the first call was not sent after all, or the server
     /// has forgotten the script, the server answers that it does not know the hash, and the call is sent again by the text.
     pub(crate) fn sends_text(&self, script: u32) -> bool {
-        let (scripts, bit) = (&self.0.0.scripts, 1 << script);
+        let (scripts, bit) = (&self.handle.shared.scripts, 1 << script);
         // A load is usually enough.
         scripts.load(Relaxed) & bit == 0 && scripts.fetch_or(bit, Relaxed) & bit == 0
     }
@@ -183,7 +188,7 @@ impl Connection {
         if deadline.is_some_and(|deadline| deadline <= tokio_now()) {
             return Err(unsent(TOO_LATE));
         }
-        let shared = self.0.0.clone();
+        let shared = self.handle.shared.clone();
         // The task's waker is kept apart from those of callers, which are rarely woken here: in the vector it would cost each call
         // an allocation.
         let (mut woken, mut task) = (Vec::new(), None);
@@ -237,14 +242,14 @@ impl Shared {
 impl Drop for Handle {
     fn drop(&mut self) {
         let (task, is_silent) = {
-            let mut calls = lock(&self.0.calls);
+            let mut calls = lock(&self.shared.calls);
             (calls.close(), calls.silent)
         };
         wake_all(task);
         // The socket is shut down, since the task has the other half and may not be polled for a long time. But not if something was
         // added last, which the task may be about to write.
-        if !is_silent && !self.0.is_copied() {
-            self.0.writer.shut_down();
+        if !is_silent && !self.shared.is_copied() {
+            self.shared.writer.shut_down();
         }
     }
 }

@@ -27,7 +27,7 @@ impl Connection {
 
     /// Makes all scripts run by their hash from now on.
     pub(in crate::backend) fn has_sent_all(&self) {
-        self.0.0.scripts.store(u32::MAX, Relaxed);
+        self.handle.shared.scripts.store(u32::MAX, Relaxed);
     }
 }
 
@@ -287,7 +287,7 @@ fn a_runtime_that_ends_waits_for_the_answers_to_what_was_sent() {
 fn what_is_sent_last_while_another_thread_writes_is_written_by_that_one() {
     for goes_on in [false, true] {
         let (runtime, connection, mut server) = connection_over_tcp();
-        let shared = connection.0.0.clone();
+        let shared = connection.handle.shared.clone();
         let bytes = {
             let mut calls = lock(&shared.calls);
             calls.enter(None, 1, command("one ")).unwrap();

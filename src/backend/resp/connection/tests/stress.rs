@@ -94,7 +94,7 @@ fn stress(calls: u64, padding: u64, seed: u64) {
         .collect();
     // By caller: the calls that are known to be sent, and those that are known not to be.
     let known: Vec<(Vec<u64>, Vec<u64>)> = callers.into_iter().map(|caller| caller.join().unwrap()).collect();
-    assert!(lock(&connection.0.0.calls).is_idle(), "something is left");
+    assert!(lock(&connection.handle.shared.calls).is_idle(), "something is left");
     drop(connection);
     server.join().unwrap();
     let received: Received = receiver.iter().collect();
