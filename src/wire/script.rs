@@ -328,8 +328,8 @@ struct Script {
     number: u32,
     name: &'static str,
     body: &'static str,
-    /// Its hash, by which a server that knows it runs it.
-    sha: LazyLock<String>,
+    /// The two arguments that run it by its hash, encoded.
+    by_hash: LazyLock<Vec<u8>>,
 }
 
 impl Script {
@@ -337,16 +337,27 @@ impl Script {
     /// `SCRIPT FLUSH`. For a run by hash the server has to know the script already.
     fn encode(&self, by_text: bool, bytes: &mut Vec<u8>, put: impl FnOnce(&mut Arguments<'_>)) {
         let begin = bytes.len();
-        let mut arguments = Arguments { bytes, count: 0 };
-        arguments.text(if by_text { "EVAL" } else { "EVALSHA" });
-        arguments.text(if by_text { self.body } else { &self.sha });
+        // The number of arguments is known later.
+        put_head(b'*', 0, bytes);
+        match by_text {
+            true => put_script("EVAL", self.body, bytes),
+            false => bytes.extend_from_slice(&self.by_hash),
+        }
+        let mut arguments = Arguments { bytes, count: 2 };
         put(&mut arguments);
-        // The head comes first, but has the number of arguments.
-        let (count, end) = (arguments.count, bytes.len());
-        put_head(b'*', count, bytes);
-        let length = bytes.len() - end;
-        bytes[begin..].rotate_right(length);
+        let (number, count) = (begin + 1..begin + 2, arguments.count);
+        match count {
+            0..10 => bytes[number.start] = b'0' + count as u8,
+            _ => drop(bytes.splice(number, decimal(count, &mut [0; DIGITS]).iter().copied())),
+        }
     }
+}
+
+/// Appends the two arguments that run a script.
+fn put_script(command: &str, script: &str, bytes: &mut Vec<u8>) {
+    let mut arguments = Arguments { bytes, count: 0 };
+    arguments.text(command);
+    arguments.text(script);
 }
 
 macro_rules! script {
@@ -355,7 +366,11 @@ macro_rules! script {
             number: $number,
             name: $name,
             body: $body,
-            sha: LazyLock::new(|| redis::Script::new($body).get_hash().to_owned()),
+            by_hash: LazyLock::new(|| {
+                let mut bytes = Vec::new();
+                put_script("EVALSHA", redis::Script::new($body).get_hash(), &mut bytes);
+                bytes
+            }),
         }
     };
 }
