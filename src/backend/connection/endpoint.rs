@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::backend::BoxFuture;
-use crate::backend::connection::dial::too_long;
+use crate::backend::connection::dial::{connect_limit, too_long};
 use crate::backend::connection::login::{LoggedIn, Login};
 use crate::backend::connection::redis_error;
 use crate::backend::resp::Connection;
@@ -56,12 +56,13 @@ impl Endpoint {
         self.to.with_redis_settings(settings)
     }
 
-    /// Waits for an attempt to connect, until the limit.
+    /// Waits for an attempt to connect, until its [limit](connect_limit).
     pub(crate) async fn within<T>(
         &self,
-        limit: Duration,
+        node_timeout: Duration,
         attempt: impl Future<Output = Result<T>>,
     ) -> Result<T> {
+        let limit = connect_limit(Some(&self.to), node_timeout);
         match timeout(limit, attempt).await {
             Ok(made) => made,
             Err(_) => Err(redis_error::not_sent(&too_long(limit, &self.to), &self.address).error),

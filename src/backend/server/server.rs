@@ -151,7 +151,7 @@ impl RedisServer {
         };
         let slot = ConnectionSlot::new(address.clone(), role.node_timeout, role.alone, None);
         let reconnector =
-            Reconnector::new(slot.clone(), source, purpose, events.clone(), limit, role.one_vote.clone());
+            Reconnector::new(slot.clone(), source, purpose, events.clone(), role.one_vote.clone());
         let for_acquires = Purpose { sends_wait: true, reads_policy: false, ..purpose };
         let paired = role.replicas.map(|_| reconnector.paired(for_acquires));
         let start = |(paired, replicas): (&Reconnector, _)| {

@@ -7,8 +7,7 @@ use redis::{RedisError, RedisResult, Value};
 use tokio::time::{Instant, timeout_at};
 
 use crate::backend::connection::{
-    CHUNK, Connection, ConnectionSlot, DataWatch, Endpoint, Link, LinkStatus, Purpose, ask_all,
-    connect_limit, redis_error,
+    CHUNK, Connection, ConnectionSlot, DataWatch, Endpoint, Link, LinkStatus, Purpose, ask_all, redis_error,
 };
 use crate::backend::sentinel::Sentinels;
 use crate::base::{after, join_all};
@@ -93,7 +92,7 @@ impl Spare {
             let (id, paired_with, logged_in) = (self.id, None, None);
             Ok(Link { connection, id, status, paired_with, run_id, logged_in })
         };
-        endpoint.within(connect_limit(Some(&self.endpoint.to), self.slot.node_timeout), connect).await
+        endpoint.within(self.slot.node_timeout, connect).await
     }
 
     /// Fails if the sentinels don't say that the server is the master: the task that follows them for the slot is on the runtime
