@@ -14,7 +14,7 @@ use crate::backend::{Backend, BoxFuture, tokio_now};
 use crate::base::{Events, Failure, after, boxed, join_all};
 use crate::error::{Error, ErrorKind};
 use crate::memory::{Memory, PendingReply};
-use crate::wire::{Call, Reply};
+use crate::wire::{Call, CallResult};
 
 pub use faults::Faults;
 
@@ -51,7 +51,7 @@ impl InMemory {
     }
 
     /// Runs a call, until the node timeout.
-    async fn answer(&self, call: Call) -> Result<Reply, Failure> {
+    async fn answer(&self, call: Call) -> CallResult {
         let deadline = after(Instant::now(), self.node_timeout);
         let pending = self.send(call.clone())?;
         self.first_poll().await;
@@ -104,11 +104,11 @@ fn broken(call: &Call) -> Failure {
 }
 
 impl Backend for InMemory {
-    fn run(self: Arc<Self>, call: Call) -> BoxFuture<Result<Reply, Failure>> {
+    fn run(self: Arc<Self>, call: Call) -> BoxFuture<CallResult> {
         Box::pin(async move { self.answer(call).await })
     }
 
-    fn run_all(self: Arc<Self>, calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>> {
+    fn run_all(self: Arc<Self>, calls: Vec<Call>) -> BoxFuture<Vec<CallResult>> {
         // All are sent before the first is answered, since each is polled at once.
         Box::pin(async move { join_all(calls.into_iter().map(|call| self.answer(call))).await })
     }

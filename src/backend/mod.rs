@@ -26,10 +26,10 @@ pub(crate) use late::why_late;
 pub(crate) use server::Spare;
 pub(crate) use tasks::Tasks;
 
-use crate::base::{Events, Failure};
+use crate::base::Events;
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::keys::Keys;
-use crate::wire::{Call, Reply};
+use crate::wire::{Call, CallResult};
 
 /// The future of a call, boxed so that the trait is dyn-compatible.
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -38,10 +38,10 @@ pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Runs one call, within the node timeout. Never repeats a call whose outcome is unknown. Dropping the future may
     /// leave the call running.
-    fn run(self: Arc<Self>, call: Call) -> BoxFuture<Result<Reply, Failure>>;
+    fn run(self: Arc<Self>, call: Call) -> BoxFuture<CallResult>;
 
     /// Runs many calls in pipelines. Returns a result for each, in their order.
-    fn run_all(self: Arc<Self>, calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>>;
+    fn run_all(self: Arc<Self>, calls: Vec<Call>) -> BoxFuture<Vec<CallResult>>;
 
     /// Returns whether [`begin`](Backend::begin) would write a call about this lock to a socket at once, since no other call is under way.
     fn is_unused(&self, _: &Keys) -> bool {
@@ -50,7 +50,7 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Like [`run`](Backend::run), but does, before it returns, everything that is possible without waiting, on any thread and outside a
     /// runtime too. Returns `None` if nothing is possible.
-    fn begin(self: Arc<Self>, _: &Call) -> Option<BoxFuture<Result<Reply, Failure>>> {
+    fn begin(self: Arc<Self>, _: &Call) -> Option<BoxFuture<CallResult>> {
         None
     }
 

@@ -8,23 +8,26 @@ use tokio::task::JoinSet;
 
 use crate::base::{Mutex, boxed, lock};
 
-/// Like a [`JoinSet`], whose code is compiled again for each type of output. The second field has the outputs of the tasks that have
-/// returned and were not joined.
-pub(crate) struct Tasks<T>(JoinSet<()>, Arc<Mutex<VecDeque<T>>>);
+/// Like a [`JoinSet`], whose code is compiled again for each type of output.
+pub(crate) struct Tasks<T> {
+    set: JoinSet<()>,
+    /// The outputs of the tasks that have returned and were not joined.
+    outputs: Arc<Mutex<VecDeque<T>>>,
+}
 
 impl<T: Send + 'static> Tasks<T> {
     pub(crate) fn new() -> Tasks<T> {
-        Tasks(JoinSet::new(), Arc::default())
+        Tasks { set: JoinSet::new(), outputs: Arc::default() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.set.is_empty()
     }
 
     #[inline(never)]
     pub(crate) fn spawn(&mut self, task: impl Future<Output = T> + Send + 'static) {
-        let outputs = self.1.clone();
-        self.0.spawn(boxed(async move {
+        let outputs = self.outputs.clone();
+        self.set.spawn(boxed(async move {
             let output = task.await;
             lock(&outputs).push_back(output);
         }));
@@ -32,7 +35,7 @@ impl<T: Send + 'static> Tasks<T> {
 
     /// Returns `None` if there are no more, and `Some(None)` for one that has panicked.
     pub(crate) async fn join_next(&mut self) -> Option<Option<T>> {
-        let joined = self.0.join_next().await?;
-        Some(joined.ok().and_then(|()| lock(&self.1).pop_front()))
+        let joined = self.set.join_next().await?;
+        Some(joined.ok().and_then(|()| lock(&self.outputs).pop_front()))
     }
 }

@@ -3,23 +3,25 @@
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use crate::backend::connection::{Commands, Link};
+use crate::backend::connection::{Connection, Link};
 use crate::backend::resp;
-use crate::backend::server::Role;
+use crate::backend::server::{RedisServer, Role};
 use crate::base::Events;
-use crate::config::AddressMap;
+use crate::config::{AddressMap, Server};
+use crate::error::{Error, Result};
 
 /// The role of a lone master, whose age does not matter.
 pub(in crate::backend) const ALONE: Role = Role {
     alone: true,
+    node_timeout: Duration::from_secs(10),
     needs_age: false,
     uses_backup_thread: false,
     replicas: None,
@@ -28,13 +30,25 @@ pub(in crate::backend) const ALONE: Role = Role {
     address_map: AddressMap::NONE,
 };
 
+impl RedisServer {
+    /// Returns a server that one attempt was made to connect to.
+    pub(crate) async fn connect(
+        server: &Server,
+        role: Role,
+        node_timeout: Duration,
+        events: Weak<dyn Events>,
+    ) -> Result<(Arc<RedisServer>, Option<Error>)> {
+        RedisServer::at(server, Role { node_timeout, ..role }, events)?.connect().await
+    }
+}
+
 /// Returns a connection over this stream, on which nothing was sent yet.
-pub(in crate::backend) async fn commands(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Commands {
-    resp::open_silent(stream)
+pub(in crate::backend) async fn commands(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Connection {
+    resp::testing::open_silent(stream)
 }
 
 /// Returns the connection of this number.
-pub(in crate::backend) fn link(connection: Commands, id: u64) -> Link {
+pub(in crate::backend) fn link(connection: Connection, id: u64) -> Link {
     Link { connection, id, status: Arc::default(), paired_with: None, run_id: None, logged_in: None }
 }
 

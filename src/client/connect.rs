@@ -78,6 +78,7 @@ fn roles(config: &Config) -> impl Iterator<Item = Role> {
     let alone = config.masters.len() == 1;
     OneVote::each(config.masters.len()).map(move |vote| Role {
         alone,
+        node_timeout: config.node_timeout,
         needs_age: config.probation().is_some(),
         uses_backup_thread: config.uses_backup_thread(),
         replicas: config.replicas,
@@ -114,16 +115,15 @@ async fn join(
     config: &Config,
     events: Weak<dyn Events>,
 ) -> Result<(Arc<dyn Backend>, Option<Error>)> {
-    let node_timeout = config.node_timeout;
     let single = match master {
-        MasterKind::Server(server) => RedisServer::at(server, role, node_timeout, events)?,
-        MasterKind::Sentinel(sentinels) => RedisServer::by_sentinels(sentinels, role, node_timeout, events)?,
+        MasterKind::Server(server) => RedisServer::at(server, role, events)?,
+        MasterKind::Sentinel(sentinels) => RedisServer::by_sentinels(sentinels, role, events)?,
         MasterKind::Cluster(seeds) => {
-            let cluster = Cluster::new(seeds, role, node_timeout, config.sharded_channels, events)?;
+            let cluster = Cluster::new(seeds, role, config.sharded_channels, events)?;
             let away = cluster.connect().await?;
             return Ok((cluster, away));
         }
-        MasterKind::Memory(memory) => return Ok((InMemory::join(memory, node_timeout, events), None)),
+        MasterKind::Memory(memory) => return Ok((InMemory::join(memory, config.node_timeout, events), None)),
     };
     let (single, away) = single.connect().await?;
     Ok((single, away))
@@ -136,18 +136,15 @@ fn begin(
     config: &Config,
     events: Weak<dyn Events>,
 ) -> Result<Arc<dyn Backend>> {
-    let node_timeout = config.node_timeout;
     Ok(match master {
-        MasterKind::Server(server) => RedisServer::at(server, role, node_timeout, events)?.start(true),
-        MasterKind::Sentinel(sentinels) => {
-            RedisServer::by_sentinels(sentinels, role, node_timeout, events)?.start(true)
-        }
+        MasterKind::Server(server) => RedisServer::at(server, role, events)?.start(true),
+        MasterKind::Sentinel(sentinels) => RedisServer::by_sentinels(sentinels, role, events)?.start(true),
         MasterKind::Cluster(seeds) => {
-            let cluster = Cluster::new(seeds, role, node_timeout, config.sharded_channels, events)?;
+            let cluster = Cluster::new(seeds, role, config.sharded_channels, events)?;
             cluster.connect_lazily();
             cluster
         }
-        MasterKind::Memory(memory) => InMemory::join(memory, node_timeout, events),
+        MasterKind::Memory(memory) => InMemory::join(memory, config.node_timeout, events),
     })
 }
 

@@ -65,27 +65,27 @@ impl Counters {
     fn found(&self, key: &str, now: Instant) -> Option<&Counter> {
         self.all.get(key).filter(|counter| counter.is_live(now))
     }
-
-    #[cfg(test)]
-    pub(crate) fn seen(&self, key: &str, now: Instant) -> Option<(u64, Option<Instant>)> {
-        self.found(key, now).map(|counter| (counter.token, counter.until))
-    }
-
-    /// Returns how many counters there are, including expired ones.
-    #[cfg(test)]
-    pub(crate) fn size(&self) -> usize {
-        self.all.len()
-    }
-
-    /// Sets a counter as another client would.
-    #[cfg(test)]
-    pub(crate) fn set(&mut self, key: &str, token: u64) {
-        self.all.insert(key.into(), Counter { token, until: None });
-    }
 }
 
 impl Counter {
     fn is_live(&self, now: Instant) -> bool {
         self.until.is_none_or(|until| now <= until)
+    }
+}
+
+#[cfg(test)]
+impl Counters {
+    pub(crate) fn seen(&self, key: &str, now: Instant) -> Option<(u64, Option<Instant>)> {
+        self.found(key, now).map(|counter| (counter.token, counter.until))
+    }
+
+    /// Returns how many counters there are, including expired ones.
+    pub(crate) fn size(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Sets a counter as another client would.
+    pub(crate) fn set(&mut self, key: &str, token: u64) {
+        self.all.insert(key.into(), Counter { token, until: None });
     }
 }

@@ -90,17 +90,19 @@ impl Lines {
         let waits = |place: &Place| Duration::from_secs(now.saturating_duration_since(place.since).as_secs());
         places.map(|place| WaitingProcess::new(place.field.clone(), waits(place))).collect()
     }
-
-    /// Returns the fields in the line, in order, and until when the line stays.
-    #[cfg(test)]
-    pub(crate) fn seen(&self, key: &str, now: Instant) -> Option<(Vec<Arc<str>>, Instant)> {
-        let line = self.all.get(key).filter(|line| line.is_live(now))?;
-        Some((line.places.iter().map(|place| place.field.clone()).collect(), line.until))
-    }
 }
 
 impl StoredLine {
     fn is_live(&self, now: Instant) -> bool {
         now <= self.until
+    }
+}
+
+#[cfg(test)]
+impl Lines {
+    /// Returns the fields in the line, in order, and until when the line stays.
+    pub(crate) fn seen(&self, key: &str, now: Instant) -> Option<(Vec<Arc<str>>, Instant)> {
+        let line = self.all.get(key).filter(|line| line.is_live(now))?;
+        Some((line.places.iter().map(|place| place.field.clone()).collect(), line.until))
     }
 }

@@ -61,12 +61,12 @@ impl Memory {
 
     /// Changes the store, then notifies the clients concerned.
     pub(crate) fn visit<R>(&self, visit: impl FnOnce(&mut Store) -> R) -> R {
-        let (result, notices, progressed) = {
+        let (result, deliveries, progressed) = {
             let mut store = lock(&self.0.store);
-            (visit(&mut store), store.take_notices(), std::mem::take(&mut store.progressed))
+            (visit(&mut store), store.take_deliveries(), std::mem::take(&mut store.progressed))
         };
-        // The store is unlocked by now, so the receiver of a notice may visit it.
-        notices.into_iter().for_each(|deliver| deliver());
+        // The store is unlocked by now, so the receiver of an event may visit it.
+        deliveries.into_iter().for_each(|deliver| deliver());
         // Not notified after every visit: a task that waits for an answer visits the store to look, and two of them would wake
         // each other for ever.
         if progressed {

@@ -11,7 +11,7 @@ use crate::holder::Holder;
 use crate::memory::counters::Counters;
 use crate::memory::lines::Lines;
 use crate::memory::sweep::sweep;
-use crate::wire::{self, AT_ITS_END, Action, Call, Hint, LEFT_TO_OTHERS, Line, RELEASED, Reply};
+use crate::wire::{self, AT_ITS_END, Action, Call, Hint, LEFT_TO_OTHERS, Line, Notice, RELEASED, Reply};
 
 /// The reply to a command once it has run. The inner value is `None` if the connection broke first.
 pub(crate) type PendingReply = Arc<OnceLock<Option<Reply>>>;
@@ -51,8 +51,8 @@ pub(crate) struct Store {
     pub(crate) reconnecting: HashSet<u64>,
     /// Subscriptions that are not confirmed yet.
     unconfirmed: Vec<(u64, Arc<str>)>,
-    /// Notices to be delivered once the store is unlocked.
-    notices: Vec<Notice>,
+    /// What is done once the store is unlocked.
+    deliveries: Vec<Delivery>,
     ids: u64,
 }
 
@@ -71,10 +71,10 @@ struct Client {
 }
 
 /// Delivers an event to one client.
-pub(super) type Notice = Box<dyn FnOnce() + Send>;
+pub(super) type Delivery = Box<dyn FnOnce() + Send>;
 
 impl Client {
-    fn notice(&self, event: impl FnOnce(&dyn Events) + Send + 'static) -> Notice {
+    fn delivery(&self, event: impl FnOnce(&dyn Events) + Send + 'static) -> Delivery {
         let events = self.events.clone();
         Box::new(move || {
             if let Some(events) = events.upgrade() {
@@ -144,12 +144,12 @@ impl Store {
         let back = if self.unanswered == 0 { std::mem::take(&mut self.reconnecting) } else { HashSet::new() };
         for id in back {
             let client = self.clients.get(&id);
-            self.notices.extend(client.map(|client| client.notice(|events| events.reconnected())));
+            self.deliveries.extend(client.map(|client| client.delivery(|events| events.reconnected())));
         }
         for (id, channel) in std::mem::take(&mut self.unconfirmed) {
             if let Some(client) = self.clients.get_mut(&id) {
                 client.channels.insert(channel.clone());
-                self.notices.push(client.notice(move |events| events.subscribed(&channel)));
+                self.deliveries.push(client.delivery(move |events| events.subscribed(&channel)));
             }
         }
     }
@@ -162,12 +162,6 @@ impl Store {
             self.notify_all(|events| events.reconnected());
         }
         lost
-    }
-
-    /// Deletes a lock without notifying anybody.
-    #[cfg(test)]
-    pub(crate) fn delete(&mut self, key: &str) {
-        self.locks.remove(key);
     }
 
     /// Drops locks, commands that have not run, and subscriptions. The clients reconnect at once.
@@ -188,17 +182,11 @@ impl Store {
     }
 
     fn notify_all(&mut self, event: fn(&dyn Events)) {
-        self.notices.extend(self.clients.values().map(|client| client.notice(event)));
+        self.deliveries.extend(self.clients.values().map(|client| client.delivery(event)));
     }
 
-    /// Returns how many locks are stored, including expired ones.
-    #[cfg(test)]
-    pub(crate) fn size(&self) -> usize {
-        self.locks.len()
-    }
-
-    pub(super) fn take_notices(&mut self) -> Vec<Notice> {
-        std::mem::take(&mut self.notices)
+    pub(super) fn take_deliveries(&mut self) -> Vec<Delivery> {
+        std::mem::take(&mut self.deliveries)
     }
 
     /// Returns the locks that have not expired, in the order of their keys.
@@ -236,7 +224,7 @@ impl Store {
                 {
                     return Reply::NotACounter(AT_ITS_END.to_owned());
                 }
-                match (self.acquire(call, (count, lease), now), fence) {
+                match (self.acquire(call, count, lease, now), fence) {
                     (Reply::Done, Some(fence)) => {
                         // A repeated call returns the token that it was given before.
                         let given = self.counters.stands(&fence.counter, now).filter(|_| held);
@@ -310,7 +298,7 @@ impl Store {
         }
     }
 
-    fn acquire(&mut self, call: &Call, (count, lease): (u32, Lease), now: Instant) -> Reply {
+    fn acquire(&mut self, call: &Call, count: u32, lease: Lease, now: Instant) -> Reply {
         let (Call { keys, field, report_holder, .. }, key) = (call, &call.keys.key);
         let line = call.line.filter(|_| count == 1);
         if let Some(line) = line.filter(|line| line.again)
@@ -361,7 +349,7 @@ impl Store {
                 };
                 let (handed, tells_others) = match self.held(key, now).map(wait_and_count) {
                     None if ended && self.gives_way(call, line, now) => {
-                        return Reply::Ended(wire::Notice::LeftToOthers(TURN));
+                        return Reply::Ended(Notice::LeftToOthers(TURN));
                     }
                     None => {
                         let handed = self.serve(call, line, None, now).is_some();
@@ -388,9 +376,9 @@ impl Store {
         match *action {
             Action::Settle { .. } => Reply::Done,
             _ if line.is_some() && listeners > 0 && self.others(call) > 0 => {
-                Reply::Ended(wire::Notice::LeftToOthers(TURN))
+                Reply::Ended(Notice::LeftToOthers(TURN))
             }
-            _ => Reply::Ended(wire::Notice::Sent(listeners)),
+            _ => Reply::Ended(Notice::Sent(listeners)),
         }
     }
 
@@ -477,14 +465,14 @@ impl Store {
 
     /// Publishes a message. Returns how many clients are notified.
     fn publish(&mut self, channel: &str, text: &str) -> u64 {
-        let before = self.notices.len();
+        let before = self.deliveries.len();
         for client in self.clients.values() {
             if let Some(channel) = client.channels.get(channel) {
                 let (channel, text) = (channel.clone(), text.to_owned());
-                self.notices.push(client.notice(move |events| events.message(&channel, &text)));
+                self.deliveries.push(client.delivery(move |events| events.message(&channel, &text)));
             }
         }
-        (self.notices.len() - before) as u64
+        (self.deliveries.len() - before) as u64
     }
 }
 
@@ -514,5 +502,18 @@ impl StoredLock {
     fn left(&self, now: Instant) -> Duration {
         let left = self.until.saturating_duration_since(now).as_millis() as u64;
         Duration::from_millis(left.max(1))
+    }
+}
+
+#[cfg(test)]
+impl Store {
+    /// Deletes a lock without notifying anybody.
+    pub(crate) fn delete(&mut self, key: &str) {
+        self.locks.remove(key);
+    }
+
+    /// Returns how many locks are stored, including expired ones.
+    pub(crate) fn size(&self) -> usize {
+        self.locks.len()
     }
 }

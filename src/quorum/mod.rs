@@ -3,5 +3,5 @@
 mod quorum;
 mod tally;
 
-pub(crate) use quorum::{Quorum, Reported, Stragglers};
+pub(crate) use quorum::{Quorum, Stragglers};
 pub(crate) use tally::Verdict;

@@ -11,7 +11,7 @@ use crate::base::{Failure, MasterSet, boxed};
 use crate::error::{Error, ErrorKind};
 use crate::quorum::tally::{Tally, Verdict};
 use crate::wire::keys::Keys;
-use crate::wire::{Action, Call, Line, Pending, Reply, Rule};
+use crate::wire::{Action, Call, CallResult, Line, Pending, Reply, Rule};
 
 /// The masters that vote on a lock.
 #[derive(Debug)]
@@ -27,11 +27,8 @@ pub(crate) struct Quorum {
     copied: AtomicBool,
 }
 
-/// The answer of one master.
-pub(crate) type Reported = Result<Reply, Failure>;
-
 /// Calls in flight. Once there is a verdict, the remaining ones are stragglers.
-pub(crate) struct Stragglers<T = Reported>(Vec<(usize, BoxFuture<T>)>);
+pub(crate) struct Stragglers<T = CallResult>(Vec<(usize, BoxFuture<T>)>);
 
 impl Quorum {
     pub(crate) fn new(masters: Vec<Arc<dyn Backend>>, probation: Option<Duration>) -> Quorum {
@@ -210,7 +207,7 @@ impl Quorum {
     }
 
     /// Returns the verdict of the only master. If it did as asked, no votes are counted, since there is nobody else to wait for.
-    fn of_one(&self, rule: Rule, call: &Call, answer: Reported) -> Verdict {
+    fn of_one(&self, rule: Rule, call: &Call, answer: CallResult) -> Verdict {
         let is_young = self.is_young(0);
         match answer {
             Ok(reply @ (Reply::Done | Reply::Ended(_))) if !is_young => {
@@ -246,7 +243,7 @@ impl Quorum {
     }
 
     /// Sends commands of many holds in pipelines. Returns the verdicts in the order of the commands, once all are certain.
-    pub(crate) async fn ask_all(&self, commands: &[Pending]) -> (Vec<Verdict>, Stragglers<Vec<Reported>>) {
+    pub(crate) async fn ask_all(&self, commands: &[Pending]) -> (Vec<Verdict>, Stragglers<Vec<CallResult>>) {
         let is_for_all =
             |pending: &Pending| pending.rule() == Rule::Standing && pending.masters == MasterSet::ALL;
         if let [master] = &*self.masters
@@ -297,7 +294,7 @@ impl Quorum {
     }
 
     /// Frees the lock, whoever holds it.
-    pub(crate) async fn force(&self, keys: &Arc<Keys>, line: Option<Line>) -> (Reported, Stragglers) {
+    pub(crate) async fn force(&self, keys: &Arc<Keys>, line: Option<Line>) -> (CallResult, Stragglers) {
         let call = Call { line, ..Call::of_lock(keys, Action::Force) };
         let (verdict, stragglers) = self.put(Rule::Force, MasterSet::ALL, &call).await;
         (verdict.result, stragglers)
@@ -310,13 +307,13 @@ impl Quorum {
     }
 
     /// Looks at the lock's line.
-    pub(crate) async fn waiters(&self, keys: &Arc<Keys>, line: Line) -> Reported {
+    pub(crate) async fn waiters(&self, keys: &Arc<Keys>, line: Line) -> CallResult {
         let call = Call { line: Some(line), ..Call::of_lock(keys, Action::Waiters) };
         self.put(Rule::Waiters, MasterSet::ALL, &call).await.0.result
     }
 
     /// Looks at the lock. `rule` says what the look is for.
-    pub(crate) async fn look(&self, keys: &Arc<Keys>, rule: Rule) -> Reported {
+    pub(crate) async fn look(&self, keys: &Arc<Keys>, rule: Rule) -> CallResult {
         let action = if rule == Rule::Who { Action::Who } else { Action::Look };
         let call = Call { report_holder: true, ..Call::of_lock(keys, action) };
         self.put(rule, MasterSet::ALL, &call).await.0.result
@@ -354,7 +351,7 @@ impl Quorum {
 }
 
 /// Asks one master.
-fn run(master: &Arc<dyn Backend>, call: &Call, is_copied: bool) -> BoxFuture<Reported> {
+fn run(master: &Arc<dyn Backend>, call: &Call, is_copied: bool) -> BoxFuture<CallResult> {
     match is_copied {
         true => Box::pin(ready(Err(Failure::not_run(of_the_parent())))),
         false => master.clone().run(call.clone()),
@@ -362,7 +359,7 @@ fn run(master: &Arc<dyn Backend>, call: &Call, is_copied: bool) -> BoxFuture<Rep
 }
 
 /// Sends many calls to one master.
-fn run_all(master: &Arc<dyn Backend>, calls: Vec<Call>, is_copied: bool) -> BoxFuture<Vec<Reported>> {
+fn run_all(master: &Arc<dyn Backend>, calls: Vec<Call>, is_copied: bool) -> BoxFuture<Vec<CallResult>> {
     match is_copied {
         true => Box::pin(ready(calls.iter().map(|_| Err(Failure::not_run(of_the_parent()))).collect())),
         false => master.clone().run_all(calls),

@@ -9,12 +9,12 @@ use crate::base::{Failure, MasterSet, Outcome, Spread};
 use crate::error::{Error, ErrorKind};
 use crate::holder::Holder;
 use crate::wire::keys::Keys;
-use crate::wire::{Reply, Rule, Token};
+use crate::wire::{CallResult, Reply, Rule, Token};
 
 /// The masters' answers to one command, as one answer.
 #[derive(Debug)]
 pub(crate) struct Verdict {
-    pub(crate) result: Result<Reply, Failure>,
+    pub(crate) result: CallResult,
     pub(crate) spread: Spread,
     /// The request is refused although some masters granted it: other requests may have got the other masters in the same way.
     pub(crate) split: bool,
@@ -56,7 +56,7 @@ impl Verdict {
 }
 
 /// The votes on one command.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Tally {
     /// How the votes are counted: see [`Rule`].
     rule: Rule,
@@ -109,33 +109,7 @@ pub(super) struct Tally {
 
 impl Tally {
     pub(super) fn new(rule: Rule, masters: usize, asked: MasterSet) -> Tally {
-        let none = MasterSet::NONE;
-        Tally {
-            rule,
-            masters,
-            majority: masters / 2 + 1,
-            pending: asked,
-            done: none,
-            gone: none,
-            gone_young: none,
-            busy: none,
-            ttls: Vec::new(),
-            holders: Vec::new(),
-            free: none,
-            foreign: none,
-            deferred: none,
-            failed: none,
-            unknown: none,
-            lasting: none,
-            barred: none,
-            obstacle: None,
-            longer: None,
-            deferral: None,
-            failure: None,
-            tokens: Vec::new(),
-            special: None,
-            in_line: 0,
-        }
+        Tally { rule, masters, majority: masters / 2 + 1, pending: asked, ..Tally::default() }
     }
 
     /// Excludes a master that is not asked, since it has no vote.
@@ -150,7 +124,7 @@ impl Tally {
     }
 
     /// Counts the answer of a master, or a missing one. `young`: it has no vote on fresh grants.
-    pub(super) fn count(&mut self, master: usize, young: bool, answer: Result<Reply, Failure>) {
+    pub(super) fn count(&mut self, master: usize, young: bool, answer: CallResult) {
         self.pending.remove(master);
         match answer {
             Ok(Reply::Done | Reply::Token(_)) if young && self.rule == Rule::Fresh => {

@@ -9,11 +9,11 @@ use tokio::time::timeout;
 
 use crate::base::atomic::Ordering::SeqCst;
 use crate::base::{Failure, Moment, Outcome, Spread, Task, gated};
-use crate::quorum::{Reported, Stragglers, Verdict};
+use crate::quorum::{Stragglers, Verdict};
 use crate::session::session::Session;
 use crate::table::{LateAnswer, LockEntry, Meaning};
 use crate::wire::keys::Keys;
-use crate::wire::{Notice, Pending, Reply, Token};
+use crate::wire::{CallResult, Notice, Pending, Reply, Token};
 
 /// Tasks that wait for stragglers. They start when this is dropped, which must happen after the entry got the verdict. If a
 /// straggler's answer were noted before, the verdict would overwrite it, since the verdict counts the straggler among those still
@@ -106,7 +106,7 @@ impl Session {
         commands: &[Pending],
         verdicts: &[Verdict],
         stragglers: Stragglers<T>,
-        answers: fn(T) -> Vec<Reported>,
+        answers: fn(T) -> Vec<CallResult>,
     ) -> StragglerTasks {
         for (pending, verdict) in commands.iter().zip(verdicts) {
             match &verdict.result {
@@ -140,7 +140,7 @@ impl Session {
     }
 
     /// Frees the lock on all masters, whoever holds it.
-    pub(crate) async fn force(&self, keys: &Arc<Keys>) -> Reported {
+    pub(crate) async fn force(&self, keys: &Arc<Keys>) -> CallResult {
         let (reply, stragglers) = self.quorum.force(keys, self.timing.line).await;
         // The stragglers are polled to the end:
         // 1. All masters are asked, and don't know the script.
@@ -192,7 +192,7 @@ impl Session {
 }
 
 /// Returns what a straggler's answer means for the field.
-fn late_answer(answer: &Reported) -> LateAnswer {
+fn late_answer(answer: &CallResult) -> LateAnswer {
     match answer {
         Ok(Reply::Done | Reply::Longer(..) | Reply::Ended(_) | Reply::Token(_) | Reply::Deferred(_)) => {
             LateAnswer::Done

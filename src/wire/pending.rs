@@ -22,11 +22,12 @@ pub(crate) struct Pending {
 
 /// How the masters' votes on a command are counted. The command alone does not determine this: a look may ask whether the lock is
 /// held, or for how long, and the end of a hold may go to all masters or only to those that may still have it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// A grant of the lock to a new field.
     Fresh,
     /// A command on a hold that exists, or should exist.
+    #[default]
     Standing,
     /// The move of a hold that exists, or should exist, to a new field.
     Claim,

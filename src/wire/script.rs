@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use redis::{RedisError, Value};
 
-use crate::base::Lease;
+use crate::base::{Failure, Lease};
 use crate::holder::{Holder, WaitingProcess};
 use crate::wire::fence::Fence;
 use crate::wire::keys::{Keys, LineKeys};
@@ -208,6 +208,9 @@ pub(crate) enum Reply {
     NotACounter(String),
 }
 
+/// The reply to a call, or why there is none.
+pub(crate) type CallResult = Result<Reply, Failure>;
+
 impl Reply {
     /// Returns the reply that somebody holds the lock, whoever it is.
     pub(crate) fn busy(left: Duration) -> Reply {
@@ -225,43 +228,31 @@ impl Reply {
     }
 }
 
-/// A sink for the arguments of a command.
-trait Arguments {
-    fn text(&mut self, text: &str);
-
-    fn number(&mut self, number: u64);
+/// Writes the arguments of a command as they are sent, and counts them.
+struct Arguments<'a> {
+    bytes: &'a mut Vec<u8>,
+    count: u64,
 }
 
-/// Counts the arguments.
-struct ArgumentCount(u64);
-
-impl Arguments for ArgumentCount {
-    fn text(&mut self, _: &str) {
-        self.0 += 1;
-    }
-
-    fn number(&mut self, _: u64) {
-        self.0 += 1;
-    }
-}
-
-/// Writes the arguments as they are sent.
-impl Arguments for Vec<u8> {
+impl Arguments<'_> {
     fn text(&mut self, text: &str) {
-        put_head(b'$', text.len() as u64, self);
-        self.extend_from_slice(text.as_bytes());
-        self.extend_from_slice(b"\r\n");
+        self.count += 1;
+        put_head(b'$', text.len() as u64, self.bytes);
+        self.bytes.extend_from_slice(text.as_bytes());
+        self.bytes.extend_from_slice(b"\r\n");
     }
 
     fn number(&mut self, number: u64) {
+        self.count += 1;
         if number < 10 {
-            return self.extend_from_slice(&[b'$', b'1', b'\r', b'\n', b'0' + number as u8, b'\r', b'\n']);
+            let digit = b'0' + number as u8;
+            return self.bytes.extend_from_slice(&[b'$', b'1', b'\r', b'\n', digit, b'\r', b'\n']);
         }
         let mut digits = [0; DIGITS];
         let digits = decimal(number, &mut digits);
-        put_head(b'$', digits.len() as u64, self);
-        self.extend_from_slice(digits);
-        self.extend_from_slice(b"\r\n");
+        put_head(b'$', digits.len() as u64, self.bytes);
+        self.bytes.extend_from_slice(digits);
+        self.bytes.extend_from_slice(b"\r\n");
     }
 }
 
@@ -341,27 +332,36 @@ struct Script {
     number: u32,
     name: &'static str,
     body: &'static str,
-    #[cfg(test)]
-    sha: LazyLock<String>,
     /// The two arguments that run it by its hash, encoded.
     by_hash: LazyLock<Vec<u8>>,
 }
 
 impl Script {
-    /// Appends the head of a command with this many arguments after the script, and the two arguments that run it. A run by text
-    /// takes one round trip, with no window for a `SCRIPT FLUSH`. For a run by hash the server has to know the script already.
-    fn encode(&self, by_text: bool, arguments: u64, bytes: &mut Vec<u8>) {
-        put_head(b'*', 2 + arguments, bytes);
+    /// Appends the command that runs it with the arguments that `put` writes. A run by text takes one round trip, with no window for a
+    /// `SCRIPT FLUSH`. For a run by hash the server has to know the script already.
+    fn encode(&self, by_text: bool, bytes: &mut Vec<u8>, put: impl FnOnce(&mut Arguments<'_>)) {
+        let begin = bytes.len();
+        // The number of arguments is known later.
+        put_head(b'*', 0, bytes);
         match by_text {
-            true => encode_head("EVAL", self.body, bytes),
+            true => put_script("EVAL", self.body, bytes),
             false => bytes.extend_from_slice(&self.by_hash),
+        }
+        let mut arguments = Arguments { bytes, count: 2 };
+        put(&mut arguments);
+        let (number, count) = (begin + 1..begin + 2, arguments.count);
+        match count {
+            0..10 => bytes[number.start] = b'0' + count as u8,
+            _ => drop(bytes.splice(number, decimal(count, &mut [0; DIGITS]).iter().copied())),
         }
     }
 }
 
-fn encode_head(command: &str, script: &str, bytes: &mut Vec<u8>) {
-    bytes.text(command);
-    bytes.text(script);
+/// Appends the two arguments that run a script.
+fn put_script(command: &str, script: &str, bytes: &mut Vec<u8>) {
+    let mut arguments = Arguments { bytes, count: 0 };
+    arguments.text(command);
+    arguments.text(script);
 }
 
 macro_rules! script {
@@ -370,11 +370,9 @@ macro_rules! script {
             number: $number,
             name: $name,
             body: $body,
-            #[cfg(test)]
-            sha: LazyLock::new(|| redis::Script::new($body).get_hash().to_owned()),
             by_hash: LazyLock::new(|| {
                 let mut bytes = Vec::new();
-                encode_head("EVALSHA", redis::Script::new($body).get_hash(), &mut bytes);
+                put_script("EVALSHA", redis::Script::new($body).get_hash(), &mut bytes);
                 bytes
             }),
         }
@@ -525,12 +523,9 @@ impl Call {
 
     /// Appends the command that runs the script: by its text, or by its hash.
     pub(crate) fn encode(&self, by_text: bool, bytes: &mut Vec<u8>) {
-        let mut count = ArgumentCount(0);
-        self.put(&mut count);
         // Reserves at once the room that most calls need.
         bytes.reserve(224 + 2 * self.key().len() + self.field.len());
-        self.script().encode(by_text, count.0, bytes);
-        self.put(bytes);
+        self.script().encode(by_text, bytes, |arguments| self.put(arguments));
     }
 
     /// Returns the parameters of the lock's line for the script.
@@ -554,7 +549,7 @@ impl Call {
     }
 
     /// Writes all arguments after the script.
-    fn put(&self, to: &mut impl Arguments) {
+    fn put(&self, to: &mut Arguments<'_>) {
         let (fence, line) = (self.fence.as_deref(), self.line());
         to.number(1 + u64::from(fence.is_some()) + u64::from(line.is_some()));
         to.text(self.key());
@@ -645,14 +640,14 @@ impl Call {
         }
     }
 
-    fn put_moves(&self, to: &mut impl Arguments) {
+    fn put_moves(&self, to: &mut Arguments<'_>) {
         if self.end == KeyEnd::Moves {
             to.text(MOVES);
         }
     }
 
     /// Writes the publishing command, unless the script's default is right, so that a release on a single server is no longer than needed.
-    fn put_sharded(&self, to: &mut impl Arguments) {
+    fn put_sharded(&self, to: &mut Arguments<'_>) {
         if self.sharded {
             to.text(SPUBLISH);
         }

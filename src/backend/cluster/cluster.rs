@@ -8,7 +8,6 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
-use crate::backend::cluster::limit::CallResult;
 use crate::backend::cluster::nodes::Nodes;
 use crate::backend::cluster::pubsub_node::choose_pubsub_node;
 use crate::backend::cluster::shard_reports::{Inbox, Note, ShardReports};
@@ -18,11 +17,11 @@ use crate::backend::cluster::topology_watch::watch_topology;
 use crate::backend::connection::{ChannelKind, Subscriber};
 use crate::backend::server::{Role, Spare};
 use crate::backend::{Backend, BoxFuture, runtime};
-use crate::base::{Events, Failure, Task};
+use crate::base::{Events, Task};
 use crate::config::Seeds;
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::keys::Keys;
-use crate::wire::{Call, Reply};
+use crate::wire::{Call, CallResult, Reply};
 
 /// A backend over a Redis Cluster: a command connection to each node that serves slots, and connections for messages.
 pub(crate) struct Cluster {
@@ -37,13 +36,12 @@ impl Cluster {
     pub(crate) fn new(
         seeds: &Seeds,
         role: Role,
-        node_timeout: Duration,
         sharded: bool,
         events: Weak<dyn Events>,
     ) -> Result<Arc<Cluster>> {
         let (inbox, notes) = mpsc::unbounded_channel();
         let (runtime, nodes_inbox) = (runtime()?, sharded.then(|| inbox.clone()));
-        let nodes = Nodes::new(seeds.clone(), role, node_timeout, events.clone(), nodes_inbox, runtime);
+        let nodes = Nodes::new(seeds.clone(), role, events.clone(), nodes_inbox, runtime);
         let (target, address, limit) =
             (watch::Sender::new(None), seeds.to_string().into(), nodes.connect_limit());
         let reports: Arc<dyn Events> = Arc::new(ShardReports::new(inbox.clone(), None));
@@ -105,12 +103,12 @@ fn read(call: &Call, answer: CallResult) -> CallResult {
 }
 
 impl Backend for Cluster {
-    fn run(self: Arc<Self>, call: Call) -> BoxFuture<Result<Reply, Failure>> {
+    fn run(self: Arc<Self>, call: Call) -> BoxFuture<CallResult> {
         let call = self.prepared(call);
         Box::pin(async move { read(&call, self.nodes.answer(&call, self.nodes.limit()).await) })
     }
 
-    fn run_all(self: Arc<Self>, calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>> {
+    fn run_all(self: Arc<Self>, calls: Vec<Call>) -> BoxFuture<Vec<CallResult>> {
         let calls: Vec<Call> = calls.into_iter().map(|call| self.prepared(call)).collect();
         Box::pin(async move {
             let answers = self.nodes.answer_all(&calls).await;
@@ -136,7 +134,7 @@ impl Backend for Cluster {
         self.nodes.standing(keys).is_some_and(|node| node.server.is_unused(keys))
     }
 
-    fn begin(self: Arc<Self>, call: &Call) -> Option<BoxFuture<Result<Reply, Failure>>> {
+    fn begin(self: Arc<Self>, call: &Call) -> Option<BoxFuture<CallResult>> {
         let call = self.prepared(call.clone());
         let node = self.nodes.permitted(&call)?;
         let begun = node.server.clone().begin(&call)?;

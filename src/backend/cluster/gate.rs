@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use crate::backend::cluster::nodes::Nodes;
 use crate::backend::cluster::slots::NodeAddress;
 use crate::backend::cluster::topology::{parse_answer, slots_command};
-use crate::backend::connection::{Commands, Gate, redis_error};
+use crate::backend::connection::{Connection, Gate, redis_error};
 use crate::base::telemetry;
 use crate::config::AddressMap;
 use crate::error::{Error, ErrorKind, Result};
@@ -28,7 +28,7 @@ impl Nodes {
 /// topology is outdated.
 async fn check(
     (nodes, node_address, address): (Weak<Nodes>, NodeAddress, Arc<str>),
-    connection: Commands,
+    connection: Connection,
 ) -> Result<()> {
     let mut asked = 0;
     loop {

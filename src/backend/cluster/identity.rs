@@ -1,7 +1,6 @@
 //! The identity of a cluster: the ids of its nodes, which distinguish it from any other that answers at one of its addresses.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -63,10 +62,6 @@ impl Ids {
 #[derive(Default)]
 pub(super) struct Identity {
     state: Mutex<State>,
-    /// The longest lease that was requested, in milliseconds.
-    longest: AtomicU64,
-    /// While set, no locks are granted, for this reason.
-    blocked: Mutex<Option<Error>>,
 }
 
 #[derive(Default)]
@@ -80,6 +75,10 @@ struct State {
     unconfirmed_seeds: Vec<NodeAddress>,
     /// Addresses that were reported to belong to another cluster.
     reported: BTreeSet<Arc<str>>,
+    /// The longest lease that was requested.
+    longest: Duration,
+    /// While set, no locks are granted, for this reason.
+    blocked: Option<Error>,
 }
 
 impl Identity {
@@ -117,9 +116,9 @@ impl Identity {
     /// that it granted. That time ends only when a recognized topology is reported or another one is installed.
     pub(super) fn is_gone(&self) -> bool {
         let now = Instant::now();
-        let since = *lock(&self.state).missing.get_or_insert(now);
-        let longest = Duration::from_millis(self.longest.load(Ordering::Relaxed));
-        now.saturating_duration_since(since) >= longest.clamp(GONE_AFTER.0, GONE_AFTER.1)
+        let mut state = lock(&self.state);
+        let since = *state.missing.get_or_insert(now);
+        now.saturating_duration_since(since) >= state.longest.clamp(GONE_AFTER.0, GONE_AFTER.1)
     }
 
     pub(super) fn set_unconfirmed_seeds(&self, seeds: Vec<NodeAddress>) {
@@ -154,15 +153,16 @@ impl Identity {
 
     /// Stops granting locks if there is an error, since it is ambiguous which of two clusters is meant. `None` grants them again.
     pub(super) fn block_grants(&self, error: Option<Error>) {
-        *lock(&self.blocked) = error;
+        lock(&self.state).blocked = error;
     }
 
     /// Fails if the call must not be sent. Holds are renewed and released in any case.
     pub(super) fn permit(&self, call: &Call) -> Result<(), Failure> {
+        let mut state = lock(&self.state);
         if let Some(lease) = call.action.lease() {
-            self.longest.fetch_max(lease.millis(), Ordering::Relaxed);
+            state.longest = state.longest.max(lease.duration());
         }
-        match &*lock(&self.blocked) {
+        match &state.blocked {
             Some(error) if call.action.begins() => Err(Failure::not_run(error.again())),
             _ => Ok(()),
         }

@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::base::{Failure, after};
-use crate::wire::Reply;
-
-pub(super) type CallResult = Result<Reply, Failure>;
+use crate::base::after;
 
 #[derive(Clone, Copy)]
 pub(super) struct Limit {

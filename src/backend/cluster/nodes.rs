@@ -26,8 +26,7 @@ pub(super) struct Nodes {
     /// Whether a call waits for a node that can't be reached, or for a replica to replace it.
     pub(super) waits_for_node: bool,
     /// The role of each node. A node is not the only master, so its calls do not wait for a connection.
-    role: Role,
-    pub(super) node_timeout: Duration,
+    pub(super) role: Role,
     pub(super) runtime: Handle,
     events: Weak<dyn Events>,
     /// Receives what the nodes' subscribers report, if sharded channels are used.
@@ -87,7 +86,6 @@ impl Nodes {
     pub(super) fn new(
         seeds: Seeds,
         role: Role,
-        node_timeout: Duration,
         events: Weak<dyn Events>,
         inbox: Option<Inbox>,
         runtime: Handle,
@@ -97,7 +95,6 @@ impl Nodes {
             seeds,
             waits_for_node: role.alone,
             role: Role { alone: false, ..role },
-            node_timeout,
             runtime,
             events,
             inbox,
@@ -117,7 +114,7 @@ impl Nodes {
 
     /// Returns the time limit of an attempt to connect.
     pub(super) fn connect_limit(&self) -> Duration {
-        connect_limit(self.seeds.all().first().and_then(Server::usable), self.node_timeout)
+        connect_limit(self.seeds.all().first().and_then(Server::usable), self.role.node_timeout)
     }
 
     /// Makes the watch task query the topology soon.
@@ -161,12 +158,11 @@ impl Nodes {
             return Err(Failure::not_run(Error::new(ErrorKind::Closed, CLOSED)));
         }
         let endpoint = self.endpoint(&node_address).map_err(Failure::not_run)?;
-        let (timeout, events) = (self.node_timeout, self.me.clone());
         let reports = |server: &Weak<RedisServer>| -> Option<Arc<dyn Events>> {
             let node = (server.clone(), node_address.clone());
             Some(Arc::new(ShardReports::new(self.inbox.clone()?, Some(node))))
         };
-        let server = RedisServer::start_node(endpoint, &self.role, timeout, events, reports, &self.runtime);
+        let server = RedisServer::start_node(endpoint, &self.role, self.me.clone(), reports, &self.runtime);
         for slot in server.slots() {
             self.runtime.spawn(boxed(request_topology_on_loss(slot.clone(), self.me.clone())));
         }
@@ -180,7 +176,7 @@ impl Nodes {
         let server = self.seeds.at(&node_address.host, node_address.port);
         let server = server.ok_or_else(|| rejected("no node was given to `Master::cluster`"))?;
         let address = server.address();
-        let to = tuned(&server.destination()?, self.node_timeout);
+        let to = tuned(&server.destination()?, self.role.node_timeout);
         let gate = Some(self.gate(node_address, &address));
         Ok(Endpoint { to, address, gate, login: self.role.login.clone() })
     }

@@ -4,17 +4,18 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use crate::backend::cluster::limit::{CallResult, Limit};
+use crate::backend::cluster::limit::Limit;
 use crate::backend::cluster::nodes::{Node, Nodes};
 use crate::backend::cluster::slots::{NodeAddress, slot};
 use crate::backend::cluster::split_calls::needs_split;
 use crate::backend::connection::{CHUNK, redis_error};
 use crate::base::{Failure, Outcome, after, boxed, join_all};
 use crate::error::{Error, ErrorKind, shown};
-use crate::wire::{Call, Reply};
+use crate::wire::{Call, CallResult, Reply};
 
-/// How many redirections are followed without a pause. Two nodes that redirect to each other may both be about to learn of a change.
-const HOPS: u32 = 4;
+/// How many redirections of a call or a subscription are followed without a pause. Two nodes that redirect to each other may both be about
+/// to learn of a change.
+pub(super) const HOPS: u32 = 4;
 
 /// The longest pause before a call that certainly did not run is sent again.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -45,7 +46,7 @@ struct FailedCall {
 impl Nodes {
     /// Returns the limit of a call that begins now.
     pub(super) fn limit(&self) -> Limit {
-        Limit::new(self.node_timeout)
+        Limit::new(self.role.node_timeout)
     }
 
     /// Runs a call within the limit, and follows redirections. A call that may have run is never repeated.
@@ -77,7 +78,7 @@ impl Nodes {
     /// node is unreachable.
     async fn answer_part(&self, calls: &[Call], part: Part) -> Vec<(usize, CallResult)> {
         // Each chunk has a node timeout, and so has the wait for acquires before them.
-        let longest = self.node_timeout.saturating_mul(2 + (part.1.len() / CHUNK) as u32);
+        let longest = self.role.node_timeout.saturating_mul(2 + (part.1.len() / CHUNK) as u32);
         let read_by = after(Instant::now(), longest);
         let (mut done, mut failed) = self.send_part(calls, part).await;
         // With a new limit, since the pipeline may have been long. But nothing is sent again if this future was not polled in time.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use tokio::sync::mpsc;
 
 use crate::backend::cluster::nodes::Nodes;
+use crate::backend::cluster::route::HOPS;
 use crate::backend::cluster::shard_reports::{Note, Report};
 use crate::backend::cluster::slots::slot;
 use crate::backend::connection::Subscriber;
@@ -13,10 +14,6 @@ use crate::backend::server::RedisServer;
 use crate::backend::{Backend, with_events};
 use crate::base::Events;
 use crate::wire::keys::{is_for_hints, keys_of};
-
-/// How many redirections of a subscription are followed without a pause. Two nodes that redirect to each other may both be about to
-/// learn of a change.
-const HOPS: u32 = 4;
 
 /// Returns whether the messages on a channel are sharded. Messages about releases are not if the channel is in another slot than the
 /// locks' keys, since then no script may publish to it. Hints always are.

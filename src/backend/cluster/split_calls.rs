@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use crate::backend::cluster::limit::{CallResult, Limit};
+use crate::backend::cluster::limit::Limit;
 use crate::backend::cluster::nodes::Nodes;
 use crate::backend::connection::redis_error;
 use crate::base::{Failure, Lease};
 use crate::error::{Error, ErrorKind};
-use crate::wire::{Action, Call, Count, Fence, Reply};
+use crate::wire::{Action, Call, CallResult, Count, Fence, Reply};
 
 /// Returns whether the call failed because its two keys are on different nodes, and can be split.
 pub(super) fn needs_split(call: &Call, failure: &Failure) -> bool {

@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 use crate::backend::cluster::nodes::Nodes;
 use crate::backend::cluster::slots::NodeAddress;
 use crate::backend::cluster::topology::{Topology, parse_answer};
+use crate::backend::server::Role;
 use crate::backend::testing::fakes::{FakeServer, usual};
 use crate::backend::testing::{ALONE, EventRecorder};
 use crate::config::{AddressMap, Seeds};
@@ -15,7 +16,8 @@ use crate::config::{AddressMap, Seeds};
 /// Returns the nodes of a client of a cluster with these seeds, each the only server at its host.
 pub(super) fn nodes(seeds: &[&str]) -> (Arc<Nodes>, EventRecorder) {
     let (seeds, events) = (Seeds::new(seeds.iter().map(|host| (*host, 1))), EventRecorder::new());
-    let nodes = Nodes::new(seeds, ALONE, Duration::from_secs(1), events.sender(), None, Handle::current());
+    let role = Role { node_timeout: Duration::from_secs(1), ..ALONE };
+    let nodes = Nodes::new(seeds, role, events.sender(), None, Handle::current());
     (nodes, events)
 }
 

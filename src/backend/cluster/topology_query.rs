@@ -10,7 +10,7 @@ use crate::backend::cluster::identity::Ids;
 use crate::backend::cluster::nodes::Nodes;
 use crate::backend::cluster::slots::NodeAddress;
 use crate::backend::cluster::topology::{Topology, parse_answer, slots_command};
-use crate::backend::connection::{Commands, ConnectionSlot, Endpoint};
+use crate::backend::connection::{Connection, ConnectionSlot, Endpoint};
 use crate::backend::tasks::Tasks;
 use crate::base::telemetry;
 use crate::config::AddressMap;
@@ -157,8 +157,8 @@ impl TopologyQuery<'_> {
     pub(super) async fn next(&mut self) -> Option<NodeReport> {
         loop {
             if let Some(candidate) = self.candidates.next() {
-                let (limit, map) = (self.nodes.connect_limit(), self.nodes.address_map().clone());
-                self.asking.spawn(query_node(candidate, limit, map));
+                let (timeout, map) = (self.nodes.role.node_timeout, self.nodes.address_map().clone());
+                self.asking.spawn(query_node(candidate, timeout, map));
             }
             let more = self.candidates.len() > 0;
             tokio::select! {
@@ -191,15 +191,15 @@ fn more_useful(known: Option<Error>, error: Error) -> Error {
 }
 
 /// Sends the query over the node's command connection or, if there is none, over a temporary one.
-async fn query_node(candidate: Candidate, limit: Duration, map: AddressMap) -> Result<NodeReport> {
+async fn query_node(candidate: Candidate, node_timeout: Duration, map: AddressMap) -> Result<NodeReport> {
     let Candidate { node_address, endpoint, slot } = candidate;
     let unreachable = |error| endpoint.unreachable(error, false);
     // Outside the limit, for the reason given in `Reconnector`.
     let to = if slot.is_none() { endpoint.destination().await?.0 } else { endpoint.to.clone() };
-    let answer = endpoint.within(limit, async {
+    let answer = endpoint.within(node_timeout, async {
         let connection = match &slot {
             Some(slot) => slot.link_now().map_err(|failure| failure.error)?.connection,
-            None => Commands::connect(&to, Box::new(drop)).await.map_err(unreachable)?,
+            None => Connection::connect(&to, Box::new(drop)).await.map_err(unreachable)?,
         };
         connection.send(&slots_command(), None).await.map_err(unreachable)
     });

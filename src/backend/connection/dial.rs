@@ -6,20 +6,20 @@ use redis::{ErrorKind, RedisError, RedisResult};
 
 use crate::backend::connection::redis_error;
 use crate::backend::late::changed_clock;
-use crate::backend::resp::{self, Commands, OnPush};
+use crate::backend::resp::{self, Connection, OnPush};
 use crate::base::boxed;
 use crate::config::Destination;
 
-impl Commands {
+impl Connection {
     /// Makes a connection for commands or for messages. `on_push` handles pushes, and the end of the connection.
-    pub(crate) async fn connect(to: &Destination, on_push: OnPush) -> RedisResult<Commands> {
+    pub(crate) async fn connect(to: &Destination, on_push: OnPush) -> RedisResult<Connection> {
         #[cfg(test)]
         if let Some(stream) = testing::stream(to).await {
             #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
             if testing::is_sealed() {
-                return resp::open_sealed(stream?, to.redis_settings(), on_push).await;
+                return resp::testing::open_sealed(stream?, to.redis_settings(), on_push).await;
             }
-            return resp::open_simulated(stream?, to.redis_settings(), on_push).await;
+            return resp::testing::open_simulated(stream?, to.redis_settings(), on_push).await;
         }
         // A handshake over TLS has a large future.
         boxed(resp::open(to, on_push)).await.map_err(|error| without_credentials(error, to))

@@ -9,10 +9,10 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::backend::BoxFuture;
-use crate::backend::connection::dial::too_long;
+use crate::backend::connection::dial::{connect_limit, too_long};
 use crate::backend::connection::login::{LoggedIn, Login};
 use crate::backend::connection::redis_error;
-use crate::backend::resp::Commands;
+use crate::backend::resp::Connection;
 use crate::base::boxed;
 use crate::config::Destination;
 use crate::error::{Error, ErrorKind, Result};
@@ -29,7 +29,7 @@ pub(crate) struct Endpoint {
 }
 
 /// Fails if the connection leads to another server than the intended one.
-pub(crate) type Gate = Arc<dyn Fn(Commands) -> BoxFuture<Result<()>> + Send + Sync>;
+pub(crate) type Gate = Arc<dyn Fn(Connection) -> BoxFuture<Result<()>> + Send + Sync>;
 
 /// The endpoint of the last command connection. Other connections follow it, so that they are only made to a server that was
 /// seen to be the master.
@@ -56,12 +56,13 @@ impl Endpoint {
         self.to.with_redis_settings(settings)
     }
 
-    /// Waits for an attempt to connect, until the limit.
+    /// Waits for an attempt to connect, until its [limit](connect_limit).
     pub(crate) async fn within<T>(
         &self,
-        limit: Duration,
+        node_timeout: Duration,
         attempt: impl Future<Output = Result<T>>,
     ) -> Result<T> {
+        let limit = connect_limit(Some(&self.to), node_timeout);
         match timeout(limit, attempt).await {
             Ok(made) => made,
             Err(_) => Err(redis_error::not_sent(&too_long(limit, &self.to), &self.address).error),

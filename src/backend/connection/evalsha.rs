@@ -17,8 +17,8 @@ use std::{io, iter, slice};
 use redis::{Cmd, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::time::Instant;
 
-use crate::backend::connection::connection::Link;
-use crate::backend::resp::{Answer, Commands, why_unsent};
+use crate::backend::connection::slot::Link;
+use crate::backend::resp::{Connection, PendingAnswer, why_unsent};
 use crate::base::boxed;
 use crate::wire::{Call, Renewals};
 
@@ -27,7 +27,7 @@ pub(crate) const CHUNK: usize = 500;
 
 /// Begins a call: does what is possible without waiting. [`finish`] does the rest. Sends nothing from the deadline on: if no script ran by
 /// then, the call fails with an [unsent](crate::backend::resp::why_unsent) error.
-pub(crate) fn begin(connection: &Commands, call: &Call, deadline: Instant) -> RedisResult<Answer> {
+pub(crate) fn begin(connection: &Connection, call: &Call, deadline: Instant) -> RedisResult<PendingAnswer> {
     let write = |bytes: &mut Vec<u8>| encode(connection, slice::from_ref(call), false, bytes);
     connection.call(Some(deadline), 1, &write, None)
 }
@@ -35,9 +35,9 @@ pub(crate) fn begin(connection: &Commands, call: &Call, deadline: Instant) -> Re
 /// Waits for the answer to what was [begun](begin). One retry is enough if the server does not know the hash of the script: with the text
 /// the script can't be unknown, even after another `SCRIPT FLUSH`.
 pub(crate) async fn finish(
-    connection: &Commands,
+    connection: &Connection,
     call: &Call,
-    begun: RedisResult<Answer>,
+    begun: RedisResult<PendingAnswer>,
     deadline: Instant,
 ) -> RedisResult<Value> {
     let answer = begun?.one().await?;
@@ -49,7 +49,7 @@ pub(crate) async fn finish(
 }
 
 /// Sends calls whose answers nobody gets, if the runtime of the connection ends or has ended.
-pub(crate) fn run_last(connection: &Commands, calls: &[Call]) {
+pub(crate) fn run_last(connection: &Connection, calls: &[Call]) {
     connection.send_last(|bytes| calls.chunks(1).for_each(|call| encode(connection, call, false, bytes)));
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn info_replication() -> Cmd {
 /// If `renews_together`, all locks are on one node, and one run of a script makes several renewals. The answers are written to `answers`, so
 /// that those that have arrived survive a drop of the future.
 pub(crate) async fn ask_all(
-    connection: &Commands,
+    connection: &Connection,
     calls: &[Call],
     asking: &[bool],
     renews_together: bool,
@@ -113,7 +113,7 @@ pub(crate) async fn ask_all(
 /// its keys may be missing, or a proxy does not accept keys of several shards; and the calls whose hold is reported as gone. With
 /// `info`, also returns the answer to an `INFO replication` after the last part.
 async fn send_parts(
-    connection: &Commands,
+    connection: &Connection,
     calls: &[Call],
     mut parts: Vec<Range<usize>>,
     asking: &[bool],
@@ -172,7 +172,7 @@ async fn send_parts(
 }
 
 /// Writes the command of a part: by the text if `by_text` is set or the script was not sent over this connection yet, otherwise by the hash.
-fn encode(connection: &Commands, part: &[Call], by_text: bool, bytes: &mut Vec<u8>) {
+fn encode(connection: &Connection, part: &[Call], by_text: bool, bytes: &mut Vec<u8>) {
     let sends_text = |script| by_text || connection.sends_text(script);
     match Renewals::of(part) {
         Some(renewals) => renewals.encode(sends_text(Renewals::script_number()), bytes),

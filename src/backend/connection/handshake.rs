@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use redis::{Cmd, RedisError, RedisResult, Value};
 use tokio::time::Instant;
 
-use crate::backend::connection::connection::ConnectionSlot;
 use crate::backend::connection::data_watch::{self, DataWatch};
 use crate::backend::connection::redis_error;
 use crate::backend::connection::server_info::{field, was_replica};
-use crate::backend::resp::{Commands, text};
+use crate::backend::connection::slot::ConnectionSlot;
+use crate::backend::resp::{Connection, text};
 use crate::base::telemetry;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -35,7 +35,7 @@ impl Purpose {
     /// Checks the server at the other end. Returns its `run_id` if it is needed and the user may read it.
     pub(crate) async fn check(
         self,
-        connection: &Commands,
+        connection: &Connection,
         slot: &ConnectionSlot,
         data: &DataWatch,
         address: &Arc<str>,

@@ -4,7 +4,7 @@ use redis::{ErrorKind, PushInfo, PushKind, RedisResult, Value, cmd};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::backend::connection::channels::ChannelRequest;
-use crate::backend::resp::Commands;
+use crate::backend::resp::Connection;
 use crate::config::Destination;
 
 /// Which kind of channels a subscriber subscribes to.
@@ -20,7 +20,7 @@ pub(crate) enum ChannelKind {
 #[derive(Clone)]
 pub(crate) struct Requester {
     kind: ChannelKind,
-    pub(super) connection: Commands,
+    pub(super) connection: Connection,
 }
 
 /// Receives what the server sends, except the answers that a [`Requester`] returns.
@@ -31,7 +31,7 @@ pub(crate) async fn open(to: &Destination, kind: ChannelKind) -> RedisResult<(Re
     let on_push = move |info| {
         let _ = sender.send(info);
     };
-    let connection = Commands::connect(to, Box::new(on_push)).await?;
+    let connection = Connection::connect(to, Box::new(on_push)).await?;
     Ok((Requester { kind, connection }, Listener(pushes)))
 }
 

@@ -8,7 +8,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::backend::connection::redis_error;
-use crate::backend::resp::Commands;
+use crate::backend::resp::Connection;
 use crate::backend::tasks::Tasks;
 use crate::base::{after, telemetry, unless_it_panics};
 use crate::config::{Credentials, Provider};
@@ -178,7 +178,7 @@ impl LoggedIn {
 
     /// Logs the connection in again with each new pair of credentials. Ends with an error once the connection is not usable any more. A
     /// server that refuses new credentials keeps it logged in with the old ones.
-    pub(crate) async fn keep(mut self, connection: &Commands, server: &str) -> RedisError {
+    pub(crate) async fn keep(mut self, connection: &Connection, server: &str) -> RedisError {
         // How often the server has refused new credentials since it accepted some.
         let mut refusals = 0_u32;
         loop {

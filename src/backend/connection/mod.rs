@@ -1,13 +1,12 @@
 //! A connection to one Redis server, and what is sent over it.
 //!
 //! - made: `endpoint` (where to), `dial`, `settings`, `login`, `handshake` (the checks), `backoff` (the pauses in between);
-//! - for commands: `connection` and its slot, `evalsha` (the calls), `redis_error` (what their errors mean);
+//! - for commands: `slot` (the current connection), `evalsha` (the calls), `redis_error` (what their errors mean);
 //! - for messages: `subscriber` and its task, `channels` (the state of each subscription), `listener` (what goes over it);
 //! - what is known of the server: `server_info` (its age), `data_watch` (its data), `optional_rights` (the user's).
 
 mod backoff;
 mod channels;
-mod connection;
 mod data_watch;
 pub(crate) mod dial;
 mod endpoint;
@@ -19,11 +18,11 @@ mod optional_rights;
 pub(crate) mod redis_error;
 mod server_info;
 mod settings;
+mod slot;
 mod subscriber;
 
 pub(crate) use backoff::Backoff;
 pub(crate) use channels::ChannelRequest;
-pub(crate) use connection::{CLOSED, ConnectionSlot, Link, LinkStatus, State};
 pub(crate) use data_watch::DataWatch;
 pub(crate) use dial::connect_limit;
 pub(crate) use endpoint::{Endpoint, Gate, Target, moved};
@@ -34,6 +33,7 @@ pub(crate) use login::Login;
 pub(crate) use optional_rights::OptionalRights;
 pub(crate) use server_info::ServerClock;
 pub(crate) use settings::tuned;
+pub(crate) use slot::{CLOSED, ConnectionSlot, Link, LinkStatus, State};
 pub(crate) use subscriber::Subscriber;
 
-pub(crate) use crate::backend::resp::Commands;
+pub(crate) use crate::backend::resp::Connection;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::base::{Failure, Outcome, telemetry};
 use crate::error::ErrorKind;
-use crate::wire::{Action, Call, Reply};
+use crate::wire::{Action, Call, CallResult, Reply};
 
 /// Which optional rights the server has denied, so that calls leave out what needs them. Not every call tries them again, since a
 /// server counts and logs what it denies. The next connection does, since they may have been granted in the meantime.
@@ -36,7 +36,7 @@ impl OptionalRights {
     }
 
     /// Returns whether the answer denies the call as a whole, possibly because of its line. The call is then sent again without it.
-    pub(crate) fn may_lack_lines(call: &Call, answer: &Result<Reply, Failure>) -> bool {
+    pub(crate) fn may_lack_lines(call: &Call, answer: &CallResult) -> bool {
         let is_denied = |failure: &Failure| {
             failure.outcome == Outcome::NotRun && failure.error.kind() == ErrorKind::Denied
         };
@@ -44,12 +44,7 @@ impl OptionalRights {
     }
 
     /// Handles the answer to the same call without its line. If it is answered, the user may not use the line.
-    pub(crate) fn learn_of_lines(
-        &self,
-        answer: &Result<Reply, Failure>,
-        connection: Option<u64>,
-        server: &str,
-    ) {
+    pub(crate) fn learn_of_lines(&self, answer: &CallResult, connection: Option<u64>, server: &str) {
         let Some(connection) = connection.filter(|_| answer.is_ok()) else { return };
         if self.line_denied_on.swap(connection, Relaxed) == 0 {
             telemetry::lines_denied(server);
@@ -58,7 +53,7 @@ impl OptionalRights {
 
     /// Handles the answer to each call. The answer to an `Action::Who`, which is always sent as a whole, may show that the right was
     /// granted since.
-    pub(crate) fn learn(&self, answer: &Result<Reply, Failure>, connection: impl Fn() -> Option<u64>) {
+    pub(crate) fn learn(&self, answer: &CallResult, connection: impl Fn() -> Option<u64>) {
         match answer {
             Ok(Reply::Nameless(_)) => self.name_denied_on.store(connection().unwrap_or_default(), Relaxed),
             Ok(Reply::Busy(_, Some(_)) | Reply::InLine(..)) => self.name_denied_on.store(0, Relaxed),

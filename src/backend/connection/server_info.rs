@@ -30,12 +30,6 @@ pub(crate) struct ServerClock {
 }
 
 impl ServerClock {
-    /// Returns a reading without an error margin.
-    #[cfg(test)]
-    pub(crate) fn new(time: Duration, at: Instant) -> ServerClock {
-        ServerClock { time, at, slack: Duration::ZERO }
-    }
-
     /// Returns how much the two clocks differ at least, given the errors of both readings.
     pub(crate) fn apart(&self, other: &ServerClock) -> Duration {
         let (early, late) = if self.at < other.at { (self, other) } else { (other, self) };

@@ -100,7 +100,7 @@ enum End {
 }
 
 /// The sender of requests, the receiver, and the credentials that it has logged in with, if they change.
-type Connection = (Requester, Listener, Option<LoggedIn>);
+type OpenConnection = (Requester, Listener, Option<LoggedIn>);
 
 /// A request or, without one, a ping; and the server's reason if it was refused, or why the connection is lost.
 type Done = (Option<Interest>, Result<Option<String>, String>);
@@ -170,7 +170,7 @@ impl Task {
     }
 
     /// Makes one attempt, after a pause. Handles changes of the wanted channels in the meantime.
-    async fn connect(&mut self, pause: Duration) -> Result<Connection, End> {
+    async fn connect(&mut self, pause: Duration) -> Result<OpenConnection, End> {
         let (site, kind, limit) = (self.target.borrow_and_update().clone(), self.kind, self.limit);
         let mut attempt = pin!(async move {
             sleep(pause).await;
@@ -194,7 +194,7 @@ impl Task {
     }
 
     /// Keeps the subscriptions equal to the wanted channels, until the connection is lost or no channel is wanted.
-    async fn serve(&mut self, (requester, mut listener, logged_in): Connection) -> End {
+    async fn serve(&mut self, (requester, mut listener, logged_in): OpenConnection) -> End {
         let (connection, address) = (requester.connection.clone(), self.address.clone());
         let mut logins = pin!(async move {
             match logged_in {

@@ -5,7 +5,7 @@ use futures::FutureExt;
 use super::*;
 use crate::backend::testing::{Event, EventRecorder};
 use crate::base::{Lease, Outcome};
-use crate::wire::{Action, Fence, Notice};
+use crate::wire::{Action, Fence, Notice, Reply};
 
 mod twins;
 
@@ -30,7 +30,7 @@ fn busy(millis: u64) -> Reply {
 }
 
 #[track_caller]
-fn unknown(reply: Result<Reply, Failure>, words: &str) {
+fn unknown(reply: CallResult, words: &str) {
     let Failure { outcome, error } = reply.unwrap_err();
     assert_eq!((outcome, error.kind()), (Outcome::Unknown, ErrorKind::Unavailable));
     assert!(error.to_string().contains(words), "{error}");

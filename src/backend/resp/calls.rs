@@ -392,12 +392,6 @@ impl Calls {
         self.task.take()
     }
 
-    /// Returns whether nothing is under way and no slot is leaked.
-    #[cfg(test)]
-    pub(super) fn is_idle(&self) -> bool {
-        self.is_unused() && self.free.len() == self.slots.len()
-    }
-
     /// Returns the task's waker, if the task sleeps and no write is under way.
     pub(super) fn task(&mut self) -> Option<Waker> {
         if self.writing { None } else { self.task.take() }

@@ -5,15 +5,12 @@ use redis::{
     cmd,
 };
 
-#[cfg(test)]
-use tokio::io::{AsyncRead, AsyncWrite};
-
-use crate::backend::resp::pipe::{Commands, OnPush};
+use crate::backend::resp::connection::{Connection, OnPush};
 use crate::backend::resp::socket::{self, Reader, Writer};
 use crate::config::Destination;
 
 /// Connects to a server, and does what is needed before the first command.
-pub(crate) async fn open(to: &Destination, on_push: OnPush) -> RedisResult<Commands> {
+pub(crate) async fn open(to: &Destination, on_push: OnPush) -> RedisResult<Connection> {
     let opened = over(socket::open(to).await?, to.redis_settings(), on_push).await;
     match opened {
         // This is how a port for TLS answers a command in plain text.
@@ -27,47 +24,15 @@ pub(crate) async fn open(to: &Destination, on_push: OnPush) -> RedisResult<Comma
 
 const ONE_FOR_TLS: &str = "if the server's port is one for TLS, its URL has to begin with rediss://";
 
-/// Connects like [`open`], over a stream that a simulation has made.
-#[cfg(test)]
-pub(crate) async fn open_simulated(
-    stream: impl AsyncRead + AsyncWrite + Send + 'static,
-    settings: &RedisConnectionInfo,
-    on_push: OnPush,
-) -> RedisResult<Commands> {
-    over(socket::simulated(stream), settings, on_push).await
-}
-
-/// Connects like [`open_simulated`], but writes bytes as over TLS.
-#[cfg(all(test, any(feature = "tls-rustls", feature = "tls-native-tls")))]
-pub(crate) async fn open_sealed(
-    stream: impl AsyncRead + AsyncWrite + Send + 'static,
-    settings: &RedisConnectionInfo,
-    on_push: OnPush,
-) -> RedisResult<Commands> {
-    let longest = std::time::Duration::from_secs(60);
-    over(socket::sealed(super::tls::Sealed::over(stream, longest)), settings, on_push).await
-}
-
-/// Returns a connection over a stream, on which nothing was sent yet.
-#[cfg(test)]
-pub(crate) fn open_silent(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Commands {
-    Commands::silent(socket::simulated(stream), Box::new(drop), std::process::id())
-}
-
-/// Connects like [`open_simulated`], as the child of a `fork` that has a copy of the connection.
-#[cfg(test)]
-pub(crate) fn open_copied(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Commands {
-    Commands::silent(socket::simulated(stream), Box::new(drop), 0)
-}
-
-async fn over(
+/// Like [`open`], over this stream.
+pub(super) async fn over(
     halves: (Reader, Writer),
     settings: &RedisConnectionInfo,
     on_push: OnPush,
-) -> RedisResult<Commands> {
+) -> RedisResult<Connection> {
     let commands = commands(settings);
     let encode = |bytes: &mut Vec<u8>| commands.iter().for_each(|cmd| cmd.write_packed_command(bytes));
-    let (pipe, answers, all) = Commands::start(halves, on_push, commands.len(), encode).await?;
+    let (connection, answers, all) = Connection::start(halves, on_push, commands.len(), encode).await?;
     // A server that takes no more clients, or is in protected mode, sends each new client an error before it hangs up. That error
     // is the first answer.
     if let (Err(_), Some(Value::ServerError(refused))) = (&all, answers.first())
@@ -76,7 +41,7 @@ async fn over(
         return Err(refused.clone().into());
     }
     check(settings, answers)?;
-    all.map(|()| pipe)
+    all.map(|()| connection)
 }
 
 /// Returns whether this is the answer to a command that the server does not know. It may repeat the password.

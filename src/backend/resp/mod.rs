@@ -1,22 +1,20 @@
 //! Commands and answers over one socket.
 //!
-//! `hello` opens a connection. `pipe` is the connection, with its task: `calls` is its state, `frame` finds and decodes answers, and
+//! `hello` opens a `connection`, which has a task: `calls` is its state, `frame` finds and decodes answers, and
 //! `socket` and `tls` are what it writes to and reads from. `unsent` is the error of a command that never got there.
 
 mod calls;
+mod connection;
 mod frame;
 mod hello;
-mod pipe;
 mod socket;
+#[cfg(test)]
+pub(crate) mod testing;
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 mod tls;
 mod unsent;
 
+pub(crate) use connection::{Connection, OnPush, PendingAnswer};
 pub(crate) use frame::text;
 pub(crate) use hello::open;
-#[cfg(all(test, any(feature = "tls-rustls", feature = "tls-native-tls")))]
-pub(crate) use hello::open_sealed;
-#[cfg(test)]
-pub(crate) use hello::{open_copied, open_silent, open_simulated};
-pub(crate) use pipe::{Answer, Commands, OnPush};
 pub(crate) use unsent::{TOO_LATE, unsent, why_unsent};

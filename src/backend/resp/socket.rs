@@ -192,18 +192,5 @@ fn set_options(stream: &TcpStream, settings: &TcpSettings) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns both halves of a stream over TLS.
-#[cfg(all(test, any(feature = "tls-rustls", feature = "tls-native-tls")))]
-pub(super) fn sealed(stream: Sealed) -> (Reader, Writer) {
-    (Box::pin(stream.clone()), Writer::Sealed(stream))
-}
-
-/// Returns both halves of a stream that a simulation has made.
-#[cfg(test)]
-pub(super) fn simulated(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> (Reader, Writer) {
-    let (reader, writer) = tokio::io::split(stream);
-    (Box::pin(reader), Writer::Simulated(crate::base::Mutex::new(Box::pin(writer))))
-}
-
 #[cfg(test)]
 mod tests;

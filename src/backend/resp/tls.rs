@@ -55,15 +55,14 @@ struct State {
 }
 
 impl Sealed {
-    fn new(stream: impl Stream + 'static, socket: Option<Arc<TcpStream>>, longest: Duration) -> Sealed {
+    pub(super) fn new(
+        stream: impl Stream + 'static,
+        socket: Option<Arc<TcpStream>>,
+        longest: Duration,
+    ) -> Sealed {
         let state =
             State { stream: Box::pin(stream), taken: Vec::new(), waiting: None, longest, failed: None };
         Sealed(Arc::new(Shared { state: Mutex::new(state), socket }))
-    }
-
-    #[cfg(test)]
-    pub(super) fn over(stream: impl Stream + 'static, longest: Duration) -> Sealed {
-        Sealed::new(stream, None, longest)
     }
 
     /// Takes what it can without waiting. If anything waits for room after that, the task has to be woken, since this has

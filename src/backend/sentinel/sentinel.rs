@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::backend::connection::dial::too_long;
 use crate::backend::connection::{
-    Backoff, ChannelKind, ChannelRequest, Commands, Endpoint, Listener, Login, Requester, connect_limit,
+    Backoff, ChannelKind, ChannelRequest, Connection, Endpoint, Listener, Login, Requester, connect_limit,
     listen, redis_error, tuned,
 };
 use crate::backend::resp::text;
@@ -64,7 +64,6 @@ impl Sentinels {
         login: Option<Login>,
         address_map: AddressMap,
         node_timeout: Duration,
-        limit: Duration,
     ) -> Result<Sentinels> {
         let sentinel = |server: &Server| Ok(Arc::new(Sentinel::new(server, node_timeout)?));
         let sentinels = master.sentinels.iter().map(sentinel).collect::<Result<Vec<_>>>()?;
@@ -78,7 +77,7 @@ impl Sentinels {
             template,
             login,
             address_map,
-            limit: limit.min(connect_limit(Some(&first), LONGEST)),
+            limit: connect_limit(Some(&first), node_timeout.min(LONGEST)),
             history: Mutex::default(),
         })
     }
@@ -197,7 +196,7 @@ impl Sentinel {
 
     async fn ask(&self, to: &Destination, name: &str) -> Report {
         let query = async {
-            let connection = Commands::connect(to, Box::new(drop)).await?;
+            let connection = Connection::connect(to, Box::new(drop)).await?;
             let questions = ["GET-MASTER-ADDR-BY-NAME", "MASTER"];
             let questions = questions.map(|about| redis::cmd("SENTINEL").arg(about).arg(name).take());
             connection.send_all(&questions, None).await

@@ -3,14 +3,13 @@
 use std::future::pending;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use redis::PushKind;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::backend::connection::{
-    Backoff, Commands, ConnectionSlot, Endpoint, Link, LinkStatus, Purpose, State, Target, redis_error,
+    Backoff, Connection, ConnectionSlot, Endpoint, Link, LinkStatus, Purpose, State, Target, redis_error,
 };
 use crate::backend::resp::OnPush;
 use crate::backend::server::one_vote::OneVote;
@@ -41,7 +40,6 @@ pub(super) struct Reconnector {
     /// Notified when another server becomes the master, so that an attempt in progress ends.
     master_changed: watch::Sender<()>,
     events: Weak<dyn Events>,
-    limit: Duration,
     one_vote: Option<OneVote>,
 }
 
@@ -51,14 +49,13 @@ impl Reconnector {
         source: Source,
         purpose: Purpose,
         events: Weak<dyn Events>,
-        limit: Duration,
         one_vote: Option<OneVote>,
     ) -> Reconnector {
         one_vote.iter().for_each(|one_vote| one_vote.add(&slot));
         // Another server may become the master, unless the address is fixed.
         let purpose = Purpose { checks_role: !matches!(source, Source::Fixed(_)), ..purpose };
         let (target, master_changed) = (watch::Sender::new(source.known()), watch::Sender::new(()));
-        Reconnector { slot, source, purpose, target, master_changed, events, limit, one_vote }
+        Reconnector { slot, source, purpose, target, master_changed, events, one_vote }
     }
 
     /// Returns a reconnector for a second connection, for another purpose, to the same server.
@@ -71,7 +68,7 @@ impl Reconnector {
             Some(main.clone()),
         );
         let source = Source::paired(self.slot.clone(), self.target());
-        Reconnector::new(slot, source, purpose, self.events.clone(), self.limit, None)
+        Reconnector::new(slot, source, purpose, self.events.clone(), None)
     }
 
     /// Returns the endpoint of its connections, for other connections that follow it.
@@ -249,7 +246,7 @@ impl Reconnector {
         // Outside the limit: the provider of credentials may take longer than a server, and has a limit of its own.
         let (to, logged_in) = endpoint.destination().await?;
         let connect = async {
-            let connection = Commands::connect(&to, on_push).await;
+            let connection = Connection::connect(&to, on_push).await;
             let connection = connection.map_err(|error| endpoint.unreachable(error, accepted))?;
             let run_id = self.purpose.check(&connection, &self.slot, &status.data, &endpoint.address).await?;
             self.check_same_server(paired_with, &run_id, &endpoint.address)?;
@@ -258,7 +255,7 @@ impl Reconnector {
             }
             Ok(Link { connection, id, status, paired_with, run_id, logged_in })
         };
-        let link = endpoint.within(self.limit, connect).await?;
+        let link = endpoint.within(self.slot.node_timeout, connect).await?;
         Ok((link, endpoint))
     }
 

@@ -13,7 +13,7 @@ use crate::backend::connection::{ConnectionSlot, Link, info_replication, redis_e
 use crate::backend::resp::{TOO_LATE, unsent};
 use crate::base::{Failure, after, gated, lock};
 use crate::config::Replicas;
-use crate::wire::{Action, Call, Count, Reply};
+use crate::wire::{Action, Call, CallResult, Count, Reply};
 
 /// How many acquires share one `WAIT`. With one each, 64 tasks that take a lock each need 3.4 to 4.1 times as long, since a `WAIT` holds up
 /// what is sent after it. And while a replica is away, each acquire would wait for the timeouts of all `WAIT`s before its own.
@@ -59,7 +59,7 @@ struct QueuedAcquire {
     caller: Caller,
 }
 
-type Caller = oneshot::Sender<Result<Reply, Failure>>;
+type Caller = oneshot::Sender<CallResult>;
 
 impl ReplicaAcks {
     pub(super) fn start(slot: Arc<ConnectionSlot>, replicas: Replicas, checks_data: bool) -> ReplicaAcks {
@@ -70,7 +70,7 @@ impl ReplicaAcks {
     }
 
     /// Queues an acquire, and waits for its answer. If the future is dropped before the acquire was sent, it is never sent.
-    pub(super) async fn ask(&self, call: Call, asking: bool, deadline: Instant) -> Result<Reply, Failure> {
+    pub(super) async fn ask(&self, call: Call, asking: bool, deadline: Instant) -> CallResult {
         let Shared { slot, replicas, queue, queued, .. } = &*self.shared;
         // The future may be polled late, after another call of the same request, when its hold was given up.
         if Instant::now() >= deadline {

@@ -1,5 +1,7 @@
 //! How the masters use a server.
 
+use std::time::Duration;
+
 use crate::backend::connection::Login;
 use crate::backend::server::one_vote::OneVote;
 use crate::config::{AddressMap, Replicas};
@@ -11,6 +13,8 @@ pub(crate) struct Role {
     /// waited: 1. An acquire waits for a connection, and so does the release after it. 2. The connection is made, and they are sent in any
     /// order. 3. The acquire runs last, and sets a field that nobody holds.
     pub(crate) alone: bool,
+    /// How long an answer may take.
+    pub(crate) node_timeout: Duration,
     /// Whether its age has to be known, and also that it was not a replica in the meantime.
     pub(crate) needs_age: bool,
     /// Whether the backup thread may renew for the runtime. That thread connects to the same server, which therefore has to be identified.

@@ -17,11 +17,11 @@ use crate::backend::server::role::Role;
 use crate::backend::server::source::Source;
 use crate::backend::server::spare::Spare;
 use crate::backend::{Backend, BoxFuture, runtime, tokio_now};
-use crate::base::{Events, Failure, after, boxed, gated};
+use crate::base::{Events, after, boxed, gated};
 use crate::config::{SentinelMaster, Server};
 use crate::error::{Error, Result};
 use crate::wire::keys::Keys;
-use crate::wire::{Call, Reply};
+use crate::wire::{Call, CallResult};
 
 /// A backend over one Redis server: a connection for commands, and one for messages.
 pub(crate) struct RedisServer {
@@ -30,7 +30,6 @@ pub(crate) struct RedisServer {
     target: Target,
     /// The sentinels that name the master, for a connection beside the slot.
     sentinels: Option<Arc<Sentinels>>,
-    limit: Duration,
     /// Present if replicas have to acknowledge grants.
     acks: Option<ReplicaAcks>,
     /// `None` for a node of a cluster whose clients use plain channels.
@@ -42,6 +41,24 @@ pub(crate) struct RedisServer {
     checks_data: bool,
     /// Whether one script may have the keys of several locks: not on a node of a cluster, where they are in several slots.
     renews_together: bool,
+}
+
+/// Where a server is.
+struct Site {
+    source: Source,
+    /// The sentinels that name it, for a connection beside that of `source`.
+    sentinels: Option<Arc<Sentinels>>,
+    /// Names it in errors and logs.
+    address: Arc<str>,
+    /// How long an attempt to connect may take.
+    limit: Duration,
+}
+
+impl Site {
+    fn fixed(endpoint: Endpoint, node_timeout: Duration) -> Site {
+        let (address, limit) = (endpoint.address.clone(), connect_limit(Some(&endpoint.to), node_timeout));
+        Site { source: Source::Fixed(Box::new(endpoint)), sentinels: None, address, limit }
+    }
 }
 
 /// A master before its first connection.
@@ -75,46 +92,29 @@ impl Unconnected {
 }
 
 impl RedisServer {
-    #[cfg(test)]
-    pub(crate) async fn connect(
-        server: &Server,
-        role: Role,
-        node_timeout: Duration,
-        events: Weak<dyn Events>,
-    ) -> Result<(Arc<RedisServer>, Option<Error>)> {
-        RedisServer::at(server, role, node_timeout, events)?.connect().await
-    }
-
     /// Returns an unconnected server on the current runtime, which will run the tasks that own the connections. Fails outside of a
     /// runtime, where `tokio::spawn` would panic.
-    pub(crate) fn at(
-        server: &Server,
-        role: Role,
-        node_timeout: Duration,
-        events: Weak<dyn Events>,
-    ) -> Result<Unconnected> {
-        let (to, address) = (tuned(&server.destination()?, node_timeout), server.address());
-        let (login, limit) = (role.login.clone(), connect_limit(Some(&to), node_timeout));
-        let source = Source::Fixed(Box::new(Endpoint { to, address: address.clone(), gate: None, login }));
+    pub(crate) fn at(server: &Server, role: Role, events: Weak<dyn Events>) -> Result<Unconnected> {
+        let (to, address) = (tuned(&server.destination()?, role.node_timeout), server.address());
+        let endpoint = Endpoint { to, address, gate: None, login: role.login.clone() };
         runtime()?;
-        let (source, times) = ((source, None), (node_timeout, limit));
-        Ok(RedisServer::unconnected(source, address, &role, times, events, false, |_| None))
+        let site = Site::fixed(endpoint, role.node_timeout);
+        Ok(RedisServer::unconnected(site, &role, events, false, |_| None))
     }
 
     /// Like [`at`](RedisServer::at), for the server that the sentinels name, now and after each failover.
     pub(crate) fn by_sentinels(
         master: &SentinelMaster,
         role: Role,
-        node_timeout: Duration,
         events: Weak<dyn Events>,
     ) -> Result<Unconnected> {
-        let limit = connect_limit(master.sentinels.first().and_then(Server::usable), node_timeout);
-        let sentinels =
-            || Sentinels::new(master, role.login.clone(), role.address_map.clone(), node_timeout, limit);
-        let (source, spare) = (Source::Sentinel(sentinels()?), Some(Arc::new(sentinels()?)));
+        let (login, map, node_timeout) = (&role.login, &role.address_map, role.node_timeout);
+        let sentinels = || Sentinels::new(master, login.clone(), map.clone(), node_timeout);
+        let (source, sentinels) = (Source::Sentinel(sentinels()?), Some(Arc::new(sentinels()?)));
         runtime()?;
-        let (source, times, address) = ((source, spare), (node_timeout, limit), master.to_string().into());
-        Ok(RedisServer::unconnected(source, address, &role, times, events, false, |_| None))
+        let limit = connect_limit(master.sentinels.first().and_then(Server::usable), node_timeout);
+        let site = Site { source, sentinels, address: master.to_string().into(), limit };
+        Ok(RedisServer::unconnected(site, &role, events, false, |_| None))
     }
 
     /// Starts a node of a cluster, which is not connected yet. Its tasks run on `runtime`. It has a subscriber for sharded channels if
@@ -122,30 +122,26 @@ impl RedisServer {
     pub(crate) fn start_node(
         endpoint: Endpoint,
         role: &Role,
-        node_timeout: Duration,
         events: Weak<dyn Events>,
         reports: impl FnOnce(&Weak<RedisServer>) -> Option<Arc<dyn Events>>,
         runtime: &tokio::runtime::Handle,
     ) -> Arc<RedisServer> {
         // So that the functions called below spawn on `runtime` too.
         let _entered = runtime.enter();
-        let (address, limit) = (endpoint.address.clone(), connect_limit(Some(&endpoint.to), node_timeout));
-        let source = (Source::Fixed(Box::new(endpoint)), None);
-        RedisServer::unconnected(source, address, role, (node_timeout, limit), events, true, reports)
-            .start(false)
+        let site = Site::fixed(endpoint, role.node_timeout);
+        RedisServer::unconnected(site, role, events, true, reports).start(false)
     }
 
     /// Returns a server before its first connection. `is_node`: it is a node of a cluster. Then channels are sharded, and `reports` returns
     /// what receives the events of the subscriber, or `None` if the node needs no subscriber.
     fn unconnected(
-        (source, sentinels): (Source, Option<Arc<Sentinels>>),
-        address: Arc<str>,
+        site: Site,
         role: &Role,
-        (node_timeout, limit): (Duration, Duration),
         events: Weak<dyn Events>,
         is_node: bool,
         reports: impl FnOnce(&Weak<RedisServer>) -> Option<Arc<dyn Events>>,
     ) -> Unconnected {
+        let Site { source, sentinels, address, limit } = site;
         let purpose = Purpose {
             one_of_several: !role.alone && !is_node,
             reads_policy: !is_node,
@@ -153,14 +149,15 @@ impl RedisServer {
             needs_run_id: role.replicas.is_some() || role.one_vote.is_some() || role.uses_backup_thread,
             ..Purpose::default()
         };
-        let slot = ConnectionSlot::new(address.clone(), node_timeout, role.alone, None);
+        let slot = ConnectionSlot::new(address.clone(), role.node_timeout, role.alone, None);
         let reconnector =
-            Reconnector::new(slot.clone(), source, purpose, events.clone(), limit, role.one_vote.clone());
+            Reconnector::new(slot.clone(), source, purpose, events.clone(), role.one_vote.clone());
         let for_acquires = Purpose { sends_wait: true, reads_policy: false, ..purpose };
-        let paired = role.replicas.map(|replicas| (reconnector.paired(for_acquires), replicas));
-        let acks = paired
-            .as_ref()
-            .map(|(paired, replicas)| ReplicaAcks::start(paired.slot(), *replicas, role.needs_age));
+        let paired = role.replicas.map(|_| reconnector.paired(for_acquires));
+        let start = |(paired, replicas): (&Reconnector, _)| {
+            ReplicaAcks::start(paired.slot(), replicas, role.needs_age)
+        };
+        let acks = paired.as_ref().zip(role.replicas).map(start);
         let server = Arc::new_cyclic(|server| {
             let (reports, target) = (reports(server), reconnector.target());
             let (channels, receiver) = match is_node {
@@ -174,7 +171,6 @@ impl RedisServer {
             RedisServer {
                 slot,
                 sentinels,
-                limit,
                 acks,
                 subscriber: receiver.map(subscribe),
                 target,
@@ -184,7 +180,7 @@ impl RedisServer {
                 renews_together: !is_node,
             }
         });
-        Unconnected { server, reconnector, paired: paired.map(|(paired, _)| paired) }
+        Unconnected { server, reconnector, paired }
     }
 
     /// Returns the slot for commands.
@@ -202,11 +198,6 @@ impl RedisServer {
         std::iter::once(&self.slot).chain(self.acquire_slot())
     }
 
-    #[cfg(test)]
-    pub(super) fn acks(&self) -> &ReplicaAcks {
-        self.acks.as_ref().unwrap()
-    }
-
     /// Like [`answer`](RedisServer::answer), without the parts of the call that this user was denied. `deadline`: if there is none, the node
     /// timeout is counted from the first poll.
     pub(crate) fn answer_as_allowed(
@@ -214,7 +205,7 @@ impl RedisServer {
         mut call: Call,
         asking: bool,
         deadline: Option<Instant>,
-    ) -> impl Future<Output = Result<Reply, Failure>> + Send {
+    ) -> impl Future<Output = CallResult> + Send {
         self.rights.apply(&mut call, || self.slot.id());
         // An async block, since an `async fn` would copy the call once more.
         async move {
@@ -229,7 +220,7 @@ impl RedisServer {
     }
 
     /// Runs a call once more, without its line, after it was denied, maybe because of the line. This is rare, so callers box the future.
-    async fn without_line(&self, call: &Call, asking: bool, deadline: Instant) -> Result<Reply, Failure> {
+    async fn without_line(&self, call: &Call, asking: bool, deadline: Instant) -> CallResult {
         let call = Call { line: None, ..call.clone() };
         let answer = self.answer(&call, asking, deadline).await;
         self.rights.learn_of_lines(&answer, self.slot.id(), &self.slot.address);
@@ -237,12 +228,7 @@ impl RedisServer {
     }
 
     /// Runs one call, until the deadline. `asking` means that its slot may still be migrating to this node.
-    pub(crate) async fn answer(
-        &self,
-        call: &Call,
-        asking: bool,
-        mut deadline: Instant,
-    ) -> Result<Reply, Failure> {
+    pub(crate) async fn answer(&self, call: &Call, asking: bool, mut deadline: Instant) -> CallResult {
         // Rare cases are boxed: otherwise the future of each call would be as large as all cases together.
         match &self.acks {
             Some(acks) if replica_acks::needs_acks(call) => {
@@ -272,17 +258,11 @@ impl RedisServer {
         let before = link.connection.answers();
         let begun = begin(&link.connection, call, deadline);
         let answer = timeout_at(deadline, finish(&link.connection, call, begun, deadline)).await;
-        self.slot.reply(&link, call, (before, deadline), answer)
+        self.slot.reply(&link, call, before, deadline, answer)
     }
 
     /// Runs an acquire. Its grant counts only if the server was not a replica in the meantime.
-    async fn acquire_checked(
-        &self,
-        link: Link,
-        call: &Call,
-        asking: bool,
-        deadline: Instant,
-    ) -> Result<Reply, Failure> {
+    async fn acquire_checked(&self, link: Link, call: &Call, asking: bool, deadline: Instant) -> CallResult {
         let (before, sent) = (link.connection.answers(), Instant::now());
         let mut info = None;
         let asked = async {
@@ -291,7 +271,7 @@ impl RedisServer {
             Ok(answer)
         };
         let answer = timeout_at(deadline, asked).await;
-        let reply = self.slot.reply(&link, call, (before, deadline), answer)?;
+        let reply = self.slot.reply(&link, call, before, deadline, answer)?;
         if let Some(info) = info
             && reply.is_grant()
         {
@@ -304,7 +284,7 @@ impl RedisServer {
     }
 
     /// Runs many calls, a chunk of them in one write, and leaves out the parts that this user was denied.
-    pub(crate) async fn answer_all_as_allowed(&self, mut calls: Vec<Call>) -> Vec<Result<Reply, Failure>> {
+    pub(crate) async fn answer_all_as_allowed(&self, mut calls: Vec<Call>) -> Vec<CallResult> {
         calls.iter_mut().for_each(|call| self.rights.apply(call, || self.slot.id()));
         if let Some(acks) = &self.acks {
             acks.wait_for_acquires(&calls).await;
@@ -351,11 +331,11 @@ impl RedisServer {
 }
 
 impl Backend for RedisServer {
-    fn run(self: Arc<Self>, call: Call) -> BoxFuture<Result<Reply, Failure>> {
+    fn run(self: Arc<Self>, call: Call) -> BoxFuture<CallResult> {
         Box::pin(self.answer_as_allowed(call, false, None))
     }
 
-    fn run_all(self: Arc<Self>, calls: Vec<Call>) -> BoxFuture<Vec<Result<Reply, Failure>>> {
+    fn run_all(self: Arc<Self>, calls: Vec<Call>) -> BoxFuture<Vec<CallResult>> {
         Box::pin(async move { self.answer_all_as_allowed(calls).await })
     }
 
@@ -364,7 +344,7 @@ impl Backend for RedisServer {
         self.slot.is_unused() && self.acks.as_ref().is_none_or(ReplicaAcks::is_unused)
     }
 
-    fn begin(self: Arc<Self>, call: &Call) -> Option<BoxFuture<Result<Reply, Failure>>> {
+    fn begin(self: Arc<Self>, call: &Call) -> Option<BoxFuture<CallResult>> {
         let mut call = call.clone();
         let link = self.slot.link_now().ok()?;
         self.rights.apply(&mut call, || Some(link.id));
@@ -372,7 +352,7 @@ impl Backend for RedisServer {
         let begun = begin(&link.connection, &call, deadline);
         Some(Box::pin(async move {
             let answer = timeout_at(deadline, finish(&link.connection, &call, begun, deadline)).await;
-            let answer = self.slot.reply(&link, &call, (before, deadline), answer);
+            let answer = self.slot.reply(&link, &call, before, deadline, answer);
             if OptionalRights::may_lack_lines(&call, &answer) {
                 return boxed(self.without_line(&call, false, deadline)).await;
             }
@@ -387,7 +367,7 @@ impl Backend for RedisServer {
 
     fn spare(&self, _: &Keys) -> Option<Spare> {
         let endpoint = self.target.borrow().clone();
-        Spare::new(&self.slot, endpoint, self.sentinels.clone(), self.limit)
+        Spare::new(&self.slot, endpoint, self.sentinels.clone())
     }
 
     /// Sends them over the connection for acquires, so that an end does not overtake an acquire that has had no answer.

@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::{RedisError, RedisResult, Value};
 use tokio::time::{Instant, timeout_at};
 
 use crate::backend::connection::{
-    CHUNK, Commands, ConnectionSlot, DataWatch, Endpoint, Link, LinkStatus, Purpose, ask_all, redis_error,
+    CHUNK, Connection, ConnectionSlot, DataWatch, Endpoint, Link, LinkStatus, Purpose, ask_all, redis_error,
 };
 use crate::backend::sentinel::Sentinels;
 use crate::base::{after, join_all};
@@ -31,8 +30,6 @@ pub(crate) struct Spare {
     endpoint: Endpoint,
     /// The sentinels that have to name the server, if the slot follows them.
     sentinels: Option<Arc<Sentinels>>,
-    /// How long connecting may take.
-    connect_limit: Duration,
     /// `None` except on a Cluster.
     redirect: Option<Redirect>,
 }
@@ -46,11 +43,10 @@ impl Spare {
         slot: &Arc<ConnectionSlot>,
         endpoint: Option<Endpoint>,
         sentinels: Option<Arc<Sentinels>>,
-        connect_limit: Duration,
     ) -> Option<Spare> {
         let link = slot.link_now().ok()?;
         let (slot, id, run_id, endpoint) = (slot.clone(), link.id, link.run_id.clone()?, endpoint?);
-        Some(Spare { slot, id, run_id, endpoint, sentinels, connect_limit, redirect: None })
+        Some(Spare { slot, id, run_id, endpoint, sentinels, redirect: None })
     }
 
     pub(crate) fn with_redirect(self, redirect: Redirect) -> Spare {
@@ -84,7 +80,7 @@ impl Spare {
     async fn connect_to(&self, endpoint: &Endpoint, purpose: Purpose) -> Result<Link> {
         let (to, address) = (endpoint.last_destination(), &endpoint.address);
         let connect = async {
-            let connection = Commands::connect(&to, Box::new(drop)).await;
+            let connection = Connection::connect(&to, Box::new(drop)).await;
             // The slot has logged in with credentials of the same provider, so a refusal now does not mean that they are wrong.
             let connection = connection.map_err(|error| endpoint.unreachable(error, true))?;
             let status = Arc::new(LinkStatus::default());
@@ -96,7 +92,7 @@ impl Spare {
             let (id, paired_with, logged_in) = (self.id, None, None);
             Ok(Link { connection, id, status, paired_with, run_id, logged_in })
         };
-        endpoint.within(self.connect_limit, connect).await
+        endpoint.within(self.slot.node_timeout, connect).await
     }
 
     /// Fails if the sentinels don't say that the server is the master: the task that follows them for the slot is on the runtime

@@ -29,7 +29,7 @@ impl Fake {
 }
 
 impl Backend for Fake {
-    fn run(self: Arc<Self>, call: Call) -> BoxFuture<Reported> {
+    fn run(self: Arc<Self>, call: Call) -> BoxFuture<CallResult> {
         self.note(call.name());
         let late = lock(&self.late).take();
         Box::pin(async move {
@@ -45,7 +45,7 @@ impl Backend for Fake {
         })
     }
 
-    fn run_all(self: Arc<Self>, _: Vec<Call>) -> BoxFuture<Vec<Reported>> {
+    fn run_all(self: Arc<Self>, _: Vec<Call>) -> BoxFuture<Vec<CallResult>> {
         Box::pin(std::future::pending())
     }
 
@@ -53,7 +53,7 @@ impl Backend for Fake {
         !self.busy
     }
 
-    fn begin(self: Arc<Self>, _: &Call) -> Option<BoxFuture<Reported>> {
+    fn begin(self: Arc<Self>, _: &Call) -> Option<BoxFuture<CallResult>> {
         self.note("begin");
         if self.busy { None } else { Some(Box::pin(ready(Ok(Reply::Ended(crate::wire::Notice::Sent(0)))))) }
     }

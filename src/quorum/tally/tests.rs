@@ -2,11 +2,11 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn busy(seconds: u32) -> Result<Reply, Failure> {
+fn busy(seconds: u32) -> CallResult {
     Ok(Reply::busy(SECOND * seconds))
 }
 
-fn failed(outcome: Outcome) -> Result<Reply, Failure> {
+fn failed(outcome: Outcome) -> CallResult {
     Err(Failure { outcome, error: Error::new(ErrorKind::Unavailable, "away") })
 }
 
@@ -15,7 +15,7 @@ fn tally(rule: Rule, masters: usize) -> Tally {
 }
 
 /// Counts the answers one by one. Returns how many it took, and the verdict.
-fn judge(mut tally: Tally, answers: Vec<Result<Reply, Failure>>) -> (usize, Verdict) {
+fn judge(mut tally: Tally, answers: Vec<CallResult>) -> (usize, Verdict) {
     for (master, answer) in answers.into_iter().enumerate() {
         tally.count(master, false, answer);
         if let Some(verdict) = tally.verdict() {
@@ -325,7 +325,7 @@ const ANSWERS: [Answer; 6] = [
 ];
 
 impl Answer {
-    fn answer(self) -> Result<Reply, Failure> {
+    fn answer(self) -> CallResult {
         match self {
             Answer::Ttl(Duration::ZERO) => Ok(Reply::Free),
             Answer::Ttl(left) => Ok(Reply::busy(left)),
@@ -354,7 +354,7 @@ fn free_after(given: &[Answer]) -> Option<Duration> {
     left.get(given.len() / 2).copied()
 }
 
-fn answers(given: &[Answer]) -> Vec<Result<Reply, Failure>> {
+fn answers(given: &[Answer]) -> Vec<CallResult> {
     given.iter().map(|given| given.answer()).collect()
 }
 
@@ -532,7 +532,7 @@ fn a_master_is_awaited_until_it_has_answered() {
 
 mod orders;
 
-fn held_by(field: &str, count: usize, seconds: u32) -> Result<Reply, Failure> {
+fn held_by(field: &str, count: usize, seconds: u32) -> CallResult {
     Ok(Reply::held_by(Holder::new(field, count, SECOND * seconds)))
 }
 

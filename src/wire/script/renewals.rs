@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use redis::Value;
 
-use super::{Action, Arguments, Call, GONE, KeyEnd, RENEW_ALL};
+use super::{Action, Call, GONE, KeyEnd, RENEW_ALL};
 use crate::base::Lease;
 
 /// The most renewals in one run, since the server runs nothing else meanwhile.
@@ -43,12 +43,12 @@ impl<'a> Renewals<'a> {
 
     /// Appends the command that runs the script, like [`Call::encode`].
     pub(crate) fn encode(self, by_text: bool, bytes: &mut Vec<u8>) {
-        let (holds, lease) = (self.0.len() as u64, self.0.first().and_then(lease_of));
-        RENEW_ALL.encode(by_text, 1 + 2 * holds + u64::from(lease.is_some()), bytes);
-        bytes.number(holds);
-        self.0.iter().for_each(|call| bytes.text(call.key()));
-        self.0.iter().for_each(|call| bytes.text(&call.field));
-        lease.iter().for_each(|lease| bytes.number(lease.millis()));
+        RENEW_ALL.encode(by_text, bytes, |to| {
+            to.number(self.0.len() as u64);
+            self.0.iter().for_each(|call| to.text(call.key()));
+            self.0.iter().for_each(|call| to.text(&call.field));
+            self.0.first().and_then(lease_of).iter().for_each(|lease| to.number(lease.millis()));
+        });
     }
 
     /// Returns the reply to each renewal, or the value itself if it is no such list.

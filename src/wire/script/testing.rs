@@ -37,6 +37,14 @@ fn read_line(told: &str, again: bool) -> Option<Line> {
     Some(Line { term: time()?, stays: time()?, again, polls: false, sharded: false })
 }
 
+impl Script {
+    /// Returns the hash, which is the last argument in `by_hash`.
+    pub(super) fn sha(&self) -> &str {
+        let (_, sha) = self.by_hash.trim_ascii_end().split_last_chunk::<40>().unwrap();
+        str::from_utf8(sha).unwrap()
+    }
+}
+
 /// Reads the command that was encoded.
 fn command(encode: impl FnOnce(&mut Vec<u8>)) -> Cmd {
     let mut bytes = Vec::new();
@@ -75,7 +83,7 @@ impl Call {
     /// of ours, or is one for a cluster.
     pub(crate) fn read(words: &[&str]) -> Option<(&'static str, Call)> {
         let (script, count, rest) = (*words.first()?, words.get(1)?, words.get(2..)?);
-        let script = ALL.into_iter().find(|one| *one.sha == script || one.body == script)?;
+        let script = ALL.into_iter().find(|one| one.sha() == script || one.body == script)?;
         let (keys, args) = rest.split_at_checked(count.parse().ok()?)?;
         let (mut args, mut report_holder, mut line) = (args, false, None);
         let mut keys = keys;
@@ -152,7 +160,7 @@ impl Call {
         let field = if action == Action::Force { "" } else { args.first().copied().unwrap_or_default() };
         let fits = channel.is_none_or(|channel| **channel == **keys.channel());
         let call = Call { keys, field: field.into(), action, fence, sharded, report_holder, from, end, line };
-        fits.then(|| (script.sha.as_str(), call))
+        fits.then(|| (script.sha(), call))
     }
 }
 
@@ -160,7 +168,7 @@ impl Renewals<'_> {
     /// Parses what follows `EVALSHA` or `EVAL`, like [`Call::read`].
     pub(crate) fn read(words: &[&str]) -> Option<(&'static str, Vec<Call>)> {
         let (script, count, rest) = (*words.first()?, words.get(1)?, words.get(2..)?);
-        let known = *RENEW_ALL.sha == *script || RENEW_ALL.body == script;
+        let known = RENEW_ALL.sha() == script || RENEW_ALL.body == script;
         let (keys, args) = rest.split_at_checked(count.parse().ok()?).filter(|_| known)?;
         let (millis, fields) = args.split_last()?;
         let lease = lease(millis)?;
@@ -168,7 +176,7 @@ impl Renewals<'_> {
             let keys = Arc::new(Keys::new("", key));
             Call { field: (*field).into(), ..Call::of_lock(&keys, Action::Renew { lease }) }
         });
-        (keys.len() == fields.len()).then(|| (RENEW_ALL.sha.as_str(), calls.collect()))
+        (keys.len() == fields.len()).then(|| (RENEW_ALL.sha(), calls.collect()))
     }
 }
 
@@ -289,7 +297,7 @@ fn each_call_is_read_as_it_was_written() {
                 });
                 let words: Vec<&str> = words.collect();
                 let (script, read) = Call::read(&words[1..]).unwrap();
-                assert_eq!(script, *call.script().sha);
+                assert_eq!(script, call.script().sha());
                 assert_eq!((&read.field, read.action, &read.fence), (&call.field, call.action, &call.fence));
                 assert_eq!((read.sharded, &read.from), (call.sharded, &call.from));
                 assert_eq!(read.end, call.end);

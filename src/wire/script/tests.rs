@@ -271,7 +271,7 @@ fn a_fenced_call_is_one_for_its_lock_alone_and_one_for_its_counter_which_is_give
     for (call, plain) in fenced().iter().zip(["acquire", "acquire", "renew", "settle"]) {
         let (alone, fence) = call.alone().unwrap();
         assert_eq!((alone.name(), &alone.fence), (plain, &None));
-        assert_eq!(alone.script().sha.len(), 40);
+        assert_eq!(alone.script().sha().len(), 40);
         assert!(alone.alone().is_none());
         for (ask, word) in [(Count::Look, "look"), (Count::Next, "next"), (Count::Raise, "raise")] {
             let count = Call { action: Action::Count(ask), fence: Some(fence.clone()), ..call.clone() };

@@ -8,7 +8,7 @@ const LONG: Duration = Duration::from_secs(10);
 async fn nowhere(sharded: bool) -> (Arc<Cluster>, EventRecorder) {
     let events = EventRecorder::new();
     let seeds = Seeds::new([("127.0.0.1", 1)]);
-    let cluster = Cluster::new(&seeds, ALONE, LONG, sharded, events.sender()).unwrap();
+    let cluster = Cluster::new(&seeds, ALONE, sharded, events.sender()).unwrap();
     assert_eq!(cluster.connect().await.unwrap().unwrap().kind(), ErrorKind::Unavailable);
     (cluster, events)
 }
@@ -22,7 +22,7 @@ async fn a_cluster_that_is_away_is_used_once_it_is_there_and_a_wrong_option_is_a
     cluster.close();
     let (server, events) = (TestServer::start(&[]).await, EventRecorder::new());
     let seeds = Seeds::new([server.url("")]);
-    let cluster = Cluster::new(&seeds, ALONE, LONG, false, events.sender()).unwrap();
+    let cluster = Cluster::new(&seeds, ALONE, false, events.sender()).unwrap();
     let error = cluster.connect().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config, "{error}");
 }

@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::backend::cluster::testing::{at, node, nodes, slots, topology};
-use crate::backend::connection::Commands;
+use crate::backend::connection::Connection;
 use crate::backend::testing::fakes::usual;
 use crate::base::telemetry::testing::Recorder;
 
@@ -24,7 +24,7 @@ async fn connected(views: &[(&'static str, &'static str)]) -> (crate::error::Res
         Some(slots(masters, replicas))
     });
     let endpoint = nodes.endpoint(&at("a")).unwrap();
-    let connection = Commands::connect(&endpoint.to, Box::new(drop)).await.unwrap();
+    let connection = Connection::connect(&endpoint.to, Box::new(drop)).await.unwrap();
     let passed = endpoint.gate.unwrap()(connection).await;
     (passed, asked.load(Ordering::SeqCst), log.count("a node of another cluster"))
 }

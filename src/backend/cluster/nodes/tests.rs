@@ -8,7 +8,8 @@ use crate::backend::testing::{ALONE, Event, EventRecorder, commands};
 fn nodes() -> (Arc<Nodes>, EventRecorder) {
     let events = EventRecorder::new();
     let seeds = Seeds::new([("127.0.0.1", 1)]);
-    let nodes = Nodes::new(seeds, ALONE, Duration::from_millis(1), events.sender(), None, Handle::current());
+    let role = Role { node_timeout: Duration::from_millis(1), ..ALONE };
+    let nodes = Nodes::new(seeds, role, events.sender(), None, Handle::current());
     (nodes, events)
 }
 

@@ -17,16 +17,9 @@ fn nodes() -> (Arc<Nodes>, EventRecorder) {
 
 fn nodes_of(alone: bool) -> (Arc<Nodes>, EventRecorder) {
     let events = EventRecorder::new();
-    let role = Role { alone, ..ALONE };
+    let role = Role { alone, node_timeout: Duration::from_secs(1), ..ALONE };
     let runtime = tokio::runtime::Handle::current();
-    let nodes = Nodes::new(
-        Seeds::new([("127.0.0.1", 1)]),
-        role,
-        Duration::from_secs(1),
-        events.sender(),
-        None,
-        runtime,
-    );
+    let nodes = Nodes::new(Seeds::new([("127.0.0.1", 1)]), role, events.sender(), None, runtime);
     (nodes, events)
 }
 

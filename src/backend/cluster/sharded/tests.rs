@@ -46,8 +46,7 @@ async fn lone() -> (TestServer, Arc<Cluster>, EventRecorder) {
     .await;
     let events = EventRecorder::new();
     let seeds = Seeds::new([server.url("")]);
-    let limit = Duration::from_secs(10);
-    let cluster = Cluster::new(&seeds, ALONE, limit, true, events.sender()).unwrap();
+    let cluster = Cluster::new(&seeds, ALONE, true, events.sender()).unwrap();
     assert!(cluster.connect().await.unwrap().is_none());
     (server, cluster, events)
 }
@@ -121,10 +120,10 @@ async fn a_node_that_refuses_sharded_channels_is_listened_to_by_plain_ones() {
 }
 
 fn nodes(events: &EventRecorder, sharded: bool, address_map: AddressMap) -> Arc<Nodes> {
-    let (seeds, role) = (Seeds::new([("127.0.0.1", 1)]), Role { address_map, ..ALONE });
+    let role = Role { node_timeout: Duration::from_secs(1), address_map, ..ALONE };
     let inbox = sharded.then(|| mpsc::unbounded_channel().0);
     let runtime = tokio::runtime::Handle::current();
-    Nodes::new(seeds, role, Duration::from_secs(1), events.sender(), inbox, runtime)
+    Nodes::new(Seeds::new([("127.0.0.1", 1)]), role, events.sender(), inbox, runtime)
 }
 
 /// Returns the subscriptions, driven by hand, and their events.
@@ -352,7 +351,7 @@ async fn on_a_cluster_an_end_is_not_answered_by_how_many_are_subscribed() {
     let (server, sharded, _events) = lone().await;
     let events = EventRecorder::new();
     let seeds = Seeds::new([server.url("")]);
-    let plain = Cluster::new(&seeds, ALONE, Duration::from_secs(10), false, events.sender()).unwrap();
+    let plain = Cluster::new(&seeds, ALONE, false, events.sender()).unwrap();
     assert!(plain.connect().await.unwrap().is_none());
     for cluster in [sharded, plain] {
         let acquire =

@@ -5,6 +5,7 @@ use super::*;
 use crate::backend::cluster::slots::Slots;
 use crate::backend::cluster::testing;
 use crate::backend::connection::State;
+use crate::backend::server::Role;
 use crate::backend::testing::fakes::FakeServer;
 use crate::backend::testing::{ALONE, EventRecorder, commands, link};
 use crate::base::telemetry::testing::Recorder;
@@ -15,7 +16,8 @@ const HOST: &str = "127.0.0.1";
 fn nodes(seeds: &[u16]) -> Arc<Nodes> {
     let (seeds, events) = (Seeds::new(seeds.iter().map(|port| (HOST, *port))), EventRecorder::new());
     let runtime = tokio::runtime::Handle::current();
-    Nodes::new(seeds, ALONE, Duration::from_secs(1), events.sender(), None, runtime)
+    let role = Role { node_timeout: Duration::from_secs(1), ..ALONE };
+    Nodes::new(seeds, role, events.sender(), None, runtime)
 }
 
 fn node_address(port: u16) -> NodeAddress {

@@ -44,7 +44,7 @@ async fn a_refused_connection_does_not_show_a_password_that_the_server_repeats()
         server.write_all(b"-ERR no such thing: AUTH bob hunter2\r\n+OK\r\n+OK\r\n").await.unwrap();
         server
     };
-    let (connected, _server) = tokio::join!(Commands::connect(&to, Box::new(drop)), refuse);
+    let (connected, _server) = tokio::join!(Connection::connect(&to, Box::new(drop)), refuse);
     let error = connected.err().unwrap();
     let text = format!("{error} {error:?}");
     assert!(text.contains("is not shown") && !text.contains("hunter2"), "{text}");

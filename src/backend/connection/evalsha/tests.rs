@@ -36,7 +36,7 @@ async fn connected_again(server: &TestServer, node_timeout: Duration) -> (Arc<Re
 }
 
 /// Runs a call. If `asking`, it follows an `ASKING`.
-async fn ask(connection: &Commands, call: &Call, asking: bool, deadline: Instant) -> RedisResult<Value> {
+async fn ask(connection: &Connection, call: &Call, asking: bool, deadline: Instant) -> RedisResult<Value> {
     if !asking {
         return finish(connection, call, begin(connection, call, deadline), deadline).await;
     }
@@ -323,7 +323,7 @@ async fn nothing_is_sent_that_is_called_at_its_deadline() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_sent_over_the_connection_of_a_parent_process() {
     let (ours, mut server) = duplex(1024);
-    let commands = resp::open_copied(ours);
+    let commands = resp::testing::open_copied(ours);
     let (ping, soon) = (redis::cmd("PING"), Duration::from_secs(9));
     let one = timeout(soon, commands.send(&ping, None)).await.unwrap().unwrap_err();
     let many = timeout(soon, commands.send_all(&[redis::cmd("PING")], None)).await.unwrap().unwrap_err();

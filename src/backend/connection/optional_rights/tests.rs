@@ -8,7 +8,7 @@ use crate::wire::Action;
 fn a_name_that_is_denied_is_not_asked_for_until_one_is_read() {
     let (right, call) = (OptionalRights::default(), Call::of("stock", "", Action::Look));
     let second = Duration::from_secs(1);
-    let asks = |answer: Result<Reply, Failure>| {
+    let asks = |answer: CallResult| {
         right.learn(&answer, || Some(1));
         let asked = [true, false].map(|names| {
             let mut call = Call { report_holder: names, ..call.clone() };

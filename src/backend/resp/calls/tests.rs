@@ -23,6 +23,13 @@ pub(super) fn polled(calls: &mut Calls, at: usize) -> Poll<RedisResult<()>> {
     calls.poll(at, &Context::from_waker(Waker::noop())).0
 }
 
+impl Calls {
+    /// Returns whether nothing is under way and no slot is leaked.
+    pub(in crate::backend::resp) fn is_idle(&self) -> bool {
+        self.is_unused() && self.free.len() == self.slots.len()
+    }
+}
+
 fn enter(calls: &mut Calls, answers: usize, bytes: &[u8]) -> usize {
     calls.enter(None, answers, |out| out.extend_from_slice(bytes)).unwrap()
 }

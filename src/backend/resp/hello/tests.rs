@@ -1,4 +1,5 @@
 use super::*;
+use crate::backend::resp::testing::open_simulated;
 
 fn settings() -> RedisConnectionInfo {
     RedisConnectionInfo::default().set_lib_name("nestlock", "1")

@@ -6,8 +6,8 @@ use tokio::time::{sleep, timeout};
 
 use super::testing::{Server, accept, certificate};
 use super::*;
-use crate::backend::resp::pipe::Commands;
-use crate::backend::resp::socket::sealed;
+use crate::backend::resp::connection::Connection;
+use crate::backend::resp::testing::sealed;
 use crate::backend::resp::{TOO_LATE, why_unsent};
 
 const LONG: Duration = Duration::from_secs(9);
@@ -27,7 +27,7 @@ async fn connected(room: usize, longest: Duration) -> (Sealed, Server) {
             theirs = &mut accepting, if accepted.is_none() => accepted = Some(theirs.unwrap()),
         }
     };
-    let mut stream = Sealed::over(ours, longest);
+    let mut stream = Sealed::new(ours, None, longest);
     // The server's last part of the handshake, for which there may be no room until the client reads.
     let theirs = poll_fn(|cx| match accepted.take() {
         Some(theirs) => Poll::Ready(theirs),
@@ -41,9 +41,9 @@ async fn connected(room: usize, longest: Duration) -> (Sealed, Server) {
     (stream, theirs)
 }
 
-async fn pipe(room: usize) -> (Commands, Server) {
+async fn connection(room: usize) -> (Connection, Server) {
     let (stream, server) = connected(room, LONGEST).await;
-    (Commands::silent(sealed(stream), Box::new(drop), std::process::id()), server)
+    (Connection::silent(sealed(stream), Box::new(drop), std::process::id()), server)
 }
 
 fn command(length: usize) -> impl Fn(&mut Vec<u8>) {
@@ -61,8 +61,8 @@ async fn received(server: &mut Server) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn calls_are_answered_in_their_order_over_tls() {
-    let (pipe, mut server) = pipe(1 << 16).await;
-    let (one, two) = (pipe.run(None, command(10)), pipe.run_all(None, 2, command(20)));
+    let (connection, mut server) = connection(1 << 16).await;
+    let (one, two) = (connection.run(None, command(10)), connection.run_all(None, 2, command(20)));
     let answers = async {
         let mut bytes = [0; 30];
         server.read_exact(&mut bytes).await.unwrap();
@@ -74,14 +74,14 @@ async fn calls_are_answered_in_their_order_over_tls() {
     let (one, two, ()) = tokio::join!(one, two, answers);
     assert_eq!(one.unwrap(), redis::Value::Int(1));
     assert_eq!(two.unwrap(), [redis::Value::Int(2), redis::Value::Int(3)]);
-    drop(pipe);
+    drop(connection);
 }
 
 /// The caller of a single call writes it itself: no task is woken for it.
 #[tokio::test(start_paused = true)]
 async fn a_call_over_tls_is_sent_in_its_first_poll() {
-    let (pipe, mut server) = pipe(1 << 16).await;
-    let mut call = pin!(pipe.run(None, command(10)));
+    let (connection, mut server) = connection(1 << 16).await;
+    let mut call = pin!(connection.run(None, command(10)));
     assert!(futures::poll!(call.as_mut()).is_pending());
     let mut bytes = [0; 10];
     assert!(matches!(futures::poll!(pin!(server.read_exact(&mut bytes))), Poll::Ready(Ok(10))));
@@ -91,13 +91,13 @@ async fn a_call_over_tls_is_sent_in_its_first_poll() {
 /// server reads again.
 #[tokio::test(start_paused = true)]
 async fn a_full_stream_over_tls_sends_nothing_that_is_too_late_or_given_up() {
-    let (pipe, mut server) = pipe(4096).await;
+    let (connection, mut server) = connection(4096).await;
     let large = 3 * RECORD;
-    let mut first = Box::pin(pipe.run(None, command(large)));
+    let mut first = Box::pin(connection.run(None, command(large)));
     assert!(timeout(Duration::ZERO, first.as_mut()).await.is_err());
     let deadline = Some(Instant::now() + Duration::from_secs(1));
-    let mut late = Box::pin(pipe.run(deadline, command(100)));
-    let mut left = Box::pin(pipe.run(None, command(100)));
+    let mut late = Box::pin(connection.run(deadline, command(100)));
+    let mut left = Box::pin(connection.run(None, command(100)));
     assert!(timeout(Duration::ZERO, late.as_mut()).await.is_err());
     assert!(timeout(Duration::ZERO, left.as_mut()).await.is_err());
     sleep(Duration::from_secs(2)).await;
@@ -107,7 +107,7 @@ async fn a_full_stream_over_tls_sends_nothing_that_is_too_late_or_given_up() {
     assert_eq!(why_unsent(&late.unwrap_err()), Some(TOO_LATE));
     drop(first);
     // The connection still works.
-    let mut next = Box::pin(pipe.run(None, command(50)));
+    let mut next = Box::pin(connection.run(None, command(50)));
     assert!(timeout(Duration::ZERO, next.as_mut()).await.is_err());
     assert_eq!(received(&mut server).await, 50);
 }
@@ -159,13 +159,13 @@ async fn every_byte_comes_once_and_in_order_however_little_room_there_is() {
 
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_connection_over_tls_fails_what_is_under_way() {
-    let (pipe, server) = pipe(1 << 16).await;
-    let mut call = Box::pin(pipe.run(None, command(10)));
+    let (connection, server) = connection(1 << 16).await;
+    let mut call = Box::pin(connection.run(None, command(10)));
     assert!(timeout(Duration::ZERO, call.as_mut()).await.is_err());
     drop(server);
     let error = timeout(LONG, call).await.unwrap().unwrap_err();
     assert!(error.is_io_error() && why_unsent(&error).is_none(), "{error}");
-    let error = pipe.run(None, command(10)).await.unwrap_err();
+    let error = connection.run(None, command(10)).await.unwrap_err();
     assert!(why_unsent(&error).is_some(), "{error}");
 }
 
@@ -189,9 +189,9 @@ async fn garbage_in_a_connection_over_tls_ends_it() {
     });
     let (ours, theirs) =
         tokio::join!(handshake(connector, "localhost", ours), accept(&certificate, &key, theirs));
-    let (_server, stream) = (theirs.unwrap(), Sealed::over(ours.unwrap(), LONGEST));
-    let pipe = Commands::silent(sealed(stream), Box::new(drop), std::process::id());
-    let mut call = Box::pin(pipe.run(None, command(10)));
+    let (_server, stream) = (theirs.unwrap(), Sealed::new(ours.unwrap(), None, LONGEST));
+    let connection = Connection::silent(sealed(stream), Box::new(drop), std::process::id());
+    let mut call = Box::pin(connection.run(None, command(10)));
     assert!(timeout(Duration::ZERO, call.as_mut()).await.is_err());
     garbage.send(()).unwrap();
     assert!(timeout(LONG, call).await.unwrap().unwrap_err().is_io_error());

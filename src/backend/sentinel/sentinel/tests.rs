@@ -48,14 +48,8 @@ fn names(port: u16, words: &[&str]) -> Option<String> {
 
 fn sentinels(urls: &[&str]) -> Sentinels {
     let sentinels = urls.iter().map(|url| Server::from(*url)).collect();
-    Sentinels::new(
-        &SentinelMaster { sentinels, name: "stock".into() },
-        None,
-        AddressMap::NONE,
-        SECOND,
-        SECOND,
-    )
-    .unwrap()
+    Sentinels::new(&SentinelMaster { sentinels, name: "stock".into() }, None, AddressMap::NONE, SECOND)
+        .unwrap()
 }
 
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]

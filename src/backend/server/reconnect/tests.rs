@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
@@ -11,9 +13,8 @@ fn endpoint(url: &str) -> Endpoint {
 
 /// Returns a reconnector whose attempts may take any time.
 fn connecting(source: Source, events: &EventRecorder) -> Reconnector {
-    let (slot, hour) =
-        (ConnectionSlot::new("host:1".into(), Duration::from_secs(9), true, None), Duration::from_secs(3600));
-    Reconnector::new(slot, source, Purpose::default(), events.sender(), hour, None)
+    let slot = ConnectionSlot::new("host:1".into(), Duration::from_secs(3600), true, None);
+    Reconnector::new(slot, source, Purpose::default(), events.sender(), None)
 }
 
 /// Returns a slot for commands, with a connection of this number.
@@ -24,7 +25,7 @@ async fn command_line(server: &TestServer, id: u64) -> Arc<ConnectionSlot> {
 }
 
 async fn set_up(slot: &ConnectionSlot, server: &TestServer, id: u64) {
-    let connection = Commands::connect(&endpoint(&server.url("")).to, Box::new(drop)).await.unwrap();
+    let connection = Connection::connect(&endpoint(&server.url("")).to, Box::new(drop)).await.unwrap();
     slot.state.send_replace(State::Up(link(connection, id)));
 }
 

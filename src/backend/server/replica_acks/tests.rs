@@ -158,7 +158,11 @@ fn a_close_ends_acquires_on_a_runtime_that_is_not_driven() {
 
 /// Returns a role that requires the acknowledgement of zero replicas, so that any number of them is enough.
 async fn without_replicas(server: &TestServer, user: &str) -> (Role, Endpoint, EventRecorder) {
-    let role = Role { replicas: Some(Replicas { count: 0, wait: Duration::from_millis(1) }), ..ALONE };
+    let role = Role {
+        replicas: Some(Replicas { count: 0, wait: Duration::from_millis(1) }),
+        node_timeout: LONG,
+        ..ALONE
+    };
     let url = server.url(user);
     let to = crate::config::Server::from(format!("{url}/?protocol=resp3")).destination().unwrap();
     (role, Endpoint { to, address: "host:1".into(), gate: None, login: None }, EventRecorder::new())
@@ -172,7 +176,7 @@ async fn both_connections_lead_to_the_same_run_of_a_server_and_one_of_them_may_w
     for user in ["", "bob:pw@"] {
         let (role, endpoint, events) = without_replicas(&server, user).await;
         let runtime = tokio::runtime::Handle::current();
-        let node = RedisServer::start_node(endpoint, &role, LONG, events.sender(), |_| None, &runtime);
+        let node = RedisServer::start_node(endpoint, &role, events.sender(), |_| None, &runtime);
         let acquires = node.acquire_slot().unwrap().link(Instant::now() + LONG).await;
         let fixed = RedisServer::connect(&server.url(user).into(), role, LONG, events.sender()).await;
         if user.is_empty() {
@@ -285,7 +289,7 @@ async fn the_age_of_a_node_of_a_cluster_is_read() {
     for needs_age in [true, false] {
         let (role, endpoint, events) = without_replicas(&server, "").await;
         let (role, runtime) = (Role { needs_age, ..role }, tokio::runtime::Handle::current());
-        let node = RedisServer::start_node(endpoint, &role, LONG, events.sender(), |_| None, &runtime);
+        let node = RedisServer::start_node(endpoint, &role, events.sender(), |_| None, &runtime);
         node.acquire_slot().unwrap().link(Instant::now() + LONG).await.unwrap();
         assert_eq!(node.is_younger_than(Duration::from_secs(3600)), needs_age);
     }

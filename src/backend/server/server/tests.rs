@@ -7,7 +7,7 @@ use crate::backend::testing::{ALONE, Event, EventRecorder, TestServer, until};
 use crate::base::{Drift, Lease, Outcome};
 use crate::config::Replicas;
 use crate::error::ErrorKind;
-use crate::wire::{Action, Line, Notice};
+use crate::wire::{Action, Line, Notice, Reply};
 
 /// Longer than any stall of a busy machine, for tests in which no call should time out.
 const LONG: Duration = Duration::from_secs(10);
@@ -29,6 +29,12 @@ fn acquire(key: &str) -> Call {
     Call::of(key, "me:1", Action::Acquire { count: 1, lease })
 }
 
+impl RedisServer {
+    pub(in crate::backend::server) fn acks(&self) -> &ReplicaAcks {
+        self.acks.as_ref().unwrap()
+    }
+}
+
 /// Returns an error if the server can't be reached.
 async fn connect(
     server: &Server,
@@ -40,7 +46,7 @@ async fn connect(
 }
 
 #[track_caller]
-fn failed(reply: Result<Reply, Failure>, outcome: Outcome, kind: ErrorKind) -> Error {
+fn failed(reply: CallResult, outcome: Outcome, kind: ErrorKind) -> Error {
     let failure = reply.unwrap_err();
     assert_eq!((failure.outcome, failure.error.kind()), (outcome, kind), "{}", failure.error);
     failure.error
@@ -313,7 +319,7 @@ async fn only_the_only_master_waits_for_a_connection() {
         let endpoint = Endpoint { to, address: "hangs:1".into(), gate: None, login: None };
         let (role, events) = (Role { alone, ..ALONE }, EventRecorder::new());
         let runtime = tokio::runtime::Handle::current();
-        let server = RedisServer::start_node(endpoint, &role, LONG, events.sender(), |_| None, &runtime);
+        let server = RedisServer::start_node(endpoint, &role, events.sender(), |_| None, &runtime);
         let begun = Instant::now();
         failed(server.clone().run(look("k")).await, Outcome::NotRun, ErrorKind::Unavailable);
         assert_eq!(begun.elapsed() >= LONG, alone);

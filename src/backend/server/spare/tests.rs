@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 use crate::backend::testing::fakes::{FakeServer, usual};
 use crate::backend::testing::{link, until};
@@ -39,10 +41,9 @@ async fn a_silent_target_of_a_redirect_does_not_use_up_the_time_of_another() {
         run_id: "old".into(),
         endpoint: endpoint("old:1"),
         sentinels: None,
-        connect_limit: LIMIT,
         redirect: Some(Arc::new(|to| Some(endpoint(to)))),
     };
-    let connection = Commands::connect(&spare.endpoint.to, Box::new(drop)).await.unwrap();
+    let connection = Connection::connect(&spare.endpoint.to, Box::new(drop)).await.unwrap();
     let old = link(connection, 1);
     let renew = |key| Call::of(key, "me:1", Action::Renew { lease: Lease::DEFAULT });
     let calls = ["one", "other"].map(renew);

@@ -56,7 +56,7 @@ fn given(rule: Rule) -> Vec<Given> {
     asked.chain((rule == Rule::Fresh).then_some(None)).collect()
 }
 
-fn answer(vote: Vote) -> Result<Reply, Failure> {
+fn answer(vote: Vote) -> CallResult {
     Ok(match vote {
         Vote::Done => Reply::Done,
         Vote::Gone => Reply::Gone,

@@ -57,14 +57,14 @@ fn the_command_has_all_locks_their_fields_and_the_lease_and_is_read_so() {
     let calls = [renewal("a", 9), renewal("b", 9), renewal("c", 9)];
     let renewals = Renewals::of(&calls).unwrap();
     for (cmd, head) in
-        [(renewals.evalsha(), ["EVALSHA", &RENEW_ALL.sha]), (renewals.eval(), ["EVAL", RENEW_ALL.body])]
+        [(renewals.evalsha(), ["EVALSHA", RENEW_ALL.sha()]), (renewals.eval(), ["EVAL", RENEW_ALL.body])]
     {
         let all = words(&cmd);
         assert_eq!(all[..2], head);
         assert_eq!(all[2..], ["3", "a", "b", "c", "me:a", "me:b", "me:c", "9000"]);
         let words: Vec<&str> = all.iter().map(String::as_str).collect();
         let (script, read) = Renewals::read(&words[1..]).unwrap();
-        assert_eq!(script, *RENEW_ALL.sha);
+        assert_eq!(script, RENEW_ALL.sha());
         let shown = |calls: &[Call]| {
             format!(
                 "{:?}",

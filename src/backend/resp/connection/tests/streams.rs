@@ -1,4 +1,4 @@
-//! What a pipe promises, over each kind of stream that connects to a server.
+//! What a connection promises, over each kind of stream that connects to a server.
 
 use std::io::ErrorKind;
 
@@ -33,12 +33,12 @@ const KINDS: &[Kind] = &[
 const LONG: Duration = Duration::from_secs(60);
 
 impl Kind {
-    async fn pipe(self) -> (Commands, Far, UnboundedReceiver<PushKind>) {
+    async fn connection(self) -> (Connection, Far, UnboundedReceiver<PushKind>) {
         let (halves, far) = self.connected().await;
         let (sender, pushes) = unbounded_channel();
         let on_push = Box::new(move |info: PushInfo| drop(sender.send(info.kind)));
-        let pipe = Commands::silent(halves, on_push, std::process::id());
-        (pipe, far, pushes)
+        let connection = Connection::silent(halves, on_push, std::process::id());
+        (connection, far, pushes)
     }
 
     async fn connected(self) -> ((Reader, Writer), Far) {
@@ -95,9 +95,9 @@ async fn answers(far: &mut Far, text: &str) {
 #[tokio::test]
 async fn commands_are_answered_in_their_order_over_each_kind_of_stream() {
     for kind in KINDS {
-        let (pipe, mut far, mut pushes) = kind.pipe().await;
+        let (connection, mut far, mut pushes) = kind.connection().await;
         let (mut one, mut two) =
-            (pin!(pipe.run(None, command("one "))), pin!(pipe.run_all(None, 2, command("two "))));
+            (pin!(connection.run(None, command("one "))), pin!(connection.run_all(None, 2, command("two "))));
         begun(one.as_mut()).await;
         begun(two.as_mut()).await;
         assert_eq!(received(&mut far, 8).await, b"one two ", "{kind:?}");
@@ -113,22 +113,22 @@ async fn commands_are_answered_in_their_order_over_each_kind_of_stream() {
 #[tokio::test]
 async fn calls_fail_when_the_server_hangs_up_over_each_kind_of_stream() {
     for kind in KINDS {
-        let (pipe, mut far, mut pushes) = kind.pipe().await;
-        let mut sent = pin!(pipe.run(None, command("sent")));
+        let (connection, mut far, mut pushes) = kind.connection().await;
+        let mut sent = pin!(connection.run(None, command("sent")));
         begun(sent.as_mut()).await;
         assert_eq!(received(&mut far, 4).await, b"sent", "{kind:?}");
         drop(far);
         let error = timeout(LONG, sent).await.unwrap().unwrap_err();
         assert!(error.is_io_error() && why_unsent(&error).is_none(), "{kind:?}: {error}");
         assert_eq!(pushes.recv().await, Some(PushKind::Disconnection), "{kind:?}");
-        assert!(why_unsent(&pipe.run(None, command("later")).await.unwrap_err()).is_some(), "{kind:?}");
+        assert!(why_unsent(&connection.run(None, command("later")).await.unwrap_err()).is_some(), "{kind:?}");
     }
 }
 
 /// A server may send data of its own, as one over TLS does.
-async fn until_read(pipe: &Commands) {
+async fn until_read(connection: &Connection) {
     let read = async {
-        while pipe.is_unread() {
+        while connection.is_unread() {
             tokio::task::yield_now().await;
         }
     };
@@ -139,19 +139,19 @@ async fn until_read(pipe: &Commands) {
 #[tokio::test]
 async fn what_has_come_is_seen_before_the_task_reads_it_over_each_kind_of_stream() {
     for kind in KINDS {
-        let (pipe, mut far, _pushes) = kind.pipe().await;
-        let mut sent = pin!(pipe.run(None, command("sent")));
+        let (connection, mut far, _pushes) = kind.connection().await;
+        let mut sent = pin!(connection.run(None, command("sent")));
         begun(sent.as_mut()).await;
         assert_eq!(received(&mut far, 4).await, b"sent", "{kind:?}");
-        until_read(&pipe).await;
+        until_read(&connection).await;
         answers(&mut far, ":1\r\n").await;
         let began = std::time::Instant::now();
-        while !pipe.is_unread() {
+        while !connection.is_unread() {
             assert!(began.elapsed() < LONG, "{kind:?}");
             std::thread::yield_now();
         }
         assert_eq!(timeout(LONG, sent).await.unwrap().unwrap(), Value::Int(1), "{kind:?}");
-        until_read(&pipe).await;
+        until_read(&connection).await;
         drop(far);
     }
 }
@@ -159,8 +159,8 @@ async fn what_has_come_is_seen_before_the_task_reads_it_over_each_kind_of_stream
 #[tokio::test]
 async fn a_connection_ends_with_its_last_handle_over_each_kind_of_stream() {
     for kind in KINDS {
-        let (pipe, mut far, mut pushes) = kind.pipe().await;
-        drop(pipe);
+        let (connection, mut far, mut pushes) = kind.connection().await;
+        drop(connection);
         match timeout(LONG, far.read(&mut [0])).await.unwrap() {
             Ok(count) => assert_eq!(count, 0, "{kind:?}"),
             // An end over TLS that was not announced.
@@ -177,19 +177,19 @@ async fn a_full_stream_of_each_kind_sends_nothing_that_was_given_up_or_is_too_la
     // More than a system buffers for a socket whose other side does not read.
     const LARGE: usize = 32 << 20;
     for kind in KINDS {
-        let (pipe, mut far, _pushes) = kind.pipe().await;
-        let mut large = Box::pin(pipe.run(None, |bytes| bytes.resize(LARGE, b'x')));
+        let (connection, mut far, _pushes) = kind.connection().await;
+        let mut large = Box::pin(connection.run(None, |bytes| bytes.resize(LARGE, b'x')));
         begun(large.as_mut()).await;
         let deadline = Instant::now() + Duration::from_millis(20);
-        let mut late = Box::pin(pipe.run(Some(deadline), command("late")));
+        let mut late = Box::pin(connection.run(Some(deadline), command("late")));
         begun(late.as_mut()).await;
-        let mut dropped = Box::pin(pipe.run(None, command("dropped")));
+        let mut dropped = Box::pin(connection.run(None, command("dropped")));
         begun(dropped.as_mut()).await;
         drop(dropped);
         tokio::time::sleep_until(deadline).await;
         assert!(received(&mut far, LARGE).await.iter().all(|byte| *byte == b'x'), "{kind:?}");
         assert_eq!(why_unsent(&timeout(LONG, late).await.unwrap().unwrap_err()), Some(TOO_LATE), "{kind:?}");
-        let mut next = Box::pin(pipe.run(None, command("next")));
+        let mut next = Box::pin(connection.run(None, command("next")));
         begun(next.as_mut()).await;
         assert_eq!(received(&mut far, 4).await, b"next", "{kind:?}");
         answers(&mut far, ":1\r\n:2\r\n").await;

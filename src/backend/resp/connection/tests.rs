@@ -7,24 +7,42 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::backend::resp::socket::simulated;
+use crate::backend::resp::testing::simulated;
 use crate::backend::resp::{TOO_LATE, why_unsent};
 
 mod streams;
 mod stress;
 
-/// Returns a pipe over a stream that takes this many bytes until the other side reads, and the kinds of its
+impl Connection {
+    /// Starts a connection that sends nothing at first. `process` is the one that opened it.
+    pub(in crate::backend::resp) fn silent(
+        halves: (Reader, Writer),
+        on_push: OnPush,
+        process: u32,
+    ) -> Connection {
+        let (connection, task) = Connection::new(halves, on_push, process);
+        drop(tokio::spawn(gated(Box::pin(task.run()))));
+        connection
+    }
+
+    /// Makes all scripts run by their hash from now on.
+    pub(in crate::backend) fn has_sent_all(&self) {
+        self.handle.shared.scripts.store(u32::MAX, Relaxed);
+    }
+}
+
+/// Returns a connection over a stream that takes this many bytes until the other side reads, and the kinds of its
 /// pushes.
-async fn pipe(room: usize) -> (Commands, DuplexStream, UnboundedReceiver<PushKind>) {
+async fn connection(room: usize) -> (Connection, DuplexStream, UnboundedReceiver<PushKind>) {
     let (ours, theirs) = duplex(room);
     let (sender, pushes) = unbounded_channel();
     let on_push = Box::new(move |info: PushInfo| drop(sender.send(info.kind)));
-    let pipe = Commands::silent(simulated(ours), on_push, std::process::id());
-    (pipe, theirs, pushes)
+    let connection = Connection::silent(simulated(ours), on_push, std::process::id());
+    (connection, theirs, pushes)
 }
 
-fn silent(halves: (Reader, Writer)) -> Commands {
-    Commands::silent(halves, Box::new(drop), std::process::id())
+fn silent(halves: (Reader, Writer)) -> Connection {
+    Connection::silent(halves, Box::new(drop), std::process::id())
 }
 
 fn command(text: &str) -> impl Fn(&mut Vec<u8>) {
@@ -43,9 +61,9 @@ async fn received(server: &mut DuplexStream, length: usize) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn commands_are_answered_in_their_order() {
-    let (pipe, mut server, mut pushes) = pipe(1024).await;
+    let (connection, mut server, mut pushes) = connection(1024).await;
     let (mut one, mut two) =
-        (pin!(pipe.run(None, command("one "))), pin!(pipe.run_all(None, 2, command("two "))));
+        (pin!(connection.run(None, command("one "))), pin!(connection.run_all(None, 2, command("two "))));
     begun(one.as_mut()).await;
     begun(two.as_mut()).await;
     assert_eq!(received(&mut server, 8).await, "one two ");
@@ -59,15 +77,15 @@ async fn commands_are_answered_in_their_order() {
 /// is dropped. 3. The server reads again.
 #[tokio::test(start_paused = true)]
 async fn a_full_socket_sends_nothing_that_was_given_up_or_is_too_late() {
-    let (pipe, mut server, _pushes) = pipe(4).await;
+    let (connection, mut server, _pushes) = connection(4).await;
     let deadline = Some(Instant::now() + Duration::from_secs(1));
-    let mut first = Box::pin(pipe.run(None, command("first ")));
+    let mut first = Box::pin(connection.run(None, command("first ")));
     begun(first.as_mut()).await;
-    let mut late = Box::pin(pipe.run(deadline, command("late ")));
+    let mut late = Box::pin(connection.run(deadline, command("late ")));
     begun(late.as_mut()).await;
-    let mut dropped = Box::pin(pipe.run(None, command("dropped ")));
+    let mut dropped = Box::pin(connection.run(None, command("dropped ")));
     begun(dropped.as_mut()).await;
-    let mut last = Box::pin(pipe.run(None, command("last ")));
+    let mut last = Box::pin(connection.run(None, command("last ")));
     begun(last.as_mut()).await;
     drop(dropped);
     sleep(Duration::from_secs(2)).await;
@@ -79,33 +97,33 @@ async fn a_full_socket_sends_nothing_that_was_given_up_or_is_too_late() {
 
 #[tokio::test(start_paused = true)]
 async fn calls_fail_when_the_server_hangs_up_after_its_report() {
-    let (pipe, mut server, mut pushes) = pipe(4).await;
+    let (connection, mut server, mut pushes) = connection(4).await;
     let (mut sent, mut unsent) =
-        (pin!(pipe.run(None, command("sent"))), pin!(pipe.run(None, command("unsent"))));
+        (pin!(connection.run(None, command("sent"))), pin!(connection.run(None, command("unsent"))));
     begun(sent.as_mut()).await;
     begun(unsent.as_mut()).await;
     assert_eq!(received(&mut server, 2).await, "se");
     drop(server);
     assert!(sent.await.unwrap_err().is_io_error());
     assert_eq!(pushes.try_recv().unwrap(), PushKind::Disconnection);
-    assert!(why_unsent(&pipe.run(None, command("later")).await.unwrap_err()).is_some());
+    assert!(why_unsent(&connection.run(None, command("later")).await.unwrap_err()).is_some());
     assert!(unsent.await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_answers_to_nothing_is_left() {
-    let (pipe, mut server, mut pushes) = pipe(64).await;
+    let (connection, mut server, mut pushes) = connection(64).await;
     server.write_all(b":1\r\n").await.unwrap();
     assert_eq!(pushes.recv().await, Some(PushKind::Disconnection));
-    assert!(pipe.run(None, command("later")).await.is_err());
-    drop(pipe);
+    assert!(connection.run(None, command("later")).await.is_err());
+    drop(connection);
     assert_eq!(server.read(&mut [0]).await.unwrap(), 0, "it was closed");
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_came_for_the_parent_is_not_read_after_a_fork() {
     let (ours, mut server) = duplex(4);
-    let _pipe = Commands::silent(simulated(ours), Box::new(drop), 0);
+    let _connection = Connection::silent(simulated(ours), Box::new(drop), 0);
     assert!(timeout(Duration::from_secs(1), server.write_all(b"+OK\r\n")).await.is_err(), "it was read");
 }
 
@@ -116,7 +134,7 @@ async fn a_copy_after_a_fork_does_not_end_the_connection_of_the_parent() {
     let ours = parents.try_clone().unwrap();
     ours.set_nonblocking(true).unwrap();
     let (reader, writer) = tokio::net::TcpStream::from_std(ours).unwrap().into_split();
-    drop(Commands::silent((Box::pin(reader), Writer::Tcp(writer)), Box::new(drop), 0));
+    drop(Connection::silent((Box::pin(reader), Writer::Tcp(writer)), Box::new(drop), 0));
     parents.write_all(b"PING").unwrap();
     let (mut server, mut bytes) = (listener.accept().unwrap().0, [0; 4]);
     server.read_exact(&mut bytes).unwrap();
@@ -125,9 +143,9 @@ async fn a_copy_after_a_fork_does_not_end_the_connection_of_the_parent() {
 
 #[tokio::test(start_paused = true)]
 async fn the_connection_is_closed_with_its_last_handle_and_reports_nothing() {
-    let (pipe, mut server, mut pushes) = pipe(64).await;
-    let other = pipe.clone();
-    drop(pipe);
+    let (connection, mut server, mut pushes) = connection(64).await;
+    let other = connection.clone();
+    drop(connection);
     let mut asked = Box::pin(other.run(None, command("one ")));
     begun(asked.as_mut()).await;
     assert_eq!(received(&mut server, 4).await, "one ");
@@ -145,7 +163,7 @@ async fn what_a_server_sends_to_whoever_connects_is_the_answer_to_the_first_comm
     let (ours, mut server) = duplex(64);
     server.write_all(b"-ERR max number of clients reached\r\n").await.unwrap();
     let (_, answers, _) =
-        Commands::start(simulated(ours), Box::new(drop), 1, command("HELLO")).await.unwrap();
+        Connection::start(simulated(ours), Box::new(drop), 1, command("HELLO")).await.unwrap();
     assert!(matches!(answers[..], [Value::ServerError(_)]), "{answers:?}");
 }
 
@@ -153,10 +171,10 @@ async fn what_a_server_sends_to_whoever_connects_is_the_answer_to_the_first_comm
 fn calls_fail_when_the_runtime_of_the_connection_ends() {
     let (ours, _server) = duplex(64);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let pipe = runtime.block_on(async { silent(simulated(ours)) });
+    let connection = runtime.block_on(async { silent(simulated(ours)) });
     drop(runtime);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    assert!(runtime.block_on(pipe.run(None, command("late"))).is_err());
+    assert!(runtime.block_on(connection.run(None, command("late"))).is_err());
 }
 
 /// A waker that owns a call.
@@ -172,19 +190,19 @@ impl std::task::Wake for Holder {
 /// calls.
 #[tokio::test(start_paused = true)]
 async fn a_waker_may_own_another_call() {
-    let (pipe, _server, _pushes) = pipe(1024).await;
+    let (connection, _server, _pushes) = connection(1024).await;
     let holder = || {
-        let pipe = pipe.clone();
+        let connection = connection.clone();
         let mut held: Pin<Box<dyn Future<Output = _> + Send>> =
-            Box::pin(async move { pipe.run(None, command("held ")).await });
+            Box::pin(async move { connection.run(None, command("held ")).await });
         assert!(held.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         Waker::from(Arc::new(Holder { _call: held.into() }))
     };
     let (ended, end) = std::sync::mpsc::channel();
     let wakers = [holder(), holder()];
-    let pipe = pipe.clone();
+    let connection = connection.clone();
     std::thread::spawn(move || {
-        let mut future = Box::pin(pipe.run(None, command("one ")));
+        let mut future = Box::pin(connection.run(None, command("one ")));
         for waker in wakers {
             assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         }
@@ -204,15 +222,15 @@ impl std::task::Wake for Panics {
 
 #[tokio::test(start_paused = true)]
 async fn a_waker_that_panics_ends_no_connection() {
-    let (pipe, mut server, mut pushes) = pipe(1024).await;
+    let (connection, mut server, mut pushes) = connection(1024).await;
     let (mut first, mut second) =
-        (Box::pin(pipe.run(None, command("one "))), pin!(pipe.run(None, command("two "))));
+        (Box::pin(connection.run(None, command("one "))), pin!(connection.run(None, command("two "))));
     assert!(first.as_mut().poll(&mut Context::from_waker(&Arc::new(Panics).into())).is_pending());
     begun(second.as_mut()).await;
     assert_eq!(received(&mut server, 8).await, "one two ");
     server.write_all(b":1\r\n:2\r\n").await.unwrap();
     assert_eq!((second.await.unwrap(), first.await.unwrap()), (Value::Int(2), Value::Int(1)));
-    let mut third = pin!(pipe.run(None, command("three ")));
+    let mut third = pin!(connection.run(None, command("three ")));
     begun(third.as_mut()).await;
     assert_eq!(received(&mut server, 6).await, "three ");
     drop(server);
@@ -220,25 +238,25 @@ async fn a_waker_that_panics_ends_no_connection() {
     assert_eq!(pushes.try_recv().unwrap(), PushKind::Disconnection);
 }
 
-/// Returns a pipe over TCP, the runtime, which nobody drives meanwhile, and the server's end.
-fn pipe_over_tcp() -> (tokio::runtime::Runtime, Commands, std::net::TcpStream) {
+/// Returns a connection over TCP, the runtime, which nobody drives meanwhile, and the server's end.
+fn connection_over_tcp() -> (tokio::runtime::Runtime, Connection, std::net::TcpStream) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
     let to = crate::config::Server::from(url).destination().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let pipe = runtime.block_on(async {
+    let connection = runtime.block_on(async {
         let halves = crate::backend::resp::socket::open(&to).await.unwrap();
         silent(halves)
     });
     let server = listener.accept().unwrap().0;
     server.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    (runtime, pipe, server)
+    (runtime, connection, server)
 }
 
 #[test]
 fn the_connection_is_closed_with_its_last_handle_though_its_task_is_not_polled() {
-    let (_runtime, pipe, mut server) = pipe_over_tcp();
-    drop(pipe);
+    let (_runtime, connection, mut server) = connection_over_tcp();
+    drop(connection);
     assert_eq!(server.read(&mut [0]).unwrap(), 0);
 }
 
@@ -247,19 +265,19 @@ fn the_connection_is_closed_with_its_last_handle_though_its_task_is_not_polled()
 #[test]
 fn a_runtime_that_ends_waits_for_the_answers_to_what_was_sent() {
     for added_before in [false, true] {
-        let (runtime, pipe, mut server) = pipe_over_tcp();
-        let asked = pipe.call(None, 1, &command("one "), None);
+        let (runtime, connection, mut server) = connection_over_tcp();
+        let asked = connection.call(None, 1, &command("one "), None);
         server.read_exact(&mut [0; 4]).unwrap();
         server.write_all(b":1\r\n").unwrap();
-        while !pipe.is_unread() {
+        while !connection.is_unread() {
             std::thread::yield_now();
         }
         if added_before {
-            pipe.send_last(command("last"));
+            connection.send_last(command("last"));
         }
         drop(runtime);
-        assert!(!pipe.is_unread(), "{added_before}");
-        drop((asked, pipe));
+        assert!(!connection.is_unread(), "{added_before}");
+        drop((asked, connection));
     }
 }
 
@@ -268,15 +286,15 @@ fn a_runtime_that_ends_waits_for_the_answers_to_what_was_sent() {
 #[test]
 fn what_is_sent_last_while_another_thread_writes_is_written_by_that_one() {
     for goes_on in [false, true] {
-        let (runtime, pipe, mut server) = pipe_over_tcp();
-        let shared = pipe.0.0.clone();
+        let (runtime, connection, mut server) = connection_over_tcp();
+        let shared = connection.handle.shared.clone();
         let bytes = {
             let mut calls = lock(&shared.calls);
             calls.enter(None, 1, command("one ")).unwrap();
             calls.begin_write().unwrap()
         };
-        pipe.send_last(command("last"));
-        drop(pipe);
+        connection.send_last(command("last"));
+        drop(connection);
         if goes_on {
             let _task = shared.write(bytes);
         } else {
@@ -299,9 +317,9 @@ fn what_is_sent_last_while_another_thread_writes_is_written_by_that_one() {
 /// The task is asleep at the second call, and the caller can't write any of it.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_its_caller_can_not_write_wakes_the_task() {
-    let (pipe, mut server, _pushes) = pipe(1024).await;
+    let (connection, mut server, _pushes) = connection(1024).await;
     for _ in 0..2 {
-        let mut asked = Box::pin(pipe.run(None, command("one ")));
+        let mut asked = Box::pin(connection.run(None, command("one ")));
         begun(asked.as_mut()).await;
         assert_eq!(timeout(Duration::from_secs(9), received(&mut server, 4)).await.unwrap(), "one ");
         server.write_all(b":1\r\n").await.unwrap();
@@ -313,15 +331,15 @@ async fn a_call_that_its_caller_can_not_write_wakes_the_task() {
 /// third one is made.
 #[tokio::test(start_paused = true)]
 async fn a_call_is_sent_though_one_that_was_answered_is_not_polled() {
-    let (pipe, mut server, _pushes) = pipe(1024).await;
-    let mut calls = ["one ", "two "].map(|text| Box::pin(pipe.run(None, command(text))));
+    let (connection, mut server, _pushes) = connection(1024).await;
+    let mut calls = ["one ", "two "].map(|text| Box::pin(connection.run(None, command(text))));
     for call in &mut calls {
         begun(call.as_mut()).await;
     }
     assert_eq!(received(&mut server, 8).await, "one two ");
     server.write_all(b":1\r\n").await.unwrap();
     tokio::task::yield_now().await;
-    let mut third = Box::pin(pipe.run(None, command("three ")));
+    let mut third = Box::pin(connection.run(None, command("three ")));
     begun(third.as_mut()).await;
     assert_eq!(timeout(Duration::from_secs(9), received(&mut server, 6)).await.unwrap(), "three ");
 }
@@ -368,11 +386,11 @@ async fn a_call_that_comes_while_the_task_is_polled_is_sent() {
     let (ours, mut server) = duplex(1024);
     let call = Arc::<std::sync::Mutex<Option<Call>>>::default();
     let stream = simulated(Calling(ours, call.clone()));
-    let pipe = silent(stream);
+    let connection = silent(stream);
     tokio::task::yield_now().await;
-    let other = pipe.clone();
+    let other = connection.clone();
     *call.lock().unwrap() = Some(Box::pin(async move { other.run(None, command("two ")).await }));
-    let mut one = Box::pin(pipe.run(None, command("one ")));
+    let mut one = Box::pin(connection.run(None, command("one ")));
     begun(one.as_mut()).await;
     assert_eq!(timeout(Duration::from_secs(9), received(&mut server, 8)).await.unwrap(), "one two ");
     drop(call.lock().unwrap().take());
@@ -388,10 +406,10 @@ async fn a_push_and_the_end_are_reported_before_the_calls_after_them_have_an_out
         let pending = asked.lock().unwrap().as_mut().map(|call| polled_once(call).is_pending());
         drop(sender.send((info.kind, pending)));
     });
-    let pipe = Commands::silent(simulated(ours), on_push, std::process::id());
+    let connection = Connection::silent(simulated(ours), on_push, std::process::id());
     let ask = || {
-        let pipe = pipe.clone();
-        let mut asked: Call = Box::pin(async move { pipe.run(None, command("one ")).await });
+        let connection = connection.clone();
+        let mut asked: Call = Box::pin(async move { connection.run(None, command("one ")).await });
         assert!(polled_once(&mut asked).is_pending());
         *call.lock().unwrap() = Some(asked);
     };
@@ -408,7 +426,7 @@ async fn a_push_and_the_end_are_reported_before_the_calls_after_them_have_an_out
 }
 
 /// A stream that ends while the last handle of the connection is dropped.
-struct Leaving(Arc<std::sync::Mutex<Option<Commands>>>);
+struct Leaving(Arc<std::sync::Mutex<Option<Connection>>>);
 
 impl AsyncRead for Leaving {
     fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
@@ -436,17 +454,17 @@ impl AsyncWrite for Leaving {
 async fn a_connection_that_is_closed_while_its_task_is_polled_reports_nothing() {
     let (last, (sender, mut pushes)) = (Arc::default(), unbounded_channel());
     let on_push = Box::new(move |info: PushInfo| drop(sender.send(info.kind)));
-    let pipe = Commands::silent(simulated(Leaving(Arc::clone(&last))), on_push, std::process::id());
-    *last.lock().unwrap() = Some(pipe);
+    let connection = Connection::silent(simulated(Leaving(Arc::clone(&last))), on_push, std::process::id());
+    *last.lock().unwrap() = Some(connection);
     assert_eq!(pushes.recv().await, None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_no_answer_ends_the_connection_after_the_answers_before_it() {
-    let (pipe, mut server, mut pushes) = pipe(64).await;
-    let mut one = Box::pin(pipe.run(None, command("one ")));
+    let (connection, mut server, mut pushes) = connection(64).await;
+    let mut one = Box::pin(connection.run(None, command("one ")));
     begun(one.as_mut()).await;
-    let mut two = Box::pin(pipe.run(None, command("two ")));
+    let mut two = Box::pin(connection.run(None, command("two ")));
     begun(two.as_mut()).await;
     assert_eq!(received(&mut server, 8).await, "one two ");
     server.write_all(b":1\r\nHTTP/1.1 400 Bad Request\r\n").await.unwrap();
@@ -494,7 +512,7 @@ async fn why_a_server_hangs_up_is_read_though_nothing_can_be_written_any_more() 
     for room in [0, 1] {
         let stream = || simulated(HangingUp(room, b"-ERR max number of clients reached\r\n"));
         for commands in [1, 3] {
-            let started = Commands::start(stream(), Box::new(drop), commands, command("HELLO")).await;
+            let started = Connection::start(stream(), Box::new(drop), commands, command("HELLO")).await;
             let (_, answers, all) = started.unwrap();
             assert!(matches!(answers[..], [Value::ServerError(_)]), "{answers:?}");
             assert_eq!(all.is_ok(), commands == 1, "{all:?}");

@@ -33,9 +33,14 @@ const LONGEST_END: Duration = Duration::from_millis(100);
 
 /// A connection. Cheap to clone. When the last clone is dropped, it is closed.
 #[derive(Clone)]
-pub(crate) struct Commands(Arc<Handle>);
+pub(crate) struct Connection {
+    handle: Arc<Handle>,
+}
 
-struct Handle(Arc<Shared>);
+/// What all clones of a connection share. Its drop closes the connection.
+struct Handle {
+    shared: Arc<Shared>,
+}
 
 struct Shared {
     calls: Mutex<Calls>,
@@ -52,7 +57,7 @@ struct Shared {
 /// ended, before the calls that are under way fail.
 pub(crate) type OnPush = Box<dyn Fn(PushInfo) + Send + Sync>;
 
-impl Commands {
+impl Connection {
     /// Starts a connection on the current runtime, which runs the task that reads. The commands that `encode` writes are sent
     /// first, so that even an error that a server sends to each new client before it hangs up is their answer. Returns the
     /// answers that came, and why others did not.
@@ -61,29 +66,21 @@ impl Commands {
         on_push: OnPush,
         answers: usize,
         encode: impl Fn(&mut Vec<u8>),
-    ) -> RedisResult<(Commands, Vec<Value>, RedisResult<()>)> {
-        let (pipe, task) = Commands::new(halves, on_push, std::process::id());
-        let first = pipe.call(None, answers, &encode, None)?;
+    ) -> RedisResult<(Connection, Vec<Value>, RedisResult<()>)> {
+        let (connection, task) = Connection::new(halves, on_push, std::process::id());
+        let first = connection.call(None, answers, &encode, None)?;
         drop(tokio::spawn(gated(Box::pin(task.run()))));
         let all = poll_fn(|cx| first.poll(cx, |_| ())).await;
-        let answers = std::mem::take(lock(&pipe.0.0.calls).answers(first.at));
+        let answers = std::mem::take(lock(&connection.handle.shared.calls).answers(first.at));
         drop(first);
-        Ok((pipe, answers, all))
+        Ok((connection, answers, all))
     }
 
-    /// Starts a connection that sends nothing at first. `process` is the one that opened it.
-    #[cfg(test)]
-    pub(super) fn silent(halves: (Reader, Writer), on_push: OnPush, process: u32) -> Commands {
-        let (pipe, task) = Commands::new(halves, on_push, process);
-        drop(tokio::spawn(gated(Box::pin(task.run()))));
-        pipe
-    }
-
-    fn new((reader, writer): (Reader, Writer), on_push: OnPush, process: u32) -> (Commands, Task) {
+    fn new((reader, writer): (Reader, Writer), on_push: OnPush, process: u32) -> (Connection, Task) {
         let (calls, count, scripts, input, answers, woken) = Default::default();
         let shared = Arc::new(Shared { calls, writer, process, answers: count, scripts });
         let task = Task { shared: shared.clone(), reader, input, on_push, answers, woken };
-        (Commands(Arc::new(Handle(shared))), task)
+        (Connection { handle: Arc::new(Handle { shared }) }, task)
     }
 
     /// Sends a command, but not after its deadline: then it fails with an [unsent](crate::backend::resp::why_unsent) error. The caller
@@ -92,7 +89,7 @@ impl Commands {
         self.run(deadline, |bytes| cmd.write_packed_command(bytes)).await
     }
 
-    /// Like [`send`](Commands::send), for many commands.
+    /// Like [`send`](Connection::send), for many commands.
     pub(crate) async fn send_all(
         &self,
         commands: &[Cmd],
@@ -102,7 +99,7 @@ impl Commands {
         self.run_all(deadline, commands.len(), encode).await
     }
 
-    /// Like [`send`](Commands::send), for the command that `encode` writes.
+    /// Like [`send`](Connection::send), for the command that `encode` writes.
     pub(crate) async fn run(
         &self,
         deadline: Option<Instant>,
@@ -111,7 +108,7 @@ impl Commands {
         Ok(self.run_all(deadline, 1, encode).await?.pop().unwrap_or(Value::Nil))
     }
 
-    /// Like [`run`](Commands::run), for several commands that have this many answers together. Fails in the child of a fork, whose
+    /// Like [`run`](Connection::run), for several commands that have this many answers together. Fails in the child of a fork, whose
     /// parent would take the answers for those to its own commands.
     pub(crate) async fn run_all(
         &self,
@@ -119,7 +116,7 @@ impl Commands {
         answers: usize,
         encode: impl Fn(&mut Vec<u8>),
     ) -> RedisResult<Vec<Value>> {
-        if self.0.0.is_copied() {
+        if self.handle.shared.is_copied() {
             return Err(unsent(FORKED));
         }
         if answers == 0 {
@@ -128,15 +125,15 @@ impl Commands {
         self.call(deadline, answers, &encode, None)?.all().await
     }
 
-    /// Returns whether no call is under way, so that the next [call](Commands::call) is written to the socket at once.
+    /// Returns whether no call is under way, so that the next [call](Connection::call) is written to the socket at once.
     pub(crate) fn is_unused(&self) -> bool {
-        lock(&self.0.0.calls).is_unused()
+        lock(&self.handle.shared.calls).is_unused()
     }
 
     /// Writes commands whose answers nobody gets, as far as the socket has room, on any thread: the runtime of the connection ends
     /// or has ended. After that no other call is sent. A command that was given to the socket in part is completed first.
     pub(crate) fn send_last(&self, encode: impl FnOnce(&mut Vec<u8>)) {
-        let (shared, mut woken) = (&self.0.0, Vec::new());
+        let (shared, mut woken) = (&self.handle.shared, Vec::new());
         let bytes = {
             let mut calls = lock(&shared.calls);
             if !calls.ended {
@@ -157,12 +154,12 @@ impl Commands {
     /// Returns whether the connection's task has not read everything that has arrived. While its runtime is driven, this is true
     /// only for a moment.
     pub(crate) fn is_unread(&self) -> bool {
-        self.0.0.writer.is_unread()
+        self.handle.shared.writer.is_unread()
     }
 
     /// Returns how many answers were received.
     pub(crate) fn answers(&self) -> u64 {
-        self.0.0.answers.load(Relaxed)
+        self.handle.shared.answers.load(Relaxed)
     }
 
     /// Returns whether a call of a script has to send the text, and notes the call. The first call over the connection has to be sent by
@@ -170,15 +167,9 @@ impl Commands {
     /// would need a second round trip, which may come too late over a slow network. If the first call was not sent after all, or the server
     /// has forgotten the script, the server answers that it does not know the hash, and the call is sent again by the text.
     pub(crate) fn sends_text(&self, script: u32) -> bool {
-        let (scripts, bit) = (&self.0.0.scripts, 1 << script);
+        let (scripts, bit) = (&self.handle.shared.scripts, 1 << script);
         // A load is usually enough.
         scripts.load(Relaxed) & bit == 0 && scripts.fetch_or(bit, Relaxed) & bit == 0
-    }
-
-    /// Makes all scripts run by their hash from now on.
-    #[cfg(test)]
-    pub(crate) fn has_sent_all(&self) {
-        self.0.0.scripts.store(u32::MAX, Relaxed);
     }
 
     /// Makes a call: the commands that `encode` writes, which the server answers by this many `answers`. May be called on any thread, and
@@ -193,11 +184,11 @@ impl Commands {
         answers: usize,
         encode: &dyn Fn(&mut Vec<u8>),
         push: Option<(PushKind, &str)>,
-    ) -> RedisResult<Answer> {
+    ) -> RedisResult<PendingAnswer> {
         if deadline.is_some_and(|deadline| deadline <= tokio_now()) {
             return Err(unsent(TOO_LATE));
         }
-        let shared = self.0.0.clone();
+        let shared = self.handle.shared.clone();
         // The task's waker is kept apart from those of callers, which are rarely woken here: in the vector it would cost each call
         // an allocation.
         let (mut woken, mut task) = (Vec::new(), None);
@@ -213,7 +204,7 @@ impl Commands {
             }
             (at, bytes)
         };
-        let answer = Answer { shared, at };
+        let answer = PendingAnswer { shared, at };
         if let Some(bytes) = bytes {
             task = answer.shared.write(bytes);
         }
@@ -251,25 +242,25 @@ impl Shared {
 impl Drop for Handle {
     fn drop(&mut self) {
         let (task, is_silent) = {
-            let mut calls = lock(&self.0.calls);
+            let mut calls = lock(&self.shared.calls);
             (calls.close(), calls.silent)
         };
         wake_all(task);
         // The socket is shut down, since the task has the other half and may not be polled for a long time. But not if something was
         // added last, which the task may be about to write.
-        if !is_silent && !self.0.is_copied() {
-            self.0.writer.shut_down();
+        if !is_silent && !self.shared.is_copied() {
+            self.shared.writer.shut_down();
         }
     }
 }
 
 /// A call under way. If it is dropped before it is sent, it is never sent.
-pub(crate) struct Answer {
+pub(crate) struct PendingAnswer {
     shared: Arc<Shared>,
     at: usize,
 }
 
-impl Answer {
+impl PendingAnswer {
     /// Takes the answers by `take` once all have come.
     fn poll<T>(&self, cx: &Context<'_>, take: impl FnOnce(&mut Vec<Value>) -> T) -> Poll<RedisResult<T>> {
         let (polled, _replaced) = {
@@ -290,7 +281,7 @@ impl Answer {
     }
 }
 
-impl Drop for Answer {
+impl Drop for PendingAnswer {
     fn drop(&mut self) {
         let _waker = lock(&self.shared.calls).leave(self.at);
     }
@@ -319,7 +310,7 @@ impl Task {
 
     /// Waits for the answers to what was sent, for a short time. Otherwise:
     ///
-    /// 1. A dropped guard has sent the end of its hold. Other ends are [sent](Commands::send_last) before that one is answered.
+    /// 1. A dropped guard has sent the end of its hold. Other ends are [sent](Connection::send_last) before that one is answered.
     /// 2. The process ends. An answer that was not read, or that comes now, breaks the connection.
     /// 3. The server drops what it has not read: the other ends.
     fn receive_last(&mut self, mut owed: usize) {

@@ -14,10 +14,10 @@ use crate::backend::connection::login::LoggedIn;
 use crate::backend::connection::server_info::ServerInfo;
 use crate::backend::connection::{ask_all, redis_error};
 use crate::backend::late::{changed_clock, why_late};
-use crate::backend::resp::Commands;
+use crate::backend::resp::Connection;
 use crate::base::{Failure, boxed, telemetry, unless_it_panics};
 use crate::error::{Error, ErrorKind, Result};
-use crate::wire::{Call, Reply};
+use crate::wire::{Call, CallResult};
 
 pub(crate) const CLOSED: &str = "this `Locks` was closed; connect again";
 
@@ -25,7 +25,7 @@ pub(crate) const CLOSED: &str = "this `Locks` was closed; connect again";
 /// that was replaced still delivers the answers that are in flight.
 #[derive(Clone)]
 pub(crate) struct Link {
-    pub(crate) connection: Commands,
+    pub(crate) connection: Connection,
     pub(crate) id: u64,
     pub(crate) status: Arc<LinkStatus>,
     /// For a connection for acquires: the number of the connection for commands that it is paired with.
@@ -222,9 +222,10 @@ impl ConnectionSlot {
         &self,
         link: &Link,
         call: &Call,
-        (before, deadline): (u64, Instant),
+        before: u64,
+        deadline: Instant,
         answer: Result<RedisResult<Value>, Elapsed>,
-    ) -> Result<Reply, Failure> {
+    ) -> CallResult {
         match answer {
             Ok(answer) => self.decode(link, call, answer),
             Err(_) => Err(self.unanswered(call, self.timed_out(link, before, deadline).as_deref())),
@@ -239,7 +240,7 @@ impl ConnectionSlot {
         asking: &[bool],
         renews_together: bool,
         deadline: Instant,
-    ) -> (Vec<Result<Reply, Failure>>, bool) {
+    ) -> (Vec<CallResult>, bool) {
         let before = link.connection.answers();
         let mut answers: Vec<Option<RedisResult<Value>>> = calls.iter().map(|_| None).collect();
         let asked = ask_all(&link.connection, calls, asking, renews_together, &mut answers, deadline);
@@ -253,7 +254,7 @@ impl ConnectionSlot {
     }
 
     /// Decodes the answer to a call. Drops the connection if the answer shows that it is not usable.
-    fn decode(&self, link: &Link, call: &Call, answer: RedisResult<Value>) -> Result<Reply, Failure> {
+    fn decode(&self, link: &Link, call: &Call, answer: RedisResult<Value>) -> CallResult {
         let decoded = answer.and_then(|answer| call.decode(answer.extract_error()?));
         if decoded.is_ok() && link.id <= self.left.load(Ordering::SeqCst) {
             return Err(self.explain(redis_error::answer_of_a_former_master(call, &self.address)));

@@ -76,7 +76,7 @@ fn stress(calls: u64, padding: u64, seed: u64) {
     let server = thread::spawn(move || serve(listener.accept().unwrap().0, Dice(seed + 1), sender));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let to = Server::from(format!("redis://{address}")).destination().unwrap();
-    let pipe = runtime.block_on(async {
+    let connection = runtime.block_on(async {
         let halves = socket::open(&to).await.unwrap();
         if let socket::Writer::Tcp(half) = &halves.1 {
             SockRef::from(half.as_ref()).set_send_buffer_size(4096).unwrap();
@@ -85,17 +85,17 @@ fn stress(calls: u64, padding: u64, seed: u64) {
     });
     let callers: Vec<_> = (0..CALLERS)
         .map(|caller| {
-            let pipe = pipe.clone();
+            let connection = connection.clone();
             thread::spawn(move || {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-                runtime.block_on(call(pipe, caller, calls, padding, Dice(seed * 31 + caller + 7)))
+                runtime.block_on(call(connection, caller, calls, padding, Dice(seed * 31 + caller + 7)))
             })
         })
         .collect();
     // By caller: the calls that are known to be sent, and those that are known not to be.
     let known: Vec<(Vec<u64>, Vec<u64>)> = callers.into_iter().map(|caller| caller.join().unwrap()).collect();
-    assert!(lock(&pipe.0.0.calls).is_idle(), "something is left");
-    drop(pipe);
+    assert!(lock(&connection.handle.shared.calls).is_idle(), "something is left");
+    drop(connection);
     server.join().unwrap();
     let received: Received = receiver.iter().collect();
     let mut by_caller: HashMap<u64, Vec<u64>> = HashMap::new();
@@ -111,7 +111,13 @@ fn stress(calls: u64, padding: u64, seed: u64) {
     }
 }
 
-async fn call(pipe: Commands, caller: u64, calls: u64, padding: u64, mut dice: Dice) -> (Vec<u64>, Vec<u64>) {
+async fn call(
+    connection: Connection,
+    caller: u64,
+    calls: u64,
+    padding: u64,
+    mut dice: Dice,
+) -> (Vec<u64>, Vec<u64>) {
     let (mut sent, mut unsent) = (Vec::new(), Vec::new());
     let mut under_way = Vec::new();
     for number in 1..=calls {
@@ -122,9 +128,9 @@ async fn call(pipe: Commands, caller: u64, calls: u64, padding: u64, mut dice: D
             1 => Some(Instant::now() + Duration::from_micros(dice.roll(2000))),
             _ => Some(Instant::now() + Duration::from_secs(600)),
         };
-        let pipe = &pipe;
+        let connection = &connection;
         let mut future = Box::pin(async move {
-            let answer = pipe.run_all(deadline, answers as usize, |out| out.extend(text.bytes())).await;
+            let answer = connection.run_all(deadline, answers as usize, |out| out.extend(text.bytes())).await;
             (number, answers, answer)
         });
         // The first poll sends the call, as it does for a real caller.
@@ -148,7 +154,7 @@ async fn call(pipe: Commands, caller: u64, calls: u64, padding: u64, mut dice: D
     drop(under_way);
     // The last call is queued after all that was given up.
     let text = format!("{caller} {} 1 \n", calls + 1);
-    let last = timeout(Duration::from_secs(60), pipe.run(None, |out| out.extend(text.bytes()))).await;
+    let last = timeout(Duration::from_secs(60), connection.run(None, |out| out.extend(text.bytes()))).await;
     assert_eq!(last.expect("it waits for ever").unwrap(), Value::Int(calls as i64 * 10 + 10));
     (sent, unsent)
 }
