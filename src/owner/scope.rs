@@ -12,7 +12,8 @@ use crate::owner::owner::{Owner, inside};
 /// Runs `work` as a new owner, a child of the owner that is current at the first poll.
 ///
 /// Run each of several concurrent branches of one task in a scope: they exclude each other, and re-enter holds that were taken
-/// before they began.
+/// before they began. The scope has to contain the whole branch, not the request alone: a guard that outlives its scope passes to the
+/// owner around it, and the other branches, which belong to that owner, may then enter.
 ///
 /// # Cancel safety
 ///
