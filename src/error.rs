@@ -37,6 +37,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// held.release().await
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct Error(Box<Inner>);
 
 #[derive(Clone)]
@@ -64,7 +65,7 @@ pub enum ErrorKind {
     /// never changed, and requests do not wait for it. [Two exceptions](crate::guide::errors) concern a hash with a TTL.
     NotALock,
     /// The request is nested in a hold of its owner, or is a branch beside it: the two look the same. Use
-    /// [`run`](crate::Mutex::run), or a [`scope`](crate::owner::scope()) for each branch.
+    /// [`run`](crate::Mutex::run), or a [`scope`](crate::owner::scope()) for each branch, around its guards too.
     Ambiguous,
     /// The server refuses this user: the password is wrong, or a right is missing.
     Denied,
@@ -233,7 +234,7 @@ impl Error {
 
     /// Returns a copy without the lock's name, for a log line that has the name in a field of its own.
     pub(crate) fn unnamed(&self) -> Error {
-        let mut error = self.again();
+        let mut error = self.clone();
         error.0.lock = None;
         error
     }
@@ -248,11 +249,6 @@ impl Error {
     pub(crate) fn that_passes(mut self) -> Error {
         self.0.kind = ErrorKind::Unavailable;
         self
-    }
-
-    /// Returns a copy, for several callers that wait for one outcome.
-    pub(crate) fn again(&self) -> Error {
-        Error(self.0.clone())
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::error::Error;
 
 /// A call that failed, and what is known about it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Failure {
     /// What the server may have done.
     pub(crate) outcome: Outcome,
@@ -20,11 +20,6 @@ impl Failure {
     /// Returns the failure of a call that may have run.
     pub(crate) fn unknown(error: Error) -> Failure {
         Failure { outcome: Outcome::Unknown, error }
-    }
-
-    /// Returns the same failure, for another call that failed with it.
-    pub(crate) fn again(&self) -> Failure {
-        Failure { outcome: self.outcome, error: self.error.again() }
     }
 }
 

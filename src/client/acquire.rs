@@ -833,7 +833,7 @@ impl Acquire {
 
     /// Returns why its last attempt failed, if it did.
     fn last_failure(&self) -> Option<Error> {
-        self.attempts.as_ref()?.last_failure.as_ref().map(Error::again)
+        self.attempts.as_ref()?.last_failure.as_ref().cloned()
     }
 
     /// Returns whether an attempt of it was refused or failed.
@@ -877,7 +877,7 @@ fn unanswered() -> Error {
 
 fn ambiguous() -> Error {
     let message = "this request may be nested in a hold of its owner, or stand beside it in another branch of the same task, and the two \
-                   look the same; take the lock with `run`, or put each branch into a `scope`";
+                   look the same; take the lock with `run`, or put each branch, with its guards, into a `scope`";
     Error::new(ErrorKind::Ambiguous, message)
 }
 

@@ -36,7 +36,7 @@ pub(super) async fn resume(handle: Handle, keys: Arc<Keys>, claim: &Claim) -> Re
         // If the `Locks` was closed in the meantime, nobody will renew the hold, so it is undone.
         Ok(Reply::Done) => (Err(Outcome::Unknown), handle.check_open().err()),
         Ok(reply) => (Ok(reply), Some(Error::claim_is_over())),
-        Err(failure) => (Err(failure.outcome), Some(failure.error.again())),
+        Err(failure) => (Err(failure.outcome), Some(failure.error.clone())),
     };
     if let Some(error) = error {
         sent.conclude(answer, verdict.spread);

@@ -373,7 +373,7 @@ impl Tally {
     fn error(&self) -> Error {
         let (young, masters) = (self.barred.union(self.gone_young).len(), self.masters);
         match &self.failure {
-            Some(failure) if masters == 1 => return failure.error.again(),
+            Some(failure) if masters == 1 => return failure.error.clone(),
             Some(failure) => {
                 let failed = self.failed.len();
                 let uncounted = self.failed.union(self.pending).union(self.barred).union(self.gone_young);
@@ -387,7 +387,7 @@ impl Tally {
                     "{answered} of {masters} masters gave an answer that counts, but {} are needed; {failed} failed{young}; one failure",
                     self.majority
                 );
-                let error = failure.error.again().prefixed(&counted);
+                let error = failure.error.clone().prefixed(&counted);
                 // An error that does not pass by itself ends a request. So it is reported as one only if such errors alone keep a majority
                 // from forming: one master with a wrong password must not end requests that only have to wait for another one.
                 return match self.is_blocking(self.lasting) {

@@ -375,7 +375,7 @@ impl Session {
         let name = &pending.call.keys.name;
         if error.kind() == ErrorKind::Unavailable && !pending.is_end() {
             let age = self.outage_age();
-            self.visit_known(name, |entry, _| entry.outage.goes_on(error.again(), age, Instant::now()));
+            self.visit_known(name, |entry, _| entry.outage.goes_on(error.clone(), age, Instant::now()));
         }
         self.measure_failure(name, error);
     }

@@ -35,7 +35,7 @@ impl Outage {
 
     /// Returns the last failure if it is no older than `age`.
     pub(crate) fn last(&self, age: Duration, now: Instant) -> Option<Error> {
-        self.fresh(age, now).map(|failures| failures.error.again())
+        self.fresh(age, now).map(|failures| failures.error.clone())
     }
 
     /// Returns whether no command has failed since the last answer.
@@ -52,7 +52,7 @@ impl Outage {
 impl Failures {
     /// Returns the error for a request that began at `began`, if commands have failed for longer than `patience` since.
     pub(crate) fn outlast(&self, patience: Duration, began: Instant, now: Instant) -> Option<Error> {
-        (now >= after(self.since.max(began), patience)).then(|| self.error.again())
+        (now >= after(self.since.max(began), patience)).then(|| self.error.clone())
     }
 }
 

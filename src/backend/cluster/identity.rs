@@ -163,7 +163,7 @@ impl Identity {
             state.longest = state.longest.max(lease.duration());
         }
         match &state.blocked {
-            Some(error) if call.action.begins() => Err(Failure::not_run(error.again())),
+            Some(error) if call.action.begins() => Err(Failure::not_run(error.clone())),
             _ => Ok(()),
         }
     }

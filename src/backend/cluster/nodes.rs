@@ -129,7 +129,7 @@ impl Nodes {
             let error = if state.closed {
                 Error::new(ErrorKind::Closed, CLOSED)
             } else if let Some(unseen) = &state.unseen {
-                unseen.again()
+                unseen.clone()
             } else {
                 let message =
                     format!("no node of {} is known to serve slot {slot} now; check the cluster", self.seeds);

@@ -63,7 +63,7 @@ impl Login {
         let mut last = self.0.last.lock().await;
         let issued = match &last.outcome {
             Some((asked, Ok(issued))) if *asked >= called => issued.clone(),
-            Some((asked, Err(error))) if *asked >= called => return Err(error.again()),
+            Some((asked, Err(error))) if *asked >= called => return Err(error.clone()),
             _ => self.ask(&mut last).await?,
         };
         Ok(LoggedIn { login: self.clone(), issued })
@@ -116,8 +116,7 @@ impl Login {
                 _ => false,
             });
         }
-        let known = outcome.as_ref().map_or_else(|error| Err(error.again()), |issued| Ok(issued.clone()));
-        last.outcome = Some((asked, known));
+        last.outcome = Some((asked, outcome.clone()));
         outcome
     }
 

@@ -169,7 +169,7 @@ impl ConnectionSlot {
     pub(crate) fn link_now(&self) -> Result<Link, Failure> {
         let error = match &*self.state.borrow() {
             State::Up(link) => return Ok(link.clone()),
-            State::Down { failed: Some(error), .. } => error.again(),
+            State::Down { failed: Some(error), .. } => error.clone(),
             State::Down { failed: None, .. } => {
                 let why = changed_clock().unwrap_or("check that it runs");
                 let why = format!("there is no connection to the server now; {why}");

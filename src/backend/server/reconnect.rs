@@ -90,7 +90,7 @@ impl Reconnector {
         if error.kind() != ErrorKind::Unavailable {
             return Err(error);
         }
-        self.slot.end_attempt(State::Down { attempt: 1, failed: Some(error.again()) });
+        self.slot.end_attempt(State::Down { attempt: 1, failed: Some(error.clone()) });
         Ok(Some(error))
     }
 

@@ -170,7 +170,7 @@ impl Shared {
                     Err(failure) => {
                         shared.clear_in_flight();
                         for QueuedAcquire { caller, .. } in batch {
-                            let _ = caller.send(Err(failure.again()));
+                            let _ = caller.send(Err(failure.clone()));
                         }
                     }
                 }

@@ -322,7 +322,7 @@ impl RedisServer {
         }
         let why = "not sent: the commands before it were not answered within the node timeout";
         answers.resize_with(calls.len(), || match &away {
-            Some(failure) => Err(failure.again()),
+            Some(failure) => Err(failure.clone()),
             None => Err(redis_error::not_sent(why, &slot.address)),
         });
         answers.iter().for_each(|answer| self.rights.learn(answer, || slot.id()));
