@@ -34,8 +34,9 @@
 //! # #[tokio::main] async fn main() -> Result<()> {
 //! let locks = Locks::in_memory(); // in a service: `Locks::connect(url).await?`, once per process
 //! let done = work(&locks).await;
-//! locks.close().await?; // completes queued releases, also after an error
-//! done
+//! let closed = locks.close().await; // completes queued releases, also after an error
+//! done?;
+//! closed
 //! # }
 //! # async fn recount() {}
 //! ```
