@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
 use crate::base::{Lease, Moment, after};
@@ -282,8 +281,7 @@ impl Held {
     /// the answer.
     pub(super) async fn command(&self, pending: &Pending) -> Result<Meaning> {
         let mut sent = Sent::new(&self.handle, pending);
-        // The stragglers are dropped last, after the entry was updated.
-        let (verdict, _stragglers) = self.handle.ask(pending).await;
+        let (verdict, stragglers) = self.handle.ask(pending).await;
         sent.is_armed = false;
         let at = match verdict.result {
             // The level was held until then, however long the machine has slept since.
@@ -295,11 +293,19 @@ impl Held {
             others_wait = entry.others_wait_for_command();
             entry.conclude(pending, verdict.answer(), verdict.spread, at)
         });
-        if others_wait {
-            // Otherwise: 1. Two branches of a task call `check` again and again. 2. Each answer wakes both, and the branch that has asked
-            // asks again in the same poll. 3. The other one never gets its turn, and fails though the server answers.
-            yield_now().await;
-        }
+        // Dropped after the entry was updated, and before anything is awaited: what is left of the command goes on without this future.
+        drop(stragglers);
+        // Ready in the next poll if others wait. Otherwise: 1. Two branches of a task call `check` again and again. 2. Each answer wakes
+        // both, and the branch that has asked asks again in the same poll. 3. The other one never gets its turn, and fails though the
+        // server answers.
+        poll_fn(|cx| match std::mem::take(&mut others_wait) {
+            true => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            false => Poll::Ready(()),
+        })
+        .await;
         verdict.result.map(|_| meaning).map_err(|failure| failure.error)
     }
 
