@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use redis::{Cmd, RedisError, RedisResult, Value};
+use redis::{Cmd, RedisResult, Value};
 use tokio::time::Instant;
 
 use crate::backend::connection::data_watch::{self, DataWatch};
@@ -112,14 +112,9 @@ fn section(name: &str) -> Cmd {
 fn check_serving(ping: Option<Value>) -> RedisResult<()> {
     match ping.map(Value::extract_error) {
         // PING is not required: a server refuses it for lack of the right, or of the command, only once it serves commands.
-        Some(Err(error)) if error.code() != Some("NOPERM") && !is_unknown(&error) => Err(error),
+        Some(Err(error)) if !redis_error::is_withheld(&error) => Err(error),
         _ => Ok(()),
     }
-}
-
-/// Returns whether the server does not know the command, as if it was renamed.
-fn is_unknown(error: &RedisError) -> bool {
-    error.detail().is_some_and(|text| text.starts_with("unknown command"))
 }
 
 /// Returns whether the answer to `HELLO`, if it was sent, is that of a master.
@@ -156,7 +151,7 @@ fn read_policy(memory: Value, slot: &ConnectionSlot) {
 fn text_of(info: Option<Value>) -> RedisResult<String> {
     match info.map(Value::extract_error).transpose() {
         Ok(info) => info.map_or(Ok(String::new()), |info| Ok(redis::from_redis_value::<String>(info)?)),
-        Err(error) if redis_error::is_denied(&error) || is_unknown(&error) => Ok(String::new()),
+        Err(error) if redis_error::is_withheld(&error) => Ok(String::new()),
         Err(error) => Err(error),
     }
 }

@@ -294,6 +294,11 @@ pub(crate) fn is_denied(error: &RedisError) -> bool {
         || text.contains("no permissions")
 }
 
+/// Returns whether the server never runs this command for this user: a right is missing, or a provider has renamed the command.
+pub(super) fn is_withheld(error: &RedisError) -> bool {
+    is_denied(error) || error.detail().is_some_and(|text| text.starts_with("unknown command"))
+}
+
 /// Returns whether the server does not know the command that runs a script: it is a sentinel, or the command was renamed. A command that
 /// the script calls does not count: its error never names EVALSHA or EVAL.
 fn is_scriptless(error: &RedisError) -> bool {

@@ -274,7 +274,7 @@ impl ConnectionSlot {
     }
 
     /// Returns whether the server has the data that it had when its age was read, by its answer to `INFO replication`. If not, drops the
-    /// connection: the next one reads the age again. A user who may not run `INFO` is trusted, as when the age is read.
+    /// connection: the next one reads the age again. A server that does not run `INFO` for this user is trusted, as when the age is read.
     ///
     /// Called after a grant of one of several masters, unless [`DataWatch`] shows the answer without it. Redis closes no connection when
     /// this happens:
@@ -286,7 +286,7 @@ impl ConnectionSlot {
         let info = info.extract_error().and_then(|info| Ok(redis::from_redis_value::<String>(info)?));
         let is_same = match info {
             Ok(info) => self.server_info.has_same_data(&info),
-            Err(error) => redis_error::is_denied(&error),
+            Err(error) => redis_error::is_withheld(&error),
         };
         if !is_same {
             self.discard(link.id, "the server was a replica for a while");

@@ -655,6 +655,23 @@ async fn a_grant_of_a_master_that_was_a_replica_in_the_meantime_does_not_count()
     }
 }
 
+/// As some providers rename the command.
+#[tokio::test]
+async fn a_grant_counts_on_a_server_that_does_not_know_info() {
+    let server = TestServer::start(&["--rename-command", "INFO", ""]).await;
+    for replicas in [None, Some(Replicas { count: 0, wait: SHORT })] {
+        let (role, events) =
+            (Role { alone: false, needs_age: true, replicas, ..ALONE }, EventRecorder::new());
+        let (backend, away) =
+            RedisServer::connect(&server.url("").into(), role, LONG, events.sender()).await.unwrap();
+        assert!(away.is_none());
+        for n in 0..3 {
+            assert_eq!(backend.clone().run(acquire(&format!("{n}"))).await.unwrap(), Reply::Done);
+        }
+        server.command("FLUSHALL").await;
+    }
+}
+
 /// The server reports replaced data over the connection, which costs no command. It is queried only now and then.
 #[tokio::test]
 async fn a_grant_is_followed_by_info_only_where_nothing_else_shows_that_data_was_replaced() {
