@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use crate::base::{Events, Moment, gated};
 use crate::session::session::Session;
 use crate::table::LockEntry;
-use crate::wire::keys::Keys;
+use crate::wire::keys::{self, Keys};
 use crate::wire::{self, Hint, LEFT_TO_OTHERS};
 
 /// The session that gets the reports of the backends. It is made after them, and set before anything that matters is reported.
@@ -30,13 +30,23 @@ impl Session {
     /// Gives back a lock that was handed to a field of this process that is not known here. For example: 1. The server restarts with data
     /// that are a second old. 2. In its line are fields that have left it. 3. Each of them would keep the lock idle for a second. It is not
     /// simply ended, since it may have been granted and handed over as a claim before this message came.
+    ///
+    /// Few at a time, since anybody who may publish can send such messages. What is not declined is idle until its time is over.
     fn decline(&self, name: &str, number: u64) {
-        let (Some(runtime), Some(me)) = (&self.runtime, self.me.upgrade()) else { return };
+        let permit = self.declines.clone().try_acquire_owned();
+        let (Ok(permit), Some(runtime), Some(me)) = (permit, &self.runtime, self.me.upgrade()) else {
+            return;
+        };
+        if self.check_open().is_err() || keys::check(name, &self.config.prefix).is_err() {
+            return;
+        }
         let keys = self.table(|table, _| table.entry(name).map(|entry| entry.keys.clone()));
         let keys = keys.unwrap_or_else(|| Arc::new(Keys::new(&self.config.prefix, name)));
         let field = wire::field(&self.uuid, number);
-        let declined = async move { me.quorum.decline(&keys, field, me.timing.line).await };
-        drop(runtime.spawn(gated(Box::pin(declined))));
+        drop(runtime.spawn(gated(Box::pin(async move {
+            me.quorum.decline(&keys, field, me.timing.line).await;
+            drop(permit);
+        }))));
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use scopeguard::ScopeGuard;
 use tokio::runtime;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use crate::base::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
@@ -27,6 +27,9 @@ use crate::wire::keys::Keys;
 
 /// How long due work may wait for the background task before another runtime takes the task over.
 const TAKEOVER: Duration = Duration::from_millis(50);
+
+/// How many hand-overs may be declined at once.
+const MOST_DECLINES: usize = 16;
 
 /// One process's view of the locks on its masters.
 pub(crate) struct Session {
@@ -55,6 +58,8 @@ pub(crate) struct Session {
     pub(super) forcing: AtomicU64,
     /// How many locks requests for several names hold, or have lost or are giving back, that they have not handed out.
     pub(super) gathered: AtomicU64,
+    /// A permit for each hand-over that is declined now: see [`decline`](Session::decline).
+    pub(super) declines: Arc<Semaphore>,
     /// The receivers of the backends' reports. The session keeps them alive, since the backends don't.
     _events: Vec<Arc<dyn Events>>,
 }
@@ -113,6 +118,7 @@ impl Session {
             pulse,
             forcing: AtomicU64::new(0),
             gathered: AtomicU64::new(0),
+            declines: Arc::new(Semaphore::new(MOST_DECLINES)),
             _events: events,
         })
     }

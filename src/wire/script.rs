@@ -115,7 +115,7 @@ impl Action {
 
     /// Returns whether it may end a hold, and publishes that if it does.
     pub(crate) fn publishes(self) -> bool {
-        self.is_end() || matches!(self, Action::Settle { count: 0, .. } | Action::Force)
+        self.is_end() || matches!(self, Action::Settle { count: 0, .. } | Action::Decline | Action::Force)
     }
 
     /// Returns whether it begins a hold of this process.

@@ -78,6 +78,28 @@ async fn processes_get_it_in_the_order_in_which_they_began_to_wait_by_one_hint_e
     tidy(cluster, &name).await;
 }
 
+/// A replica that lacked the last moments has fields in its line that have left it. Their processes wait, and get the hints.
+#[tokio::test]
+async fn fields_that_their_processes_do_not_know_keep_nobody_waiting() {
+    let cluster = Cluster::shared().await;
+    let name = cluster.name_on(1, "unknown-fields").await;
+    let (node, all) = (cluster.node(1), processes(cluster, 3).await);
+    let guard = all[2].mutex(&name).lock().await.unwrap();
+    let waiters = all_wait(node, &name, &all[..2]).await;
+    let order = line::members(node, &name).await;
+    for (score, session) in (1..).zip([&order[0], &order[1], &order[0]]) {
+        let member = format!("nestlock_wake:{{{name}}}:{session}:{}", 900_000 + score);
+        node.ask::<u64>(&["ZADD", &line::key(&name), &score.to_string(), &member]).await;
+    }
+    guard.release().await.unwrap();
+    for (waiter, session_then) in waiters.into_iter().zip(&order) {
+        let guard = granted(waiter).await;
+        assert_eq!(session(&guard), *session_then);
+        guard.release().await.unwrap();
+    }
+    tidy(cluster, &name).await;
+}
+
 #[tokio::test]
 async fn one_of_several_names_waits_in_its_line_while_the_subscription_of_an_earlier_wait_lasts() {
     let cluster = Cluster::shared().await;
