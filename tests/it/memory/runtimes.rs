@@ -150,7 +150,8 @@ fn a_runtime_that_is_not_driven_keeps_nobody_waiting() {
 #[test]
 fn a_close_goes_on_though_the_runtime_of_the_background_is_not_driven() {
     let first = one_thread();
-    let locks = first.block_on(Locks::builder(Memory::new()).lease(LONG).connect()).unwrap();
+    let builder = Locks::builder(Memory::new()).lease(LONG).node_timeout(LONG);
+    let locks = first.block_on(builder.connect()).unwrap();
     drop(first.block_on(locks.mutex("stock").lock()).unwrap());
     one_thread().block_on(async { soon("the close", locks.close()).await.unwrap() });
 }
