@@ -31,13 +31,17 @@ impl Session {
     /// that are a second old. 2. In its line are fields that have left it. 3. Each of them would keep the lock idle for a second. It is not
     /// simply ended, since it may have been granted and handed over as a claim before this message came.
     ///
-    /// Few at a time, since anybody who may publish can send such messages. What is not declined is idle until its time is over.
+    /// Few at a time, since anybody who may publish can send such messages; and not if this process may not publish, since the next process
+    /// would lose its place without a message. What is not declined is idle until its time is over.
     fn decline(&self, name: &str, number: u64) {
         let permit = self.declines.clone().try_acquire_owned();
         let (Ok(permit), Some(runtime), Some(me)) = (permit, &self.runtime, self.me.upgrade()) else {
             return;
         };
-        if self.check_open().is_err() || keys::check(name, &self.config.prefix).is_err() {
+        if self.hints.is_mute()
+            || self.check_open().is_err()
+            || keys::check(name, &self.config.prefix).is_err()
+        {
             return;
         }
         let keys = self.table(|table, _| table.entry(name).map(|entry| entry.keys.clone()));

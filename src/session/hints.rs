@@ -89,6 +89,10 @@ impl Hints {
         self.mute.store(true, SeqCst);
     }
 
+    pub(super) fn is_mute(&self) -> bool {
+        self.mute.load(SeqCst)
+    }
+
     pub(super) fn lost(&self) {
         self.on.store(false, SeqCst);
     }

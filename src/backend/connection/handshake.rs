@@ -111,7 +111,8 @@ fn section(name: &str) -> Cmd {
 /// Fails while the server loads its data: it then accepts connections and credentials, but refuses commands.
 fn check_serving(ping: Option<Value>) -> RedisResult<()> {
     match ping.map(Value::extract_error) {
-        // PING is not required: a server refuses it for lack of the right, or of the command, only once it serves commands.
+        // PING is not required. A server that refuses it for lack of the right, or of the command, may still load its data: the first call
+        // finds that then.
         Some(Err(error)) if !redis_error::is_withheld(&error) => Err(error),
         _ => Ok(()),
     }
