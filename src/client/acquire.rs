@@ -833,7 +833,7 @@ impl Acquire {
 
     /// Returns why its last attempt failed, if it did.
     fn last_failure(&self) -> Option<Error> {
-        self.attempts.as_ref()?.last_failure.as_ref().cloned()
+        self.attempts.as_ref()?.last_failure.clone()
     }
 
     /// Returns whether an attempt of it was refused or failed.

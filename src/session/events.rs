@@ -24,9 +24,7 @@ impl Session {
         let lock = self.hints.releases_of(channel);
         lock.inspect(|lock| self.notify(lock, |entry, at| entry.hints_of_lock(on, at.now))).is_some()
     }
-}
 
-impl Session {
     /// Gives back a lock that was handed to a field of this process that is not known here. For example: 1. The server restarts with data
     /// that are a second old. 2. In its line are fields that have left it. 3. Each of them would keep the lock idle for a second. It is not
     /// simply ended, since it may have been granted and handed over as a claim before this message came.
