@@ -385,6 +385,7 @@ impl Acquire {
             Admission::Granted(granted, _drop_unlocked) => {
                 return Poll::Ready(Ok(Break(self.guard(granted))));
             }
+            Admission::Yield => return Poll::Pending,
             Admission::Lost(loss) => return Poll::Ready(Err(Error::lost(loss).into())),
             Admission::Unfenced => return Poll::Ready(Err(Error::new(ErrorKind::Misuse, UNFENCED).into())),
             Admission::Ambiguous => return Poll::Ready(Err(ambiguous().into())),

@@ -29,6 +29,8 @@ pub(crate) enum Admission {
     Refused(Option<Instant>),
     /// A command of this process goes before it, and is soon over: it waits until woken, at most until the given time.
     Wait(Option<Instant>),
+    /// It enters the hold of its tree in its next poll, and is already woken for that.
+    Yield,
     /// The hold that it would enter is lost.
     Lost(Loss),
     /// The hold that it would enter has no fencing token.
@@ -264,7 +266,7 @@ impl LockEntry {
             self.no_longer_asleep(id);
             let woken = self.queue.get_mut(id).and_then(|request| request.wake(now));
             self.out.wake(woken);
-            return Admission::Wait(None);
+            return Admission::Yield;
         }
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.lives()) else {
             return Admission::Refused(None);

@@ -316,6 +316,7 @@ impl World {
                 asker.nap = Some(until.filter(|t| *t > moment.now).unwrap_or(soon).min(soon));
                 assert!(asker.nap.is_none_or(|nap| nap > moment.now), "a nap in the past would spin");
             }
+            Admission::Yield => asker.nap = None,
             Admission::Lost(_) | Admission::Unfenced | Admission::Ambiguous => self.go(at),
         }
         self.wake();
