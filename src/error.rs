@@ -72,8 +72,11 @@ pub enum ErrorKind {
     /// The server could not be reached, did not answer in time, or can't work now; of several masters, too few have a vote or answered;
     /// too few replicas have acknowledged the grant; or the provider of credentials failed, or a server now refuses what it returns.
     Unavailable,
-    /// An option, a name or an address can't work. No lock was touched.
+    /// An option or an address can't work. No lock was touched.
     Config,
+    /// A lock's name or the text of a claim can't be used, or no name was given. Such values may come from outside of the program, for
+    /// example from the URL of a request. No lock was touched.
+    InvalidInput,
     /// The program uses the crate in a way that can't work: a future that is polled after it was ready, no tokio runtime, a
     /// `Locks` from before a fork in the child, a fenced re-entry under a hold without a token, a [`Hold`](crate::Hold) that is used
     /// after its run, a claim of another lock, or [`into_claim`](crate::Guard::into_claim) of a nested hold. No lock was changed, except
@@ -252,7 +255,7 @@ impl Error {
     }
 }
 
-/// Returns the error for an option or a name that can't be used.
+/// Returns the error for an option or an address that can't be used.
 pub(crate) fn rejected(wrong: impl Into<String>) -> Error {
     Error::new(ErrorKind::Config, wrong)
 }

@@ -149,7 +149,7 @@ pub use owner::{OwnerLayer, OwnerService};
 /// They are public so that they can be named, for example in a struct. [`Request`](futures::Request) takes options until it is polled.
 /// Each documents its errors and its cancel safety.
 pub mod futures {
-    pub use crate::client::{Answer, GuardScope, Request, Run, Work};
+    pub use crate::client::{Answer, Request, Run};
     pub use crate::owner::Scope;
 }
 

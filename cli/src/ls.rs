@@ -36,7 +36,7 @@ pub(crate) async fn run(options: LsOptions, servers: ServerOptions, json: bool) 
             }
             Ok(None) => {}
             // The key is something else under a name that a lock could have.
-            Err(error) if matches!(error.kind(), ErrorKind::NotALock | ErrorKind::Config) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::NotALock | ErrorKind::InvalidInput) => {}
             Err(error) => return Err(error.into()),
         }
     }

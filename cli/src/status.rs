@@ -101,7 +101,7 @@ impl From<Error> for Failure {
             ErrorKind::Lost => Failure::lost(message),
             ErrorKind::Denied => Failure::denied(message),
             ErrorKind::Unavailable => Failure::unavailable(message),
-            ErrorKind::Config | ErrorKind::NotALock => Failure::config(message),
+            ErrorKind::Config | ErrorKind::InvalidInput | ErrorKind::NotALock => Failure::config(message),
             _ => Failure::new(SYSTEM, "internal", message),
         }
     }

@@ -76,14 +76,14 @@ impl fmt::Display for Claim {
     }
 }
 
-/// Parses what `Display` wrote. Anything else is an error of kind [`Config`](ErrorKind::Config).
+/// Parses what `Display` wrote. Anything else is an error of kind [`InvalidInput`](ErrorKind::InvalidInput).
 impl FromStr for Claim {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Claim> {
         parts(text).map(|(field, name)| Claim::new(field.into(), name.into())).ok_or_else(|| {
             let message = "the text is not a claim: it has to be exactly what the `Display` of a `Claim` writes, from its first byte to its last";
-            Error::new(ErrorKind::Config, message)
+            Error::new(ErrorKind::InvalidInput, message)
         })
     }
 }

@@ -469,7 +469,8 @@ impl Guard {
 impl Guard<Fenced> {
     /// Returns the fencing token of this hold. It never changes.
     ///
-    /// It is greater than that of every earlier hold of the lock. All levels of one hold have the same token.
+    /// It is greater than that of every earlier hold of the lock, as long as the server keeps its
+    /// [counter](crate::guide::fencing). All levels of one hold have the same token.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> nestlock::Result<()> {

@@ -1,6 +1,5 @@
 //! Work that re-enters a guard's hold.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,15 +12,10 @@ use crate::client::kind::Kind;
 use crate::owner::{Scope, scope};
 
 pin_project! {
-    /// The future of [`Guard::scope`]: work that runs as a child of the hold's owner. Resolves to the work's output.
+    /// The future of [`Guard::scope`]: work that runs as a child of the hold's owner.
     ///
-    /// The owner is looked up at the first poll.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future drops the work, inside the scope. The guard stays.
-    #[must_use = "futures do nothing unless polled"]
-    pub struct GuardScope<'a, F: Future> {
+    /// Not an `async` block, which would need space for the work twice.
+    pub(super) struct GuardScope<'a, F: Future> {
         #[pin]
         scope: Scope<F>,
         // `None` after the first poll.
@@ -46,8 +40,8 @@ impl<K: Kind> Guard<K> {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops `work`. The guard stays.
-    pub fn scope<F: Future>(&self, work: F) -> GuardScope<'_, F> {
+    /// Dropping the future drops `work`, inside the scope. The guard stays.
+    pub fn scope<F: Future>(&self, work: F) -> impl Future<Output = F::Output> {
         GuardScope::of(Some(self.held()), work)
     }
 }
@@ -69,11 +63,5 @@ impl<F: Future> Future for GuardScope<'_, F> {
             this.scope.as_mut().set_owner(held.owner().child());
         }
         this.scope.poll(cx)
-    }
-}
-
-impl<F: Future> fmt::Debug for GuardScope<'_, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GuardScope").finish_non_exhaustive()
     }
 }

@@ -159,7 +159,7 @@ impl Locks {
     /// # let locks = nestlock::Locks::in_memory();
     /// locks.mutex("stock:42").run(async |_| {}).await?;
     /// let error = locks.mutex("").lock().await.unwrap_err();
-    /// assert_eq!(error.kind(), nestlock::ErrorKind::Config);
+    /// assert_eq!(error.kind(), nestlock::ErrorKind::InvalidInput);
     /// # Ok(()) }
     /// ```
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
@@ -176,7 +176,7 @@ impl Locks {
     /// # let locks = nestlock::Locks::in_memory();
     /// locks.mutexes(["account:2", "account:1"]).run(async |_| {}).await?;
     /// let error = locks.mutexes(Vec::<String>::new()).lock().await.unwrap_err();
-    /// assert_eq!(error.kind(), nestlock::ErrorKind::Config);
+    /// assert_eq!(error.kind(), nestlock::ErrorKind::InvalidInput);
     /// # Ok(()) }
     /// ```
     pub fn mutexes<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Mutexes {

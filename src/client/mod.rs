@@ -28,12 +28,11 @@ pub use claim::Claim;
 #[cfg(all(test, not(shuttle)))]
 pub(crate) use connect::connect_all;
 pub use guard::Guard;
-pub use guard_scope::GuardScope;
 pub use hold::Hold;
 pub use kind::{Fenced, Kind, Plain};
 pub use lock_status::LockStatus;
 pub use locks::Locks;
 pub use mutex::Mutex;
 pub use request::Request;
-pub use run::{Run, Work};
+pub use run::Run;
 pub use several::{Guards, Mutexes};

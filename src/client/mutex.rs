@@ -92,7 +92,7 @@ impl Mutex {
     /// the lock. [`Misuse`](ErrorKind::Misuse): a claim of another lock, or a call outside a tokio runtime; nothing was sent.
     /// [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied): no answer within the node timeout (with several
     /// masters: from no majority), or a refusal. A hold that was moved is then ended, which frees the lock; if nothing was moved,
-    /// the claim is still good. [`Config`](ErrorKind::Config): a bad name. [`Closed`](ErrorKind::Closed): the `Locks` was closed,
+    /// the claim is still good. [`InvalidInput`](ErrorKind::InvalidInput): a bad name. [`Closed`](ErrorKind::Closed): the `Locks` was closed,
     /// or the runtime that it was connected on has ended.
     ///
     /// # Cancel safety
@@ -136,7 +136,8 @@ impl<K: Kind> Mutex<K> {
         &self.keys.name
     }
 
-    /// Waits for the lock, for as long as it takes, and returns a guard. The hold is renewed until the guard is released or dropped.
+    /// Waits for the lock, for as long as the servers answer, and returns a guard. The hold is renewed until the guard is released or
+    /// dropped.
     ///
     /// The hold belongs to the current owner itself, by default the tokio task: while the guard lives, further requests of the task
     /// re-enter. Two branches of one task that take bare guards look like the same owner; [`run`](Mutex::run) is correct there too.
@@ -282,7 +283,7 @@ impl<K: Kind> Mutex<K> {
     /// # Errors
     ///
     /// [`NotALock`](ErrorKind::NotALock): the key holds something else. [`Unavailable`](ErrorKind::Unavailable): no answer within the
-    /// node timeout. [`Denied`](ErrorKind::Denied): a right is missing. [`Config`](ErrorKind::Config): a bad name.
+    /// node timeout. [`Denied`](ErrorKind::Denied): a right is missing. [`InvalidInput`](ErrorKind::InvalidInput): a bad name.
     /// [`Closed`](ErrorKind::Closed): the `Locks` was closed. [`Misuse`](ErrorKind::Misuse): called outside a tokio runtime.
     ///
     /// # Cancel safety

@@ -77,7 +77,8 @@ pub struct Builder {
     warn_after: Option<Duration>,
 }
 
-/// How a bare request re-enters a hold of its owner: see [`Builder::bare_reentry`].
+/// How a bare request, a `lock` or `try_lock` that is awaited for a guard, re-enters a hold of its owner: see
+/// [`Builder::bare_reentry`].
 ///
 /// Two bare requests of one owner may be nested calls, which have to enter, or branches of one task, such as those of a `join!`,
 /// which have to exclude each other. They look the same unless both are under way at once, or the branches are polled through
@@ -97,7 +98,8 @@ pub struct Builder {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BareReentry {
-    /// The masters are asked, as for a first level: if a branch asks while the answer is on its way, it is noticed.
+    /// The masters are asked, as for a first level. Another branch is noticed only if it asks before that answer arrives, or has a waker
+    /// of its own. Otherwise it is taken for a nested call, and gets in: use [`run`](crate::Mutex::run) in branches.
     #[default]
     Asked,
     /// The request enters without a command if the hold is certain. Use it only if no two branches of one task take the same lock: this
@@ -275,7 +277,7 @@ impl Builder {
     /// two. [The guide](crate::guide::leases#when-the-server-does-not-answer) lists how long each call waits for a server that does not
     /// answer.
     ///
-    /// [`Duration::MAX`] means for ever. An attempt to connect may take as long, or a second if that is longer; over TLS four seconds.
+    /// An attempt to connect has the same limit, but at least one second, or four over TLS. [`Duration::MAX`] means no limit.
     ///
     /// Rejected: zero.
     pub fn node_timeout(mut self, timeout: Duration) -> Self {

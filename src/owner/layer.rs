@@ -52,7 +52,7 @@ use crate::owner::scope::Scope;
 /// assert!(service.call(()).await?.is_none()); // the next request of this task does not re-enter
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct OwnerLayer(());
 
 impl OwnerLayer {

@@ -33,18 +33,16 @@ pub(crate) fn check(name: &str, prefix: &str) -> Result<()> {
             shown(name),
             name.len()
         )
-    } else if prefix.chars().chain(name.chars()).next() == Some('}') {
+    } else if prefix.is_empty() && name.starts_with('}') {
         // `{}…}` is an empty hash tag: on a cluster the channel would be in another slot than the lock.
-        let culprit = if prefix.is_empty() { "name" } else { "prefix" };
-        let whole = key(prefix, name);
         format!(
-            "the {culprit} of lock `{}` begins with `}}`, which breaks the braces of its channel; begin it with another character",
-            shown(&whole)
+            "the name of lock `{}` begins with `}}`, which breaks the braces of its channel; begin it with another character",
+            shown(name)
         )
     } else {
         return Ok(());
     };
-    Err(Error::new(ErrorKind::Config, wrong))
+    Err(Error::new(ErrorKind::InvalidInput, wrong))
 }
 
 /// Returns the key that holds the lock.

@@ -9,10 +9,11 @@ use std::hash::Hash;
 use std::rc::Rc;
 use std::time::Duration;
 
-use nestlock::futures::{GuardScope, Request, Run, Scope};
+use nestlock::futures::{Request, Run, Scope};
+use nestlock::testing::Faults;
 use nestlock::{
-    Builder, Credentials, Error, ErrorKind, Fenced, Guard, Guards, Hold, Kind, Locks, Loss, Master, Memory,
-    Mutex, Mutexes, Owner, Plain, Server, scope,
+    BareReentry, Builder, Claim, Credentials, Error, ErrorKind, Fenced, Guard, Guards, Hold, Kind, Locks,
+    Loss, Master, Memory, Mutex, Mutexes, Owner, Plain, Server, Tls, scope,
 };
 
 fn is_shared<T: Debug + Send + Sync + Unpin + 'static>() {}
@@ -89,7 +90,12 @@ fn handles_guards_and_errors_are_shared_between_threads() {
     is_shared::<Server>();
     is_shared::<Master>();
     is_shared::<Memory>();
+    is_shared::<Tls>();
+    is_shared::<BareReentry>();
+    is_shared::<Claim>();
+    is_shared::<Faults>();
     is_shared::<nestlock::Holder>();
+    is_shared::<nestlock::WaitingProcess>();
     is_shared::<nestlock::LockStatus>();
     is_shared::<Owner>();
     is_shared::<Error>();
@@ -121,7 +127,6 @@ fn of_either_kind<K: Kind>() {
 #[test]
 fn scopes_can_be_moved_and_polled_by_reference() {
     is_moved::<Scope<Ready<()>>>();
-    is_moved::<GuardScope<'static, Ready<()>>>();
 }
 
 #[test]

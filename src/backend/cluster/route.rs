@@ -285,7 +285,7 @@ fn slot_of(call: &Call) -> Result<u16, Failure> {
                 shown(call.key()),
                 shown(counter)
             );
-            Err(Failure::not_run(Error::new(ErrorKind::Config, message)))
+            Err(Failure::not_run(Error::new(ErrorKind::InvalidInput, message)))
         }
     }
 }

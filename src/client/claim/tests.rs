@@ -32,6 +32,6 @@ fn what_is_no_claim_is_refused() {
         " nestlock-claim:1:4:me:7:stock",
         &long,
     ] {
-        assert_eq!(text.parse::<Claim>().unwrap_err().kind(), ErrorKind::Config, "{text}");
+        assert_eq!(text.parse::<Claim>().unwrap_err().kind(), ErrorKind::InvalidInput, "{text}");
     }
 }

@@ -40,7 +40,7 @@ impl AllOptions {
         if self.keys.is_empty() {
             let message =
                 "no name was given: `mutexes` takes one or more; name what they guard, such as `account:1`";
-            return Err(Error::new(ErrorKind::Config, message));
+            return Err(Error::new(ErrorKind::InvalidInput, message));
         }
         self.call.times().check(&self.handle.config)?;
         let prefix = &self.handle.config.prefix;

@@ -236,7 +236,7 @@ impl<K: Kind> Guards<K> {
     /// # Cancel safety
     ///
     /// Dropping the future drops `work`. The guards stay.
-    pub fn scope<F: Future>(&self, work: F) -> GuardScope<'_, F> {
+    pub fn scope<F: Future>(&self, work: F) -> impl Future<Output = F::Output> {
         GuardScope::of(self.guards.first().map(Guard::held), work)
     }
 

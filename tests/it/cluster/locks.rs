@@ -195,7 +195,7 @@ async fn a_name_that_puts_a_lock_and_its_counter_in_different_slots_is_an_error(
     let locks = locks(cluster).await;
     for name in ["a}b", "a{}b"] {
         let error = locks.mutex(name).fenced().lock().await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Config);
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains("different slots"), "{error}");
         // A lock without a counter has only one key, so the name works.
         soon("the run", locks.mutex(name).run(async |_| {})).await.unwrap();

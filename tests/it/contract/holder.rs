@@ -208,7 +208,7 @@ async fn asking_for_a_holder_changes_nothing_and_ends_with_the_locks() {
         assert!(stock.holder().await.unwrap().is_some());
     }
     assert_eq!((home.fields("stock").await, guard.valid_until()), before);
-    assert_eq!(locks.mutex("").holder().await.unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!(locks.mutex("").holder().await.unwrap_err().kind(), ErrorKind::InvalidInput);
     guard.release().await.unwrap();
     locks.close().await.unwrap();
     assert_eq!(stock.holder().await.unwrap_err().kind(), ErrorKind::Closed);

@@ -68,7 +68,7 @@ async fn no_name_and_a_name_that_cannot_work_are_refused_before_anything_is_sent
             several.run(async |_| {}).await.unwrap_err(),
             several.clone().fenced().lock().await.unwrap_err(),
         ] {
-            assert_eq!((error.kind(), error.lock()), (ErrorKind::Config, lock));
+            assert_eq!((error.kind(), error.lock()), (ErrorKind::InvalidInput, lock));
             assert!(error.to_string().contains(why), "{error}");
         }
     }

@@ -245,7 +245,7 @@ async fn locks_of_any_name_and_prefix_have_tokens() {
         for name in ["stock", "{tag}:stock", "a{b}c", "a}b", "{}", "🔒", " ", "\0", &"x".repeat(1_024)] {
             let stock = locks.mutex(name).fenced();
             if home.has_slots() && ["a}b", "{}"].contains(&name) && !prefix.contains('{') {
-                assert_eq!(stock.lock().await.unwrap_err().kind(), ErrorKind::Config, "{prefix}{name}");
+                assert_eq!(stock.lock().await.unwrap_err().kind(), ErrorKind::InvalidInput, "{prefix}{name}");
                 continue;
             }
             let before = next_token(&stock).await;

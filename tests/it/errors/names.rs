@@ -39,7 +39,7 @@ async fn a_bad_name_is_reported_at_the_first_use_and_nothing_is_sent() {
         assert!(!mutex.is_held() && mutex.hold_count() == 0 && mutex.name() == name);
         for error in all_calls(&mutex).await {
             let text = error.to_string();
-            assert_eq!((error.kind(), error.lock()), (ErrorKind::Config, Some(name)), "{text}");
+            assert_eq!((error.kind(), error.lock()), (ErrorKind::InvalidInput, Some(name)), "{text}");
             assert!(words.iter().all(|word| text.contains(word)), "{text}");
             assert!(text.len() < 600 && !text.chars().any(char::is_control), "{text}");
         }
