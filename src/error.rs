@@ -75,7 +75,7 @@ pub enum ErrorKind {
     /// An option or an address can't work. No lock was touched.
     Config,
     /// A lock's name or the text of a claim can't be used, or no name was given. Such values may come from outside of the program, for
-    /// example from the URL of a request. No lock was touched.
+    /// example from the URL of a request. No lock stays taken.
     InvalidInput,
     /// The program uses the crate in a way that can't work: a future that is polled after it was ready, no tokio runtime, a
     /// `Locks` from before a fork in the child, a fenced re-entry under a hold without a token, a [`Hold`](crate::Hold) that is used

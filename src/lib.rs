@@ -144,7 +144,7 @@ pub use owner::scope;
 #[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
 pub use owner::{OwnerLayer, OwnerService};
 
-/// The futures that the calls of this crate return, and the traits in their signatures.
+/// The futures of requests, runs and scopes, and the trait of what a request resolves to.
 ///
 /// They are public so that they can be named, for example in a struct. [`Request`](futures::Request) takes options until it is polled.
 /// Each documents its errors and its cancel safety.

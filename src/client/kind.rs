@@ -19,7 +19,8 @@ pub enum Plain {}
 
 /// The kind of a lock whose holds have a fencing token each. [`Mutex::fenced`](crate::Mutex::fenced) returns such a lock.
 ///
-/// A token is a number that is greater than that of every earlier hold of this lock, no matter who had it. A resource that remembers the
+/// A token is a number that is greater than that of every earlier hold of this lock, no matter who had it, as long as the server
+/// keeps its counter. A resource that remembers the
 /// highest one that it has seen, and refuses a write with a lower one, is safe from a holder that went on after its lease was over,
 /// because it was paused or cut off. [`guide::fencing`](crate::guide::fencing) describes when a token is needed and how it is
 /// checked.

@@ -92,8 +92,8 @@ impl Mutex {
     /// the lock. [`Misuse`](ErrorKind::Misuse): a claim of another lock, or a call outside a tokio runtime; nothing was sent.
     /// [`Unavailable`](ErrorKind::Unavailable), [`Denied`](ErrorKind::Denied): no answer within the node timeout (with several
     /// masters: from no majority), or a refusal. A hold that was moved is then ended, which frees the lock; if nothing was moved,
-    /// the claim is still good. [`InvalidInput`](ErrorKind::InvalidInput): a bad name. [`Closed`](ErrorKind::Closed): the `Locks` was closed,
-    /// or the runtime that it was connected on has ended.
+    /// the claim is still good. [`InvalidInput`](ErrorKind::InvalidInput): a bad name. [`Closed`](ErrorKind::Closed): the `Locks` was
+    /// closed, or the runtime that it was connected on has ended.
     ///
     /// # Cancel safety
     ///
@@ -136,7 +136,7 @@ impl<K: Kind> Mutex<K> {
         &self.keys.name
     }
 
-    /// Waits for the lock, for as long as the servers answer, and returns a guard. The hold is renewed until the guard is released or
+    /// Waits for the lock, without a limit while the servers answer, and returns a guard. The hold is renewed until the guard is released or
     /// dropped.
     ///
     /// The hold belongs to the current owner itself, by default the tokio task: while the guard lives, further requests of the task

@@ -159,11 +159,12 @@ impl<K: Kind> Answer for Guard<K> {
 /// that of the fencing counter, holds something else. [`Lost`](crate::ErrorKind::Lost): the hold that it would re-enter is lost; or
 /// a `try_lock` of several locks lost one before all were granted. [`Ambiguous`](crate::ErrorKind::Ambiguous): the owner was seen
 /// to ask from several branches, and has a guard of the lock; use [`run`](crate::Mutex::run), or a [`scope`](crate::scope()) for
-/// each branch. [`Config`](crate::ErrorKind::Config): a bad option. [`InvalidInput`](crate::ErrorKind::InvalidInput): a bad name, or none. In both cases nothing was sent.
-/// [`Misuse`](crate::ErrorKind::Misuse): the future was polled after it was ready, or its first poll was outside a tokio runtime (a
-/// later poll there, or after the end of the runtime of an earlier one, panics); or a fenced request would re-enter a hold without
-/// a token. [`Closed`](crate::ErrorKind::Closed): the `Locks` was closed, or the runtime that it was connected on has ended. If
-/// several locks were requested, [`Error::lock`](crate::Error::lock) returns the one concerned, and none is held.
+/// each branch. [`Config`](crate::ErrorKind::Config): a bad option; nothing was sent.
+/// [`InvalidInput`](crate::ErrorKind::InvalidInput): a bad name, or none. [`Misuse`](crate::ErrorKind::Misuse): the future was polled
+/// after it was ready, or its first poll was outside a tokio runtime (a later poll there, or after the end of the runtime of an
+/// earlier one, panics); or a fenced request would re-enter a hold without a token. [`Closed`](crate::ErrorKind::Closed): the `Locks`
+/// was closed, or the runtime that it was connected on has ended. If several locks were requested,
+/// [`Error::lock`](crate::Error::lock) returns the one concerned, and none is held.
 ///
 /// Without `within`, [`Unavailable`](crate::ErrorKind::Unavailable) comes after one attempt of a `try_lock`, at most one node timeout after the
 /// first poll, even if another command of this process for the same lock goes first (with [`replicas`](crate::Builder::replicas), three

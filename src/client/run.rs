@@ -36,7 +36,7 @@ impl Granted for Guard {
 
 /// The work of a `run`: a closure that makes a future from the hold. All such closures implement it, async closures among them.
 ///
-/// Code that passes work on to a `run` needs the bound `W: FnOnce(Hold) -> F, F: Future`; this trait alone is not enough.
+/// Not exported: `W: FnOnce(Hold) -> F` with `F: Future` says the same.
 #[diagnostic::on_unimplemented(
     message = "the work of a `run` is a closure that gets the hold and returns a future",
     label = "not such a closure: write `async |_hold| job().await`, or `|_hold| job()`",
@@ -83,12 +83,12 @@ enum RunStage<A: Asks> {
 pin_project! {
     /// The future of `run`: work that runs while the lock, or each of several, is held.
     ///
-    /// `W` makes the work from the hold, once there is one. `Ok(output)` means that the work ran to its end, not that the lock
-    /// was held to its end. The release is awaited. If it could not be confirmed, it goes on in the background, and a `tracing` warning
-    /// reports it; a warning also reports a hold that is found gone only by the release. If that matters, end the work with
-    /// [`hold.check()`](crate::Hold::check), or use a guard, whose [`release`](crate::Guard::release) fails with
-    /// [`Lost`](crate::ErrorKind::Lost). The run of a `try_lock` resolves to `Ok(None)` if somebody else holds the lock, and the work never
-    /// starts.
+    /// `W`, a closure `FnOnce(Hold) -> F` with `F: Future`, makes the work from the hold, once there is one. `Ok(output)` means that
+    /// the work ran to its end, not that the lock was held to its end. The release is awaited. If it could not be confirmed, it goes on
+    /// in the background, and a `tracing` warning reports it; a warning also reports a hold that is found gone only by the release. If
+    /// that matters, end the work with [`hold.check()`](crate::Hold::check), or use a guard, whose [`release`](crate::Guard::release)
+    /// fails with [`Lost`](crate::ErrorKind::Lost). The run of a `try_lock` resolves to `Ok(None)` if somebody else holds the lock, and
+    /// the work never starts.
     ///
     /// As soon as the hold is lost, or one of several is, the work is dropped at the `.await` where it stands.
     ///

@@ -98,8 +98,9 @@ pub struct Builder {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BareReentry {
-    /// The masters are asked, as for a first level. Another branch is noticed only if it asks before that answer arrives, or has a waker
-    /// of its own. Otherwise it is taken for a nested call, and gets in: use [`run`](crate::Mutex::run) in branches.
+    /// The masters are asked, as for a first level. Two branches are noticed only if the second one asks before the answer to the first
+    /// has been read, or if they have wakers of their own. Otherwise the second one is taken for a nested call, and gets in: use
+    /// [`run`](crate::Mutex::run) in branches.
     #[default]
     Asked,
     /// The request enters without a command if the hold is certain. Use it only if no two branches of one task take the same lock: this

@@ -118,7 +118,7 @@ pub(crate) struct Keys {
     pub(crate) key: Arc<str>,
     /// Made when first needed: a lock that is only acquired and renewed needs none.
     pub(super) channel: OnceLock<Arc<str>>,
-    pub(super) line: OnceLock<LineKeys>,
+    pub(super) line: OnceLock<Box<LineKeys>>,
     pub(super) sharded_line: OnceLock<Option<Box<LineKeys>>>,
     pub(crate) slot: Slot,
 }
@@ -176,7 +176,7 @@ impl Keys {
 
     /// Returns the names of the lock's line.
     pub(crate) fn line(&self) -> &LineKeys {
-        self.line.get_or_init(|| self.made_line(wakes(self.prefix())))
+        self.line.get_or_init(|| self.made_line(wakes(self.prefix())).into())
     }
 
     /// Returns the names of the lock's line on a Cluster, where its messages are sharded. Returns `None` if the line or the lock's

@@ -169,7 +169,7 @@ async fn a_request_that_fails_has_the_kind_of_its_error() {
         .iter()
         .map(|span| span.fields.get("error.type").cloned().unwrap_or_default())
         .collect();
-    assert_eq!(kinds, ["", "Timeout", "", "Config"]);
+    assert_eq!(kinds, ["", "Timeout", "", "InvalidInput"]);
 }
 
 /// The warning is logged by the background, not by the task that waits.

@@ -126,7 +126,9 @@ fn of_either_kind<K: Kind>() {
 
 #[test]
 fn scopes_can_be_moved_and_polled_by_reference() {
+    fn is_unpin(_: impl Unpin) {}
     is_moved::<Scope<Ready<()>>>();
+    let _checked: fn(&Guard) = |guard| is_unpin(guard.scope(std::future::ready(())));
 }
 
 #[test]

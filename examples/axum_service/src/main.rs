@@ -128,6 +128,7 @@ impl IntoResponse for Refusal {
             Refusal::NotANumber => (StatusCode::BAD_REQUEST, "not a number"),
             Refusal::Lock(error) => match error.kind() {
                 ErrorKind::Timeout => (StatusCode::LOCKED, "busy, come back later"),
+                ErrorKind::InvalidInput => (StatusCode::BAD_REQUEST, "not a name"),
                 _ => {
                     eprintln!("{error}"); // for the operator's eyes
                     (StatusCode::SERVICE_UNAVAILABLE, "try again later")

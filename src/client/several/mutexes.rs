@@ -91,8 +91,8 @@ impl<K: Kind> Mutexes<K> {
         self.keys.iter().map(|keys| &*keys.name)
     }
 
-    /// Waits for all of the locks, for as long as the servers answer, and returns their guards. The holds are renewed until the guards
-    /// are released or dropped.
+    /// Waits for all of the locks, without a limit while the servers answer, and returns their guards. The holds are renewed until the
+    /// guards are released or dropped.
     ///
     /// [`Mutex::lock`](crate::Mutex::lock) describes who owns the holds. See [`Request`] for options, errors and cancel safety.
     ///
