@@ -137,7 +137,7 @@ impl LockEntry {
     /// Carries out what time alone decides: gives up commands that have had no answer for too long, ends offers, forgets what has
     /// expired on the masters, and declares losses.
     pub(super) fn end_overdue(&mut self, at: Moment) {
-        let waiting = self.queue.len();
+        let waiting = self.kept_waiting();
         let mut ids = Vec::new();
         for hold in &mut self.holds {
             if hold.gives_up_at(waiting, self.is_open).is_some_and(|t| t <= at.now)
@@ -229,10 +229,18 @@ impl LockEntry {
         self.out.wake(ahead);
     }
 
+    /// Returns how many calls a command without an answer may keep waiting: the requests, and one more if others wait for its end.
+    /// Otherwise: 1. A `check` is sent, and its future is not polled. 2. Another `check` of the same hold waits for it. 3. It fails,
+    /// and so does each one after it until the next renewal, though the server answers.
+    fn kept_waiting(&self) -> usize {
+        self.queue.len() + usize::from(self.queue.has_command_waiters())
+    }
+
     /// Returns when [`check`](LockEntry::check) has something to do.
     pub(super) fn due(&self) -> Option<Instant> {
         let waiting = self.queue.len();
-        let holds = self.holds.iter().map(|hold| hold.due(self.is_open, waiting));
+        let kept_waiting = self.kept_waiting();
+        let holds = self.holds.iter().map(|hold| hold.due(self.is_open, kept_waiting));
         let ends =
             self.subscription.as_ref().filter(|_| waiting == 0).and_then(|subscription| subscription.ends_at);
         let others = [self.orphans.due(), self.queue.report_at(), ends];

@@ -35,6 +35,21 @@ async fn a_free_lock_is_tried_beside_a_request_whose_answer_nobody_looks_at() {
     assert!(got.is_some(), "None on a free lock");
 }
 
+/// Such as in a `select!` whose other branch asks too.
+#[tokio::test(start_paused = true)]
+async fn a_command_that_is_not_polled_any_more_does_not_fail_the_next_one_of_its_hold() {
+    let stock = Locks::in_memory().mutex("stock");
+    let guard = stock.lock().await.unwrap();
+    let nested = async { drop(stock.lock().await) };
+    let checked = async { drop(guard.check().await) };
+    let unpolled: [Pin<Box<dyn Future<Output = ()> + '_>>; 2] = [Box::pin(checked), Box::pin(nested)];
+    for mut first in unpolled {
+        assert!(poll!(&mut first).is_pending()); // it has run, and its answer is not looked at
+        sleep(SECOND / 100).await;
+        guard.check().await.unwrap();
+    }
+}
+
 /// Such as in a `select!` whose other branch closes.
 #[tokio::test(start_paused = true)]
 async fn close_ends_what_a_future_has_under_way_that_is_not_polled_any_more() {
