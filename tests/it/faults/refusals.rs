@@ -186,7 +186,9 @@ async fn kill_script(server: &Server) {
 #[tokio::test]
 async fn a_replica_refuses_and_is_ridden_over_once_it_is_a_master_again() {
     let server = Server::start().await;
-    let (locks, patient) = (impatient(&server).await, locks(&server.url()).await);
+    let locks = impatient(&server).await;
+    // The release below takes two node timeouts of `locks` to fail, all of which this one waits.
+    let patient = builder(&server.url()).unavailable_after(LONG).connect().await.unwrap();
     let guard = locks.mutex("stock").lock().await.unwrap();
     server.ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
     let error = soon("try_lock", locks.mutex("other").try_lock()).await.unwrap_err();
