@@ -556,7 +556,9 @@ impl Hold {
     /// of them is young here, and already old for another process, which has the lock for a while. 3. The hold is put there, and the third
     /// master still has it. These two would confirm a hold that was over.
     pub(super) fn lacked_in_doubt(&mut self, young: MasterSet, old: MasterSet, now: Instant) {
-        let masters = if old.without(self.copies.never_had).is_empty() { young } else { MasterSet::NONE };
+        // The acquire may not have been sent to an old one.
+        let never_had = self.copies.never_had.union(self.copies.absent);
+        let masters = if old.without(never_had).is_empty() { young } else { MasterSet::NONE };
         self.copies.change(|copies| copies.lacking = masters);
         self.repair_soon(masters, now);
     }

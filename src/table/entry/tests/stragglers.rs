@@ -271,6 +271,19 @@ fn what_a_young_master_lacks_is_not_put_there_if_an_old_one_lacks_it_that_had_it
     }
 }
 
+/// The old master could not be reached when the hold was acquired, so it has not lost it.
+#[test]
+fn what_a_young_master_lacks_is_put_there_if_an_old_one_was_not_asked_for_the_hold() {
+    let [young, old] = [1, LATE].map(MasterSet::one);
+    let mut world = World::new(1);
+    let (acquire, _) = world.take_with(Spread { missing: old, ..Spread::default() }, |_| ());
+    world.entry.doubt_all(world.now);
+    let [settle] = &world.sends()[..] else { panic!("it is in doubt") };
+    let undecided = Spread { lacking: young, missing: old, ..Spread::default() };
+    world.entry.conclude(settle, Err(Outcome::Unknown), undecided, world.at());
+    assert_eq!(world.entry.hold(acquire.hold).unwrap().copies.lacking, young);
+}
+
 /// The repair of the young master finds another field there, which is gone before the next attempt.
 #[test]
 fn a_hold_is_put_on_a_young_master_again_if_it_could_not_be_put_there_before() {
